@@ -27,7 +27,7 @@ from tests.support.hosts.mirror import mirror_on
 from tests.support.hosts.plane import control_plane
 from tests.support.hosts.tools import missing
 from tests.support.qemu import segment
-from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.api.core import LEASES
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationPhase
 from unbounded.kube.client import HttpApi

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.images.support import TOP
-from unbounded.agent.layout import DAEMON_UNIT, Layout
+from unbounded.agent.paths import DAEMON_UNIT, HostPaths
 from unbounded.api.machine import Machine
 from unbounded.metalman.templates import Template, TemplateContext, template_data
 
@@ -109,9 +109,11 @@ def test_vendor_data_starts_the_agent_until_its_daemon_is_enabled() -> None:
     said = dict(line.partition("=")[::2] for line in unit["content"].splitlines() if "=" in line)
     assert said["ExecStart"] == f"/usr/local/bin/unbounded-agent start --config {config['path']}"
     conditions = [line for line in unit["content"].splitlines() if line.startswith("Condition")]
-    wanted = Layout().units / "multi-user.target.wants" / DAEMON_UNIT
-    assert conditions == [f"ConditionPathExists={path}" for path in (Layout().command, Layout().config, f"!{wanted}")]
-    assert str(Layout().config) == config["path"]
+    wanted = HostPaths().units / "multi-user.target.wants" / DAEMON_UNIT
+    assert conditions == [
+        f"ConditionPathExists={path}" for path in (HostPaths().command, HostPaths().config, f"!{wanted}")
+    ]
+    assert str(HostPaths().config) == config["path"]
     name = Path(unit["path"]).name
     assert data["runcmd"][-1] == ["systemctl", "enable", "--now", "--no-block", name]
 

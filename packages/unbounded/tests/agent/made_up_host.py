@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.steps import packages
 from unbounded.agent.steps.step import StepHost
@@ -59,15 +59,15 @@ class MadeUpCommands:
 
 @dataclass
 class MadeUpUnits:
-    """systemd as far as states go. Unit files are real ones below the layout; masks are links to /dev/null there."""
+    """systemd as far as states go. Unit files are real ones below its root; masks are links to /dev/null there."""
 
-    layout: Layout
+    paths: HostPaths
     units: dict[str, UnitFacts] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
 
     async def observe(self, unit: str) -> UnitFacts:
         facts = self.units.get(unit, UnitFacts(unit))
-        path = self.layout.units / unit
+        path = self.paths.units / unit
         if path.is_symlink():
             return replace(facts, load="masked", enabled="masked")
         return replace(facts, load="loaded") if path.exists() else facts
@@ -100,7 +100,7 @@ class MadeUpUnits:
 
     async def mask(self, *units: str) -> None:
         for unit in units:
-            path = self.layout.units / unit
+            path = self.paths.units / unit
             if path.exists() and not path.is_symlink():
                 raise Transient(f"systemctl mask {unit}: File {path} already exists.")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class MadeUpUnits:
 
     async def unmask(self, *units: str) -> None:
         for unit in units:
-            path = self.layout.units / unit
+            path = self.paths.units / unit
             if path.is_symlink():
                 path.unlink()
             self.did.append(f"unmask {unit}")
@@ -129,11 +129,11 @@ class MadeUpHost:
     units: MadeUpUnits
 
     @property
-    def layout(self) -> Layout:
-        return self.host.layout
+    def paths(self) -> HostPaths:
+        return self.host.paths
 
     def write(self, path: str, content: str | bytes, mode: int = 0o644) -> Path:
-        file = self.layout.at(path)
+        file = self.paths.at(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         file.chmod(mode)
@@ -144,13 +144,13 @@ class MadeUpHost:
             self.write(f"/usr/bin/{name}", "", 0o755)
 
     def remove_program(self, name: str) -> None:
-        self.layout.at(f"/usr/bin/{name}").unlink()
+        self.paths.at(f"/usr/bin/{name}").unlink()
 
     def tree(self) -> dict[str, tuple[int, bytes | str]]:
         """All that is there: by path, the mode, and the content or where a link leads; folders end with a slash."""
         found: dict[str, tuple[int, bytes | str]] = {}
-        for path in sorted(self.layout.root.rglob("*")):
-            name = str(path.relative_to(self.layout.root))
+        for path in sorted(self.paths.root.rglob("*")):
+            name = str(path.relative_to(self.paths.root))
             if path.is_symlink():
                 found[name] = (0, str(path.readlink()))
             elif path.is_dir():
@@ -179,16 +179,16 @@ SYSCTLS = {
 
 def made_up_host(root: Path) -> MadeUpHost:
     """A Debian host with all programs, and kernel parameters as a distribution has them; no br_netfilter."""
-    layout = Layout(root)
-    commands, units = MadeUpCommands(), MadeUpUnits(layout)
-    made = MadeUpHost(StepHost(layout, commands, units), commands, units)
+    paths = HostPaths(root)
+    commands, units = MadeUpCommands(), MadeUpUnits(paths)
+    made = MadeUpHost(StepHost(paths, commands, units), commands, units)
     made.program("apt-get", "machinectl", "nft", "ip")
     for name, value in SYSCTLS.items():
         made.write(f"/proc/sys/{name}", f"{value}\n")
     made.write("/proc/swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")
     made.write("/etc/fstab", "UUID=1 / ext4 defaults 0 1\n")
     for folder in ("/sys/class/net/eth0", "/etc/systemd/system", "/usr/local/bin", "/run", "/etc/sysctl.d"):
-        layout.at(folder).mkdir(parents=True)
+        paths.at(folder).mkdir(parents=True)
     return made
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.agent.made_up_host import MadeUpHost, made_up_host
 from tests.support.authority import BASE64
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.start_steps import StartContext
 from unbounded.api.configuration import NodeSettings
@@ -29,7 +29,7 @@ GOAL = NodeGoal(machine="m1", kubernetes_version="1.34.0", api_server="https://1
 class MadeUpNodes:
     """Slots with real folders, and machines that only count as running."""
 
-    layout: Layout
+    paths: HostPaths
     running: dict[Slot, bool] = field(default_factory=dict)
     goals: dict[Slot, BuildRecord] = field(default_factory=dict)
     boots: int = 0
@@ -47,25 +47,25 @@ class MadeUpNodes:
 
     async def observe(self, slot: Slot) -> SlotFacts:
         runs = self.running.get(slot, False)
-        there = self.layout.rootfs(slot).exists()
+        there = self.paths.rootfs(slot).exists()
         facts = SlotFacts(slot, exists=there, applied=self.applied(slot))
         return replace(facts, running=runs, kubelet=runs, containerd=runs, boot_id=str(self.boots) if runs else "")
 
     async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         assert not self.running.get(slot), "a slot is built over a machine that runs"
         self._do(f"build {slot}")
-        self.layout.rootfs(slot).mkdir(parents=True, exist_ok=True)
-        (self.layout.rootfs(slot) / "half").write_text("")
-        self.layout.nspawn(slot).parent.mkdir(parents=True, exist_ok=True)
-        self.layout.nspawn(slot).write_text("[Exec]\n")
-        self.layout.override(slot).parent.mkdir(parents=True, exist_ok=True)
-        self.layout.override(slot).write_text("[Service]\n")
+        self.paths.rootfs(slot).mkdir(parents=True, exist_ok=True)
+        (self.paths.rootfs(slot) / "half").write_text("")
+        self.paths.nspawn(slot).parent.mkdir(parents=True, exist_ok=True)
+        self.paths.nspawn(slot).write_text("[Exec]\n")
+        self.paths.override(slot).parent.mkdir(parents=True, exist_ok=True)
+        self.paths.override(slot).write_text("[Service]\n")
         report("half built")
-        self.layout.etc.mkdir(parents=True, exist_ok=True)
+        self.paths.etc.mkdir(parents=True, exist_ok=True)
         self.goals[slot] = BuildRecord(goal=goal)
         if isinstance(access, CertificateAccess):
             self.certificates.add(slot)
-        self.layout.applied(slot).write_text("{}")
+        self.paths.applied(slot).write_text("{}")
 
     async def start(self, slot: Slot) -> None:
         assert not self.running.get(slot.other), "two machines run"
@@ -85,9 +85,9 @@ class MadeUpNodes:
         assert not self.running.get(slot), "a machine that runs is removed"
         self._do(f"remove {slot}")
         self.goals.pop(slot, None)
-        for path in (self.layout.applied(slot), self.layout.nspawn(slot), self.layout.override(slot)):
+        for path in (self.paths.applied(slot), self.paths.nspawn(slot), self.paths.override(slot)):
             path.unlink(missing_ok=True)
-        for path in (self.layout.rootfs(slot) / "half", self.layout.rootfs(slot), self.layout.override(slot).parent):
+        for path in (self.paths.rootfs(slot) / "half", self.paths.rootfs(slot), self.paths.override(slot).parent):
             if path.is_dir():
                 path.rmdir()
             else:
@@ -120,7 +120,7 @@ class MadeUpNodes:
         raise NotImplementedError
 
     def applied(self, slot: Slot) -> BuildRecord | None:
-        return self.goals.get(slot) if self.layout.applied(slot).exists() else None
+        return self.goals.get(slot) if self.paths.applied(slot).exists() else None
 
 
 @dataclass
@@ -137,12 +137,12 @@ class MadeUpStart:
     said: list[str] = field(default_factory=list)
 
     @property
-    def layout(self) -> Layout:
-        return self.made.layout
+    def paths(self) -> HostPaths:
+        return self.made.paths
 
     @property
     def _certificate(self) -> Path:
-        return self.layout.identity / "agent.pem"
+        return self.paths.identity / "agent.pem"
 
     def starting(self) -> StartContext:
         async def join(report: OnProgress) -> None:
@@ -168,10 +168,10 @@ class MadeUpStart:
 
         async def adopt() -> None:
             self.did.append("adopt")
-            release = self.layout.release("blue") / "unbounded-agent"
+            release = self.paths.release("blue") / "unbounded-agent"
             release.parent.mkdir(parents=True, exist_ok=True)
             release.write_text("binary")
-            self.layout.current.symlink_to(release)
+            self.paths.current.symlink_to(release)
 
         return StartContext(
             host=self.made.host,
@@ -183,11 +183,11 @@ class MadeUpStart:
             join=join,
             access=access,
             says=says,
-            adopted=self.layout.current.is_symlink,
+            adopted=self.paths.current.is_symlink,
             adopt=adopt,
         )
 
 
 def made_up_start(root: Path) -> MadeUpStart:
     made = made_up_host(root)
-    return MadeUpStart(made, MadeUpNodes(made.layout))
+    return MadeUpStart(made, MadeUpNodes(made.paths))

@@ -10,10 +10,10 @@ from tests.agent.goals import goal
 from tests.support.hosts import Host
 from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC, Mirror
 from unbounded.agent.host import HostCommands, Systemctl
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, TokenAccess
 from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import HostCommandResult
 from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.kube.logs import SecretStr
@@ -43,17 +43,17 @@ class CommandsOfHost:
         return await self._commands.run(*entered, timeout_s=timeout_s, stdin=stdin, env=path, check=check)
 
 
-def layout_of(host: Host) -> Layout:
+def paths_of(host: Host) -> HostPaths:
     """As it is until the host boots again."""
     leader = host.cgroup.leader()
     assert leader is not None, f"{host.name} is off"
-    return Layout(Path(f"/proc/{leader}/root"))
+    return HostPaths(Path(f"/proc/{leader}/root"))
 
 
 def nodes_of(host: Host, limits: MachineLimits | None = None) -> HostNodes:
     """As they are until the host boots again."""
     commands = CommandsOfHost(host)
-    return HostNodes(layout_of(host), commands, Systemctl(commands), limits=limits)
+    return HostNodes(paths_of(host), commands, Systemctl(commands), limits=limits)
 
 
 def goal_of(mirror: Mirror, image: str, version: str = "1.34.0") -> NodeGoal:

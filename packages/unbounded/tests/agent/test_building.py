@@ -29,10 +29,10 @@ from tests.fetch.registries import Registry, docker_registry, push, served
 from tests.support.hosts.mirror import sandbox_image
 from tests.support.memory_api import MemoryApi
 from unbounded.agent.artifact_sources import artifacts, sandbox_artifact
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PullSecrets
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import HostCommandResult
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
@@ -101,12 +101,12 @@ class Site:
         return web.Response(status=404) if content is None else web.Response(body=content)
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.root)
+    def paths(self) -> HostPaths:
+        return HostPaths(self.root)
 
     @property
     def nodes(self) -> HostNodes:
-        return HostNodes(self.layout, self.commands, self.units, arch="amd64")
+        return HostNodes(self.paths, self.commands, self.units, arch="amd64")
 
     def goal(self, **changed: Any) -> NodeGoal:
         source = ArtifactSource(base_url=f"http://{self.mirror}")
@@ -125,7 +125,7 @@ class Site:
 
     async def build(self, wanted: NodeGoal, *, slot: Slot = KUBE1, access: KubeletAccess = TOKEN) -> Path:
         await self.nodes.build(slot, wanted, access, lambda _: None)
-        return self.layout.rootfs(slot)
+        return self.paths.rootfs(slot)
 
 
 @pytest.fixture
@@ -166,15 +166,15 @@ async def test_a_slot_holds_its_image_its_binaries_and_its_configuration(site: S
     assert applied is not None
     assert applied.goal == site.goal()
     assert applied.image_digest.startswith("sha256:")
-    assert site.layout.nspawn(KUBE1).exists()
-    assert [path.name for path in site.layout.machines.iterdir()] == ["kube1"]
+    assert site.paths.nspawn(KUBE1).exists()
+    assert [path.name for path in site.paths.machines.iterdir()] == ["kube1"]
 
 
 @pytest.mark.slow
 async def test_a_slot_that_is_built_again_has_nothing_of_the_one_before(site: Site) -> None:
     root = await site.build(site.goal())
     (root / "etc/left").write_text("over")
-    (site.layout.machines / ".building-kube1").mkdir()
+    (site.paths.machines / ".building-kube1").mkdir()
     await site.build(site.goal(cluster_dns="10.96.0.99"))
     assert not (root / "etc/left").exists()
     applied = site.nodes.applied(KUBE1)
@@ -200,7 +200,7 @@ async def test_archives_that_are_not_what_they_should_be_are_refused_by_name(
     with pytest.raises(Rejected, match=rf"^{part}: {part}, from http://.*{words}"):
         await site.build(site.goal())
     assert site.nodes.applied(KUBE1) is None
-    assert not site.layout.rootfs(KUBE1).exists()
+    assert not site.paths.rootfs(KUBE1).exists()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ async def test_a_private_image_is_fetched_with_the_logins_of_the_pull_secrets(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     api = MemoryApi()
-    secrets = PullSecrets(api, site.layout)
+    secrets = PullSecrets(api, site.paths)
     settings = msgspec.convert({"containerd": {"pullSecrets": [{"name": "hub"}]}}, NodeSettings)
     hashed = bcrypt.hashpw(b"calvin", bcrypt.gensalt(4)).decode()
     (tmp_path / "registry").mkdir()
@@ -360,8 +360,8 @@ async def test_a_private_image_is_fetched_with_the_logins_of_the_pull_secrets(
         ):  # kept logins are of others
             await site.build(site.goal(image=f"{host}/lab/rootfs:1"), slot=KUBE2)
     private = [one for one in site.root.rglob("*") if one.is_file() and b"calvin" in one.read_bytes()]
-    response = site.layout.rootfs(KUBE1) / FOLDER[1:] / "response.json"
-    assert {site.layout.pull_secrets, response} == set(private)
+    response = site.paths.rootfs(KUBE1) / FOLDER[1:] / "response.json"
+    assert {site.paths.pull_secrets, response} == set(private)
     assert {mode(one) for one in private} == {0o600}
     assert "calvin" not in repr([one.__dict__ for one in caplog.records]) + repr(site.commands.asked)
 
@@ -378,7 +378,7 @@ async def test_a_node_with_an_nvidia_card_has_the_driver_of_its_host(site: Site)
     root = await site.build(site.goal(image=f"{site.registry.host}/rootfs:gpu"))
     assert (root / "etc/containerd/conf.d/99-nvidia-runtime.toml").exists()
     assert os.readlink(root / "usr/local/lib/libcuda.so.1") == "/run/host-nvidia/0/libcuda.so.1"
-    nspawn = site.layout.nspawn(KUBE1).read_text()
+    nspawn = site.paths.nspawn(KUBE1).read_text()
     assert "Bind=/dev/nvidia0\n" in nspawn
     assert "BindReadOnly=/usr/lib/x86_64-linux-gnu:/run/host-nvidia/0\n" in nspawn
     # without the runtime in the image, Pods that need no card must still run

@@ -15,8 +15,8 @@ from tests.support.paths import ROOT
 from tests.support.virtual_time import run_virtual
 from unbounded.agent.durations import BOUNDS, FACTOR, REMEMBERED, Durations, TimedWork, limit
 from unbounded.agent.executor import CALL_LIMIT_S
-from unbounded.agent.layout import Layout
 from unbounded.agent.node.machine_runner import MachineLimits
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.plan import RecreationLimits
 
 
@@ -57,22 +57,22 @@ def test_longest_start_ends_within_the_call_limit() -> None:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path)
-    layout.state.mkdir(parents=True)
-    return layout
+def paths(tmp_path: Path) -> HostPaths:
+    paths = HostPaths(tmp_path)
+    paths.state.mkdir(parents=True)
+    return paths
 
 
-def test_what_was_recorded_is_known_to_the_next_process(layout: Layout) -> None:
-    Durations(layout).completed(TimedWork.BOOT, 40.0)
-    assert Durations(layout).limit(TimedWork.BOOT) == 40.0 * FACTOR
-    assert Durations(layout).known(TimedWork.BOOT)
-    assert not Durations(layout).known(TimedWork.START)
-    assert layout.durations.stat().st_mode & 0o777 == 0o600
+def test_what_was_recorded_is_known_to_the_next_process(paths: HostPaths) -> None:
+    Durations(paths).completed(TimedWork.BOOT, 40.0)
+    assert Durations(paths).limit(TimedWork.BOOT) == 40.0 * FACTOR
+    assert Durations(paths).known(TimedWork.BOOT)
+    assert not Durations(paths).known(TimedWork.START)
+    assert paths.durations.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_attempt_that_ran_out_of_time_counts_until_one_completes(layout: Layout) -> None:
-    durations = Durations(layout)
+def test_an_attempt_that_ran_out_of_time_counts_until_one_completes(paths: HostPaths) -> None:
+    durations = Durations(paths)
     for spent_s, then_s in ((30.0, 90.0), (90.0, 270.0), (270.0, 300.0), (40.0, 300.0)):
         durations.overran(TimedWork.BOOT, spent_s)
         assert durations.limit(TimedWork.BOOT) == then_s
@@ -80,12 +80,12 @@ def test_an_attempt_that_ran_out_of_time_counts_until_one_completes(layout: Layo
     assert durations.limit(TimedWork.BOOT) == 60.0
 
 
-def test_a_slow_time_is_forgotten_and_a_usual_host_writes_once(layout: Layout) -> None:
-    durations = Durations(layout)
+def test_a_slow_time_is_forgotten_and_a_usual_host_writes_once(paths: HostPaths) -> None:
+    durations = Durations(paths)
     durations.completed(TimedWork.BOOT, 5.0)
-    written = layout.durations.stat().st_ino
+    written = paths.durations.stat().st_ino
     durations.completed(TimedWork.BOOT, 6.0)
-    assert layout.durations.stat().st_ino == written
+    assert paths.durations.stat().st_ino == written
     durations.completed(TimedWork.BOOT, 100.0)
     for _ in range(REMEMBERED - 1):
         durations.completed(TimedWork.BOOT, 5.0)
@@ -94,8 +94,8 @@ def test_a_slow_time_is_forgotten_and_a_usual_host_writes_once(layout: Layout) -
     assert durations.limit(TimedWork.BOOT) == 30.0
 
 
-def test_comparable_work_counts_only_where_there_is_none_of_the_same(layout: Layout) -> None:
-    durations = Durations(layout)
+def test_comparable_work_counts_only_where_there_is_none_of_the_same(paths: HostPaths) -> None:
+    durations = Durations(paths)
     assert durations.limit(TimedWork.BOOT, alike=(50.0,)) == 150.0
     durations.overran(TimedWork.BOOT, 60.0)
     assert durations.limit(TimedWork.BOOT, alike=(70.0,)) == 210.0
@@ -104,22 +104,22 @@ def test_comparable_work_counts_only_where_there_is_none_of_the_same(layout: Lay
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"work": 7}', b""])
-def test_a_record_that_cannot_be_read_is_begun_anew(layout: Layout, content: bytes) -> None:
-    layout.durations.write_bytes(content)
-    durations = Durations(layout)
+def test_a_record_that_cannot_be_read_is_begun_anew(paths: HostPaths, content: bytes) -> None:
+    paths.durations.write_bytes(content)
+    durations = Durations(paths)
     assert durations.limit(TimedWork.BOOT) == BOUNDS[TimedWork.BOOT].floor
     durations.completed(TimedWork.BOOT, 40.0)
     assert durations.limit(TimedWork.BOOT) == 120.0
 
 
-def test_what_a_later_agent_records_is_kept(layout: Layout) -> None:
-    layout.durations.write_bytes(b'{"work": {"later": {"completed": [1.0], "overran": 0.0}}}')
-    Durations(layout).completed(TimedWork.BOOT, 40.0)
-    assert b'"later":{"completed":[1.0]' in layout.durations.read_bytes()
+def test_what_a_later_agent_records_is_kept(paths: HostPaths) -> None:
+    paths.durations.write_bytes(b'{"work": {"later": {"completed": [1.0], "overran": 0.0}}}')
+    Durations(paths).completed(TimedWork.BOOT, 40.0)
+    assert b'"later":{"completed":[1.0]' in paths.durations.read_bytes()
 
 
 def test_without_the_folder_of_a_start_nothing_is_written(tmp_path: Path) -> None:
-    durations = Durations(Layout(tmp_path))
+    durations = Durations(HostPaths(tmp_path))
     durations.completed(TimedWork.BOOT, 40.0)
     assert list(tmp_path.iterdir()) == []
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from unbounded.agent.daemon.reporting import host_conditions
-from unbounded.agent.layout import Layout
 from unbounded.agent.node.gpus import CdiResult, cdi_result, gpus_described, read_cdi_result, write_cdi_result
+from unbounded.agent.paths import HostPaths
 
 SPECIFICATION = b"""\
 cdiVersion: 0.5.0
@@ -40,17 +40,17 @@ def test_a_specification_that_is_no_yaml_is_an_error_in_one_line() -> None:
 
 
 def test_what_was_recorded_is_read_by_the_daemon_and_forgotten(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    write_cdi_result(layout, CdiResult(("nvidia.com/gpu=0",)))  # before there is a state
-    assert read_cdi_result(layout) is None
-    layout.state.mkdir(parents=True)
-    write_cdi_result(layout, CdiResult(("nvidia.com/gpu=0",)))
-    assert read_cdi_result(layout) == CdiResult(("nvidia.com/gpu=0",))
-    (says,) = host_conditions(layout, ())
+    paths = HostPaths(tmp_path)
+    write_cdi_result(paths, CdiResult(("nvidia.com/gpu=0",)))  # before there is a state
+    assert read_cdi_result(paths) is None
+    paths.state.mkdir(parents=True)
+    write_cdi_result(paths, CdiResult(("nvidia.com/gpu=0",)))
+    assert read_cdi_result(paths) == CdiResult(("nvidia.com/gpu=0",))
+    (says,) = host_conditions(paths, ())
     assert (says.status, says.reason, says.message) == ("True", "Succeeded", "CDI describes nvidia.com/gpu=0")
-    write_cdi_result(layout, None)
-    assert host_conditions(layout, ()) == ()
-    (gone,) = host_conditions(layout, ("GPUsDescribed",))
+    write_cdi_result(paths, None)
+    assert host_conditions(paths, ()) == ()
+    (gone,) = host_conditions(paths, ("GPUsDescribed",))
     assert (gone.status, gone.reason) == ("False", "NotFound")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.agent.made_up_host import MadeUpCommands
 from tests.support.waiting import eventually
 from unbounded.agent.host import LARGEST, HostCommands, mounts_below, unmount_below
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Transient
 
 
@@ -89,14 +89,14 @@ def test_mounts_come_the_last_first_and_without_those_of_neighbours() -> None:
 
 
 async def test_a_mount_that_is_in_use_loses_its_name_at_once(tmp_path: Path) -> None:
-    layout, commands = Layout(tmp_path), MadeUpCommands()
+    paths, commands = HostPaths(tmp_path), MadeUpCommands()
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "self" / "mountinfo").write_text(mountinfo("/m/a", "/m/a/b", "/n"))
     busy = {"/m/a/b"}
     commands.answers["umount --lazy"] = lambda _argv: (0, "")
     commands.answers["umount"] = lambda argv: (32, "target is busy") if argv[-1] in busy else (0, "")
-    await unmount_below(layout, commands, Path("/m/a"))
+    await unmount_below(paths, commands, Path("/m/a"))
     assert commands.lines("umount") == ["umount -- /m/a/b", "umount --lazy -- /m/a/b", "umount -- /m/a"]
     commands.answers["umount --lazy"] = lambda _argv: (32, "not permitted")
     with pytest.raises(Transient, match="not permitted"):
-        await unmount_below(layout, commands, Path("/m/a"))
+        await unmount_below(paths, commands, Path("/m/a"))

@@ -34,20 +34,20 @@ async def test_start_and_reset_leave_a_host_as_it_was(made: MadeUpHost) -> None:
     made.write("/etc/docker/daemon.json", '{"debug": true,\n "iptables":true}', 0o640)
     made.write("/etc/sysctl.d/99-kubernetes.conf", "# ours\nvm.panic_on_oom = 1\n", 0o600)
     made.units.units["docker.service"] = UnitFacts("docker.service", load="loaded", active="active", enabled="enabled")
-    before, areas = made.tree(), swap.in_use(made.layout)
+    before, areas = made.tree(), swap.in_use(made.paths)
     changed = await add_all(HOST_STEPS, made.host, lambda _words: None)
     assert set(changed) == {step.name for step in HOST_STEPS} - {"packages", "configured-sysctl"}
     assert made.tree() != before
     assert await add_all(HOST_STEPS, made.host, lambda _words: None) == ()
 
     assert await remove_all(HOST_STEPS, made.host) == []
-    found = survey.BEFORE.read(made.layout)
+    found = survey.BEFORE.read(made.paths)
     assert found is not None
-    survey.BEFORE.forget(made.layout)
+    survey.BEFORE.forget(made.paths)
     for folder in reversed(found.folders):
         if Path(folder).is_dir():
             Path(folder).rmdir()
-    assert swap.in_use(made.layout) == areas
+    assert swap.in_use(made.paths) == areas
     after = made.tree()
     del after["proc/swaps"], before["proc/swaps"]  # the simulated kernel reports partition or file at random
     assert after == before
@@ -58,9 +58,9 @@ async def test_what_a_second_start_finds_does_not_replace_what_the_first_found(m
     await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
     made.write("/proc/sys/kernel/panic", "60\n")  # a user's own value
     await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
-    assert kernel.read(made.layout, "kernel.panic") == "10"
+    assert kernel.read(made.paths, "kernel.panic") == "10"
     await remove_all((ALONE["sysctl"],), made.host)
-    assert kernel.read(made.layout, "kernel.panic") == "0"
+    assert kernel.read(made.paths, "kernel.panic") == "0"
 
 
 # sysctl
@@ -71,19 +71,19 @@ async def test_missing_kernel_parameters_are_skipped_and_reported(made: MadeUpHo
     await add_all((ALONE["sysctl"],), made.host, told.append)
     assert "bridge-nf-call-iptables" in told[0]
     assert "overcommit" not in told[0]
-    assert kernel.read(made.layout, "vm.overcommit_memory") == "1"
-    assert kernel.read(made.layout, "net.bridge.bridge-nf-call-iptables") is None
+    assert kernel.read(made.paths, "vm.overcommit_memory") == "1"
+    assert kernel.read(made.paths, "net.bridge.bridge-nf-call-iptables") is None
     assert await ALONE["sysctl"].present(made.host)
 
 
 @pytest.mark.parametrize("key", kernel.KUBELET)
 async def test_unsettable_kernel_parameter_of_kubelet_fails_the_step(made: MadeUpHost, key: str) -> None:
-    kernel.parameter(made.layout, key).unlink()
+    kernel.parameter(made.paths, key).unlink()
     with pytest.raises(Rejected, match=f"sysctl: this kernel has no {key}, but kubelet needs {kernel.KUBELET[key]}"):
         await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
     assert not await ALONE["sysctl"].present(made.host)
     await remove_all((ALONE["sysctl"],), made.host)
-    assert kernel.read(made.layout, "net.ipv4.ip_forward") == "0"
+    assert kernel.read(made.paths, "net.ipv4.ip_forward") == "0"
 
 
 def test_forwarding_is_restored_before_what_the_kernel_changes_with_it() -> None:
@@ -104,7 +104,7 @@ def test_forwarding_is_restored_before_what_the_kernel_changes_with_it() -> None
 async def test_only_lines_of_type_swap_are_put_aside(made: MadeUpHost) -> None:
     with_swap(made)
     await add_all((swap.SWAP,), made.host, lambda _words: None)
-    lines = made.layout.at("/etc/fstab").read_bytes().splitlines()
+    lines = made.paths.at("/etc/fstab").read_bytes().splitlines()
     assert [line.startswith(swap.MARKER) for line in lines] == [False, True, True, False, False, False]
     assert made.commands.lines("swapoff") == ["swapoff -- /dev/sda2", "swapoff -- /swap file"]
 
@@ -112,7 +112,7 @@ async def test_only_lines_of_type_swap_are_put_aside(made: MadeUpHost) -> None:
 async def test_edits_of_fstab_since_then_survive_the_way_back(made: MadeUpHost) -> None:
     with_swap(made)
     await add_all((swap.SWAP,), made.host, lambda _words: None)
-    fstab = made.layout.at("/etc/fstab")
+    fstab = made.paths.at("/etc/fstab")
     fstab.write_bytes(fstab.read_bytes() + b"\ntmpfs /tmp tmpfs size=1g 0 0\n")
     await remove_all((swap.SWAP,), made.host)
     assert fstab.read_text() == FSTAB + "\ntmpfs /tmp tmpfs size=1g 0 0\n"
@@ -142,7 +142,7 @@ async def test_docker_is_stopped_socket_first_and_masked(made: MadeUpHost) -> No
         "stop docker.service",
         "mask docker.service",
     ]
-    assert json.loads(made.layout.at(packet_filter.DOCKER_CONFIG).read_text()) == {"iptables": False}
+    assert json.loads(made.paths.at(packet_filter.DOCKER_CONFIG).read_text()) == {"iptables": False}
 
 
 async def test_custom_unit_is_disabled_and_not_masked(made: MadeUpHost) -> None:
@@ -160,7 +160,7 @@ async def test_docker_that_was_masked_and_down_stays_so(made: MadeUpHost) -> Non
     await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
     await remove_all((packet_filter.DOCKER,), made.host)
     assert [(await made.units.observe(unit)).load for unit in packet_filter.DOCKER_UNITS] == ["masked", "masked"]
-    assert not made.layout.at("/etc/docker").exists()
+    assert not made.paths.at("/etc/docker").exists()
 
 
 async def test_an_edited_docker_configuration_loses_only_our_key(made: MadeUpHost) -> None:
@@ -168,7 +168,7 @@ async def test_an_edited_docker_configuration_loses_only_our_key(made: MadeUpHos
     await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
     made.write(packet_filter.DOCKER_CONFIG, '{"debug": true, "iptables": false, "mtu": 1400}')
     await remove_all((packet_filter.DOCKER,), made.host)
-    assert json.loads(made.layout.at(packet_filter.DOCKER_CONFIG).read_text()) == {"debug": True, "mtu": 1400}
+    assert json.loads(made.paths.at(packet_filter.DOCKER_CONFIG).read_text()) == {"debug": True, "mtu": 1400}
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '"x"'], ids=["list", "cut off", "text"])
@@ -176,7 +176,7 @@ async def test_a_docker_configuration_that_is_no_object_is_refused_and_left(made
     made.write(packet_filter.DOCKER_CONFIG, text)
     with pytest.raises(Rejected, match=r"daemon\.json is not a JSON object"):
         await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
-    assert made.layout.at(packet_filter.DOCKER_CONFIG).read_text() == text
+    assert made.paths.at(packet_filter.DOCKER_CONFIG).read_text() == text
 
 
 # packages
@@ -189,7 +189,7 @@ async def test_only_missing_packages_are_installed_after_one_update_and_listed(m
     calls = made.commands.lines("apt-get")
     assert [call.rsplit(" ", 1)[-1] for call in calls] == ["update", "nftables"]
     assert "--no-install-recommends" in calls[1]
-    assert packages.installed_by_us(made.layout) == ("libnftables", "nftables")
+    assert packages.installed_by_us(made.paths) == ("libnftables", "nftables")
     assert await add_all((ALONE["packages"],), made.host, lambda _words: None) == ()
 
 
@@ -215,7 +215,7 @@ async def test_hosts_with_rpm_install_by_their_own_means(made: MadeUpHost, progr
     made.commands.answers |= {program: install, "rpm": lambda _argv: (0, "\n".join(installed))}
     await add_all((ALONE["packages"],), made.host, lambda _words: None)
     assert [line.split()[-2:] for line in made.commands.lines(program)] == [["install", "nftables"]]
-    assert packages.installed_by_us(made.layout) == ("nftables",)
+    assert packages.installed_by_us(made.paths) == ("nftables",)
     assert await ALONE["upgrade drop-ins"].present(made.host)  # they are apt's
 
 
@@ -249,8 +249,8 @@ async def test_what_a_later_agent_kept_is_not_touched(made: MadeUpHost) -> None:
 
 def test_what_was_kept_first_stays(tmp_path: Path) -> None:
     kept: OriginalState[swap.FoundSwap] = swap.BEFORE
-    layout = made_up_host(tmp_path).layout
+    paths = made_up_host(tmp_path).paths
     first = swap.FoundSwap((swap.SwapArea("/dev/sda2", -2),))
-    assert kept.record(layout, first) == first
-    assert kept.record(layout, swap.FoundSwap(())) == first
-    assert kept.path(layout).stat().st_mode & 0o777 == 0o600
+    assert kept.record(paths, first) == first
+    assert kept.record(paths, swap.FoundSwap(())) == first
+    assert kept.path(paths).stat().st_mode & 0o777 == 0o600

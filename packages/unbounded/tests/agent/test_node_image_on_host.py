@@ -28,18 +28,18 @@ pytestmark = [
 async def test_slot_of_the_project_image_boots_with_its_own_sandbox(
     distribution: str, host: Host, mirror: Mirror, images: Images
 ) -> None:
-    layout = built(f"node-{distribution}/oci")
-    if layout is None:
+    paths = built(f"node-{distribution}/oci")
+    if paths is None:
         pytest.skip(f"the image is not built; `scripts/node-image {distribution}` builds it, as root")
     mirror.add_kubernetes(VERSION)
     mirror.add(f"/v{VERSION}/bin/linux/{ARCH}/kubelet", KUBELET)
-    nodes, wanted = nodes_of(host), goal_of(mirror, images.add_layout(distribution, layout), VERSION)
+    nodes, wanted = nodes_of(host), goal_of(mirror, images.add_layout(distribution, paths), VERSION)
     mirror.asked.clear()
     await nodes.build(Slot.KUBE1, wanted, TOKEN, lambda _: None)
     assert not any("sandbox" in asked.path for asked in mirror.asked)
     applied = nodes.applied(Slot.KUBE1)
     assert applied is not None
-    (named,) = json.loads((layout / "index.json").read_text())["manifests"]
+    (named,) = json.loads((paths / "index.json").read_text())["manifests"]
     assert applied.image_digest == named["digest"]
 
     await nodes.start(Slot.KUBE1)
@@ -49,4 +49,4 @@ async def test_slot_of_the_project_image_boots_with_its_own_sandbox(
     for argv in (("iptables", "--version"), ("conntrack", "--version"), ("ethtool", "--version"), ("socat", "-V")):
         assert (await host.run(*inside, *argv)).ok
     content = host.outside(f"/var/lib/machines/{Slot.KUBE1}/usr/share/unbounded/sandbox.tar").read_bytes()
-    assert hashlib.sha256(content).hexdigest() in (layout.parent / f"sandbox-{ARCH}.tar.sha256").read_text()
+    assert hashlib.sha256(content).hexdigest() in (paths.parent / f"sandbox-{ARCH}.tar.sha256").read_text()

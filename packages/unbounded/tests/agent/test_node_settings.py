@@ -21,7 +21,6 @@ from tests.api.checking import refusals
 from tests.api.test_node_settings import WHOLE
 from tests.fetch.test_proxies import proxy
 from tests.support.paths import ROOT
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node import settings as files_of
 from unbounded.agent.node.files import address_in
@@ -30,6 +29,7 @@ from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.settings import environment, files, require_usable
 from unbounded.agent.node.slot_files import write_build_record
 from unbounded.agent.node_spec import desired_node, same_node
+from unbounded.agent.paths import HostPaths
 from unbounded.api.configuration import MachineConfigurationTemplate, NodeSettings, node_settings
 from unbounded.api.failures import Rejected
 from unbounded.kube.logs import SecretStr
@@ -150,7 +150,7 @@ def test_the_address_of_a_network_is_the_hosts_own() -> None:
 
 
 async def test_downloads_go_through_the_proxy_and_say_that_it_refuses(tmp_path: Path) -> None:
-    nodes = HostNodes(Layout(tmp_path), ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    nodes = HostNodes(HostPaths(tmp_path), ScriptedCommands(), ScriptedUnits(), arch="amd64")
     asked: list[str] = []
     async with proxy("403 Forbidden", asked) as url:
         given = settings(proxy={"http": url, "https": url})
@@ -173,11 +173,11 @@ def test_other_settings_are_another_node_and_are_named_as_drift() -> None:
 
 
 async def test_new_settings_of_a_slot_delete_files_of_former_settings(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
-    root = layout.rootfs(Slot.KUBE1)
+    paths = HostPaths(tmp_path)
+    nodes = HostNodes(paths, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    root = paths.rootfs(Slot.KUBE1)
     (root / "etc").mkdir(parents=True)
-    write_build_record(layout, Slot.KUBE1, BuildRecord(goal=goal(), node_uid="n"))
+    write_build_record(paths, Slot.KUBE1, BuildRecord(goal=goal(), node_uid="n"))
     registries = [{"name": "docker.io", "hosts": [{"url": "https://m", "caBundle": CA}]}]
     first = settings(
         kubelet={"maxPods": 50, "nodeIP": "127.0.0.0/8"}, caBundle=CA, containerd={"registries": registries}

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from tests.agent.goals import CA
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import ConfigurationId, NodeGoal
 from unbounded.agent.node_spec import (
     CNI,
@@ -24,6 +23,7 @@ from unbounded.agent.node_spec import (
     rootfs_image,
     same_node,
 )
+from unbounded.agent.paths import HostPaths
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
@@ -125,13 +125,13 @@ def test_a_node_without_an_image_is_refused_unless_debootstrap_is_asked_for() ->
 
 
 def test_facts_are_read_from_the_host_and_the_environment(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    assert host_facts(layout, {}).nvidia is False
+    paths = HostPaths(tmp_path)
+    assert host_facts(paths, {}).nvidia is False
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    assert host_facts(layout, {}).nvidia is False
+    assert host_facts(paths, {}).nvidia is False
     (tmp_path / "dev/nvidia0").touch()
-    facts = host_facts(layout, {"AGENT_OCI_IMAGE": "x:1", "AGENT_DISABLE_OCI_IMAGE": "True"})
+    facts = host_facts(paths, {"AGENT_OCI_IMAGE": "x:1", "AGENT_DISABLE_OCI_IMAGE": "True"})
     assert facts == HostFacts(arch=facts.arch, nvidia=True, image="x:1", debootstrap=True)
 
 

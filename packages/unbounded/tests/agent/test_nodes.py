@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits, failed
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot, SlotFacts
 from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.slot_files import read_build_record, remove_build_record, write_build_record
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import remove_durably
@@ -38,7 +38,7 @@ RUNS = UnitFacts(UNIT, "loaded", "active", "running", "enabled", 1)
 
 @dataclass
 class Parts:
-    layout: Layout
+    paths: HostPaths
     commands: ScriptedCommands
     units: ScriptedUnits
     inside: ScriptedUnits
@@ -47,11 +47,11 @@ class Parts:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Parts:
-    layout, commands = Layout(tmp_path), ScriptedCommands()
+    paths, commands = HostPaths(tmp_path), ScriptedCommands()
     units, inside = ScriptedUnits(), ScriptedUnits()
     commands.answers[("machinectl", "show")] = [failed("No machine 'kube1' known")]
-    nodes = HostNodes(layout, commands, units, inside=lambda _: inside, arch="amd64", limits=SHORT)
-    return Parts(layout, commands, units, inside, nodes)
+    nodes = HostNodes(paths, commands, units, inside=lambda _: inside, arch="amd64", limits=SHORT)
+    return Parts(paths, commands, units, inside, nodes)
 
 
 LEADER: Final = ("machinectl", "show", "--property=Leader")
@@ -69,58 +69,58 @@ def runs(parts: Parts, mounts: str = OWN) -> None:
             ("machinectl", "show"): [HostCommandResult((), 0, "State=running", "")],
         }
     )
-    process = parts.layout.at("/proc/7")
+    process = parts.paths.at("/proc/7")
     seen = process / "root/proc/sys/kernel/random/boot_id"
     seen.parent.mkdir(parents=True)
     seen.write_text("b00t\n")
     (process / "mountinfo").write_text(f"80 79 0:24 / / rw - ext4 /dev/vda rw\n{mounts}")
 
 
-def whole(layout: Layout, slot: Slot = KUBE1) -> None:
-    (layout.rootfs(slot) / "etc").mkdir(parents=True)
-    write_build_record(layout, slot, APPLIED)
+def whole(paths: HostPaths, slot: Slot = KUBE1) -> None:
+    (paths.rootfs(slot) / "etc").mkdir(parents=True)
+    write_build_record(paths, slot, APPLIED)
 
 
 # Source of a slot
 
 
 def test_what_a_slot_was_made_from_is_read_back(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    assert read_build_record(layout, KUBE1) is None
-    write_build_record(layout, KUBE1, APPLIED)
-    assert read_build_record(layout, KUBE1) == APPLIED
-    assert layout.applied(KUBE1).stat().st_mode & 0o777 == 0o600
-    remove_build_record(layout, KUBE1)
-    remove_build_record(layout, KUBE1)
-    assert list(layout.etc.iterdir()) == []
+    paths = HostPaths(tmp_path)
+    assert read_build_record(paths, KUBE1) is None
+    write_build_record(paths, KUBE1, APPLIED)
+    assert read_build_record(paths, KUBE1) == APPLIED
+    assert paths.applied(KUBE1).stat().st_mode & 0o777 == 0o600
+    remove_build_record(paths, KUBE1)
+    remove_build_record(paths, KUBE1)
+    assert list(paths.etc.iterdir()) == []
 
 
 def test_modified_build_record_is_rejected_and_one_without_checksum_accepted(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    write_build_record(layout, KUBE1, APPLIED)
-    path = layout.applied(KUBE1)
+    paths = HostPaths(tmp_path)
+    write_build_record(paths, KUBE1, APPLIED)
+    path = paths.applied(KUBE1)
     sidecar = path.with_name(f"{path.name}.sha256")
     checksum = sidecar.read_bytes()
     remove_durably(sidecar)
-    assert read_build_record(layout, KUBE1) == APPLIED
+    assert read_build_record(paths, KUBE1) == APPLIED
     sidecar.write_bytes(checksum)
     path.write_bytes(path.read_bytes().replace(b"m1", b"m2"))
     with pytest.raises(Rejected, match="does not match its checksum"):
-        read_build_record(layout, KUBE1)
+        read_build_record(paths, KUBE1)
 
 
 def test_a_description_by_a_later_agent_is_left_alone(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    write_build_record(layout, KUBE1, BuildRecord(goal=goal(), format=2))
+    paths = HostPaths(tmp_path)
+    write_build_record(paths, KUBE1, BuildRecord(goal=goal(), format=2))
     with pytest.raises(Rejected, match="its format is 2, but this agent supports formats up to 1"):
-        read_build_record(layout, KUBE1)
-    assert layout.applied(KUBE1).exists()
+        read_build_record(paths, KUBE1)
+    assert paths.applied(KUBE1).exists()
 
 
 async def test_the_node_that_a_slot_became_is_remembered(parts: Parts) -> None:
     with pytest.raises(Rejected, match="the slot is incomplete"):
         await parts.nodes.registered(KUBE1, "u1")
-    whole(parts.layout)
+    whole(parts.paths)
     await parts.nodes.registered(KUBE1, "u1")
     assert parts.nodes.applied(KUBE1) == BuildRecord(goal=goal(), image_digest="sha256:0", node_uid="u1")
 
@@ -129,8 +129,8 @@ async def test_a_kubelet_gets_another_certificate_and_keeps_all_else(parts: Part
     pem = CertificateAccess(SecretStr(certificate(1)))
     with pytest.raises(Rejected, match="the slot is incomplete"):
         await parts.nodes.introduce(KUBE1, pem)
-    whole(parts.layout)
-    folder = parts.layout.rootfs(KUBE1) / "var/lib/kubelet/pki"
+    whole(parts.paths)
+    folder = parts.paths.rootfs(KUBE1) / "var/lib/kubelet/pki"
     folder.mkdir(parents=True)
     (folder / "kubelet-client-2026.pem").write_text(certificate(-1))
     os.symlink("/var/lib/kubelet/pki/kubelet-client-2026.pem", folder / "kubelet-client-current.pem")
@@ -147,12 +147,12 @@ async def test_a_kubelet_gets_another_certificate_and_keeps_all_else(parts: Part
 
 
 async def test_what_a_slot_registers_as_follows_without_a_new_node(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     runs(parts)
     labels = {**APPLIED.goal.labels, "tier": "core"}
     for _ in range(2):
         await parts.nodes.describe(KUBE1, labels, ("x=1:NoExecute",))
-    drop_in = parts.layout.rootfs(KUBE1) / "etc/systemd/system/kubelet.service.d/20-node-config.conf"
+    drop_in = parts.paths.rootfs(KUBE1) / "etc/systemd/system/kubelet.service.d/20-node-config.conf"
     assert "tier=core" in drop_in.read_text()
     assert "--register-with-taints=x=1:NoExecute" in drop_in.read_text()
     assert parts.inside.asked == [("reload",)], "it is not restarted"
@@ -166,18 +166,18 @@ async def test_what_a_slot_registers_as_follows_without_a_new_node(parts: Parts)
 
 
 async def test_a_slot_that_is_not_whole_is_not_started(parts: Parts) -> None:
-    (parts.layout.rootfs(KUBE1) / "etc").mkdir(parents=True)
+    (parts.paths.rootfs(KUBE1) / "etc").mkdir(parents=True)
     with pytest.raises(Rejected, match="the slot is incomplete"):
         await parts.nodes.start(KUBE1)
     assert parts.units.asked == []
 
 
 async def test_a_start_writes_what_systemd_reads_and_then_starts_machine_containerd_kubelet(parts: Parts) -> None:
-    whole(parts.layout)
-    (parts.layout.root / "lib/modules").mkdir(parents=True)
+    whole(parts.paths)
+    (parts.paths.root / "lib/modules").mkdir(parents=True)
     await parts.nodes.start(KUBE1)
-    assert "BindReadOnly=/lib/modules:/lib/modules" in parts.layout.nspawn(KUBE1).read_text()
-    assert "Restart=on-failure" in parts.layout.override(KUBE1).read_text()
+    assert "BindReadOnly=/lib/modules:/lib/modules" in parts.paths.nspawn(KUBE1).read_text()
+    assert "Restart=on-failure" in parts.paths.override(KUBE1).read_text()
     assert parts.units.asked == [("reload",), ("start", UNIT)]
     assert parts.commands.ran("systemctl", "enable", "--quiet", "--no-reload", "--", "machines.target", UNIT) == 1
     assert parts.inside.asked == [("start", "containerd.service"), ("start", "kubelet.service")]
@@ -187,7 +187,7 @@ async def test_a_start_writes_what_systemd_reads_and_then_starts_machine_contain
 
 
 async def test_a_machine_of_that_name_that_is_there_already_is_ended_first(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     parts.units.fail[UNIT] = ["Machine 'kube1' already exists"]
     parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=running", ""), failed()]
     await parts.nodes.start(KUBE1)
@@ -196,7 +196,7 @@ async def test_a_machine_of_that_name_that_is_there_already_is_ended_first(parts
 
 
 async def test_another_failure_of_the_start_is_not_covered_up(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     parts.units.fail[UNIT] = ["Failed to stat /dev/kvm"]
     with pytest.raises(Transient, match="/dev/kvm"):
         await parts.nodes.start(KUBE1)
@@ -204,7 +204,7 @@ async def test_another_failure_of_the_start_is_not_covered_up(parts: Parts) -> N
 
 
 async def test_old_machine_that_does_not_end_fails_the_start_in_time(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     parts.units.fail[UNIT] = ["File exists"]
     parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=closing", "")]
     with pytest.raises(Transient, match="the old machine does not end within"):
@@ -212,14 +212,14 @@ async def test_old_machine_that_does_not_end_fails_the_start_in_time(parts: Part
 
 
 async def test_a_machine_that_does_not_answer_is_given_up_within_the_limit(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     parts.inside.silent = True
     with pytest.raises(Transient, match="kube1: the machine does not answer within"):
         await parts.nodes.start(KUBE1)
 
 
 async def test_a_kubelet_that_does_not_become_active_is_named(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     parts.inside.fail["kubelet.service"] = ["control process exited"]
     with pytest.raises(Transient, match=r"kube1: kubelet\.service does not become active within"):
         await parts.nodes.start(KUBE1)
@@ -251,7 +251,7 @@ async def test_a_kubelet_that_hangs_is_killed_through_its_control_group(
     parts.units.states[UNIT] = RUNS
     parts.inside.hang.add("kubelet.service")
     parts.commands.answers[("systemctl", "show")] = [HostCommandResult((), 0, f"/machine.slice/{UNIT}\n", "")]
-    group = parts.layout.at("/sys/fs/cgroup/machine.slice") / UNIT / "payload/system.slice/kubelet.service"
+    group = parts.paths.at("/sys/fs/cgroup/machine.slice") / UNIT / "payload/system.slice/kubelet.service"
     group.mkdir(parents=True)
     procs = group / "cgroup.procs"
     procs.write_text(f"{deaf.pid}\n")
@@ -271,7 +271,7 @@ async def test_a_kubelet_that_cannot_even_be_killed_is_said_within_the_limit(par
     parts.units.states[UNIT] = RUNS
     parts.inside.hang.add("kubelet.service")
     parts.commands.answers[("systemctl", "show")] = [HostCommandResult((), 0, "/g\n", "")]
-    group = parts.layout.at("/sys/fs/cgroup/g/payload/system.slice/kubelet.service")
+    group = parts.paths.at("/sys/fs/cgroup/g/payload/system.slice/kubelet.service")
     group.mkdir(parents=True)
     (group / "cgroup.procs").write_text("4194305\n")  # higher than any process
     with pytest.raises(Transient, match=r"kubelet\.service cannot be killed within"):
@@ -325,7 +325,7 @@ async def test_a_machine_that_cannot_be_ended_is_said_within_the_limit(parts: Pa
 
 async def test_a_slot_is_seen_as_it_is(parts: Parts) -> None:
     assert await parts.nodes.observe(KUBE1) == SlotFacts(KUBE1)
-    whole(parts.layout)
+    whole(parts.paths)
     assert await parts.nodes.observe(KUBE1) == SlotFacts(KUBE1, exists=True, applied=APPLIED)
     runs(parts)
     parts.inside.states["kubelet.service"] = RUNS
@@ -338,7 +338,7 @@ async def test_a_slot_is_seen_as_it_is(parts: Parts) -> None:
 async def test_a_machine_that_is_only_being_set_up_does_not_run_yet(parts: Parts, seen: str | None) -> None:
     runs(parts, mounts=seen or "")
     if seen is None:
-        parts.layout.at("/proc/7/mountinfo").unlink()
+        parts.paths.at("/proc/7/mountinfo").unlink()
     assert (await parts.nodes.observe(KUBE1)).running is False
 
 
@@ -353,7 +353,7 @@ async def test_a_machine_that_hangs_runs_without_services(parts: Parts) -> None:
 
 
 async def test_what_runs_is_not_removed(parts: Parts) -> None:
-    whole(parts.layout)
+    whole(parts.paths)
     parts.units.states[UNIT] = RUNS
     with pytest.raises(Transient, match="stop it first"):
         await parts.nodes.remove(KUBE1)
@@ -361,20 +361,20 @@ async def test_what_runs_is_not_removed(parts: Parts) -> None:
 
 
 async def test_removing_takes_everything_of_one_slot_and_may_be_repeated(tmp_path: Path) -> None:
-    layout, units, inside = Layout(tmp_path), ScriptedUnits(), ScriptedUnits()
-    nodes = HostNodes(layout, Removing(), units, inside=lambda _: inside, limits=SHORT)
-    whole(layout)
-    whole(layout, KUBE2)
-    (layout.machines / ".building-kube1/root").mkdir(parents=True)
-    (layout.machines / ".removing-kube1-12345678").mkdir()
-    (layout.machines / ".#kube1.lck").touch()
+    paths, units, inside = HostPaths(tmp_path), ScriptedUnits(), ScriptedUnits()
+    nodes = HostNodes(paths, Removing(), units, inside=lambda _: inside, limits=SHORT)
+    whole(paths)
+    whole(paths, KUBE2)
+    (paths.machines / ".building-kube1/root").mkdir(parents=True)
+    (paths.machines / ".removing-kube1-12345678").mkdir()
+    (paths.machines / ".#kube1.lck").touch()
     await nodes.start(KUBE1)
     units.states.clear()
     await nodes.remove(KUBE1)
     await nodes.remove(KUBE1)
-    assert [path.name for path in layout.machines.iterdir()] == ["kube2"]
-    assert not layout.nspawn(KUBE1).exists()
-    assert not layout.override(KUBE1).parent.exists()
+    assert [path.name for path in paths.machines.iterdir()] == ["kube2"]
+    assert not paths.nspawn(KUBE1).exists()
+    assert not paths.override(KUBE1).parent.exists()
     assert nodes.applied(KUBE1) is None
     assert nodes.applied(KUBE2) == APPLIED
 
@@ -418,7 +418,7 @@ def certificate(days: int) -> str:
 )
 async def test_kubelets_certificate_is_taken_from_the_slot_while_it_is_good(parts: Parts, pem: str, good: bool) -> None:
     assert await parts.nodes.kubelet_certificate(KUBE1) is None
-    folder = parts.layout.rootfs(KUBE1) / "var/lib/kubelet/pki"
+    folder = parts.paths.rootfs(KUBE1) / "var/lib/kubelet/pki"
     folder.mkdir(parents=True)
     assert await parts.nodes.kubelet_certificate(KUBE1) is None
     (folder / "kubelet-client-2026.pem").write_text(pem)

@@ -22,11 +22,11 @@ from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.paths import ROOT
 from unbounded.agent.daemon.followers import follow_logins
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, stored_response
 from unbounded.agent.node.slot_files import write_build_record
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.perform import Lock
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
@@ -52,22 +52,22 @@ async def api_with(auths: Any, **more: Any) -> MemoryApi:
     return api
 
 
-def slot(layout: Layout, one: Slot = Slot.KUBE1) -> Path:
-    root = layout.rootfs(one)
+def slot(paths: HostPaths, one: Slot = Slot.KUBE1) -> Path:
+    root = paths.rootfs(one)
     (root / "etc").mkdir(parents=True)
-    write_build_record(layout, one, BuildRecord(goal=goal()))
+    write_build_record(paths, one, BuildRecord(goal=goal()))
     return root
 
 
 async def test_pull_secrets_are_given_to_kubelet_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    layout, api = Layout(tmp_path), await api_with(AUTHS)
-    root, secrets = slot(layout), PullSecrets(api, layout)
-    assert await secrets.bring(SETTINGS) == stored_response(layout) == await secrets.read(SETTINGS) != b""
-    nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    paths, api = HostPaths(tmp_path), await api_with(AUTHS)
+    root, secrets = slot(paths), PullSecrets(api, paths)
+    assert await secrets.bring(SETTINGS) == stored_response(paths) == await secrets.read(SETTINGS) != b""
+    nodes = HostNodes(paths, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     await nodes.configure(Slot.KUBE1, SETTINGS)
     response = root / FOLDER[1:] / "response.json"
-    assert stat.S_IMODE(response.stat().st_mode) == stat.S_IMODE(layout.pull_secrets.stat().st_mode) == 0o600
+    assert stat.S_IMODE(response.stat().st_mode) == stat.S_IMODE(paths.pull_secrets.stat().st_mode) == 0o600
     assert json.loads(response.read_bytes())["auth"] == {
         "docker.io": {"username": "me", "password": "hush"},
         "registry.example.com:5000/team": {"username": "robot", "password": "s3cret"},
@@ -80,13 +80,13 @@ async def test_pull_secrets_are_given_to_kubelet_only(tmp_path: Path, caplog: py
     assert ran.stdout == response.read_bytes()
     flags = (root / "etc/systemd/system/kubelet.service.d/30-settings.conf").read_text()
     assert f"--image-credential-provider-bin-dir={PROGRAMS}" in flags
-    others = [one for one in tmp_path.rglob("*") if one.is_file() and one not in (response, layout.pull_secrets)]
+    others = [one for one in tmp_path.rglob("*") if one.is_file() and one not in (response, paths.pull_secrets)]
     told = "".join(one.read_text(errors="replace") for one in others) + caplog.text
     assert "hush" not in told
     assert "s3cret" not in told
     assert not await secrets.bring(NodeSettings())
     await nodes.configure(Slot.KUBE1, NodeSettings())
-    assert (response.exists(), script.exists(), stored_response(layout)) == (False, False, b"")
+    assert (response.exists(), script.exists(), stored_response(paths)) == (False, False, b"")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_pull_secrets_are_given_to_kubelet_only(tmp_path: Path, caplog: py
     ],
 )
 async def test_a_secret_without_logins_is_named_by_its_field(auths: Any, key: str, words: str, tmp_path: Path) -> None:
-    secrets = PullSecrets(await api_with(auths, key=key), Layout(tmp_path))
+    secrets = PullSecrets(await api_with(auths, key=key), HostPaths(tmp_path))
     with pytest.raises(Rejected) as refused:
         await secrets.bring(SETTINGS)
     assert str(refused.value).startswith("containerd.pullSecrets[hub]")
@@ -115,7 +115,7 @@ async def test_a_key_that_is_not_base64_is_named(tmp_path: Path) -> None:
     api = await api_with(AUTHS)
     await api.patch(SECRETS, "hub", {"data": {".dockerconfigjson": "hushh"}}, namespace=NAMESPACE)
     with pytest.raises(Rejected, match=r"^containerd\.pullSecrets\[hub\]: key \.dockerconfigjson is not base64$"):
-        await PullSecrets(api, Layout(tmp_path)).bring(SETTINGS)
+        await PullSecrets(api, HostPaths(tmp_path)).bring(SETTINGS)
 
 
 class Refusing(MemoryApi):
@@ -139,8 +139,8 @@ async def test_documented_role_allows_agents_to_read_only_that_secret() -> None:
 @pytest.mark.parametrize("api", [MemoryApi(), Refusing()], ids=["none", "no right"])
 async def test_a_secret_that_agents_may_not_read_says_what_they_need(api: MemoryApi, tmp_path: Path) -> None:
     with pytest.raises(Rejected, match=r"containerd\.pullSecrets\[hub\]: .*agents need permission to get it"):
-        await PullSecrets(api, Layout(tmp_path)).bring(SETTINGS)
-    assert not await PullSecrets(api, Layout(tmp_path)).bring(NodeSettings())
+        await PullSecrets(api, HostPaths(tmp_path)).bring(SETTINGS)
+    assert not await PullSecrets(api, HostPaths(tmp_path)).bring(NodeSettings())
     assert not await bring_none(SETTINGS)
 
 
@@ -171,10 +171,10 @@ async def replace_password(api: MemoryApi, password: str) -> None:
 
 async def test_a_password_that_is_replaced_reaches_each_slot(tmp_path: Path) -> None:
     """Both have one while a node is recreated, and what this host keeps is of one of them."""
-    layout, api = Layout(tmp_path), await api_with(AUTHS)
-    secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    paths, api = HostPaths(tmp_path), await api_with(AUTHS)
+    secrets, nodes = PullSecrets(api, paths), HostNodes(paths, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     for one in Slot:
-        slot(layout, one)
+        slot(paths, one)
         await secrets.bring(SETTINGS)
         await nodes.configure(one, SETTINGS)
     async with following(nodes, secrets, free):
@@ -184,9 +184,9 @@ async def test_a_password_that_is_replaced_reaches_each_slot(tmp_path: Path) -> 
 
 
 async def test_a_slot_that_missed_a_password_gets_it_the_next_time(tmp_path: Path) -> None:
-    layout, api = Layout(tmp_path), await api_with(AUTHS)
-    slot(layout)
-    secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    paths, api = HostPaths(tmp_path), await api_with(AUTHS)
+    slot(paths)
+    secrets, nodes = PullSecrets(api, paths), HostNodes(paths, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     await secrets.bring(SETTINGS)
     await nodes.configure(Slot.KUBE1, SETTINGS)
     await replace_password(api, "newer")
@@ -207,9 +207,9 @@ async def test_a_slot_that_missed_a_password_gets_it_the_next_time(tmp_path: Pat
 
 async def test_logins_of_a_slot_that_is_being_built_are_left_alone(tmp_path: Path) -> None:
     """The builder has the lock, and has written the logins of its settings, which may name no Secret."""
-    layout, api = Layout(tmp_path), await api_with(AUTHS)
-    slot(layout)
-    secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
+    paths, api = HostPaths(tmp_path), await api_with(AUTHS)
+    slot(paths)
+    secrets, nodes = PullSecrets(api, paths), HostNodes(paths, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     await secrets.bring(SETTINGS)
     await nodes.configure(Slot.KUBE1, SETTINGS)
     await replace_password(api, "newer")
@@ -224,6 +224,6 @@ async def test_logins_of_a_slot_that_is_being_built_are_left_alone(tmp_path: Pat
     await secrets.bring(NodeSettings())
     async with following(nodes, secrets, lock):
         await asked.wait()
-        assert stored_response(layout) == b""
+        assert stored_response(paths) == b""
         over.set()
         await has(nodes, Slot.KUBE1, b"newer")

@@ -17,9 +17,9 @@ from tests.agent.made_up_host import in_memory, with_apt, with_swap
 from tests.agent.made_up_start import MadeUpStart, made_up_start
 from unbounded.agent import reset as resetting
 from unbounded.agent import reset_parts
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Slot
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, HostPaths
 from unbounded.agent.reset import ResetResult, is_under_way, refuse_if_under_way, reset
 from unbounded.agent.reset_parts import ResetContext
 from unbounded.agent.steps.start_steps import start_steps
@@ -84,7 +84,7 @@ def with_network(world: MadeUpStart) -> dict[str, list[dict[str, object]]]:
                 at = next(i for i, rule in enumerate(rules[family]) if (rule["priority"], rule["table"]) == wanted)
                 del rules[family][at]
             case ("ip", "link", "delete", "dev", name):
-                world.layout.at(f"/sys/class/net/{name}").rmdir()
+                world.paths.at(f"/sys/class/net/{name}").rmdir()
         return 0, ""
 
     world.made.commands.answers["ip"] = ip
@@ -92,7 +92,7 @@ def with_network(world: MadeUpStart) -> dict[str, list[dict[str, object]]]:
 
 
 def interface(world: MadeUpStart, name: str) -> Path:
-    path = world.layout.at(f"/sys/class/net/{name}")
+    path = world.paths.at(f"/sys/class/net/{name}")
     path.mkdir(parents=True)
     return path
 
@@ -118,7 +118,7 @@ async def test_a_host_after_reset_is_the_host_before_start(world: MadeUpStart) -
     before = seen(world)
     await started(world)
     for path in WRITTEN:  # as losses of power leave it
-        world.layout.at(path).with_name(f".unfinished-{Path(path).name}0a1b2c3d").touch()
+        world.paths.at(path).with_name(f".unfinished-{Path(path).name}0a1b2c3d").touch()
     done = await reset(on(world), silent)
     assert done.whole
     assert seen(world) == before
@@ -180,13 +180,13 @@ async def test_what_cannot_be_removed_is_named_and_everything_else_goes(world: M
     done = await reset(on(world), silent)
     assert [left.name for left in done.left] == ["wg0", "kube2"]
     assert "not supported" in done.left[0].why
-    assert not world.layout.rootfs("kube1").exists()
-    assert not world.layout.at("/etc/sysctl.d/99-kubernetes.conf").exists()
+    assert not world.paths.rootfs("kube1").exists()
+    assert not world.paths.at("/etc/sysctl.d/99-kubernetes.conf").exists()
     assert not interface_exists(world, "geneve0")
 
 
 def interface_exists(world: MadeUpStart, name: str) -> bool:
-    return world.layout.at(f"/sys/class/net/{name}").exists()
+    return world.paths.at(f"/sys/class/net/{name}").exists()
 
 
 @pytest.mark.slow
@@ -194,15 +194,15 @@ async def test_the_agent_and_the_marker_stay_until_all_else_is_gone(world: MadeU
     await started(world)
     world.nodes.stubborn = {"remove kube1"}
     assert not (await reset(on(world), silent)).whole
-    assert is_under_way(world.layout)
-    assert world.layout.current.exists()
-    assert world.layout.config.exists()
+    assert is_under_way(world.paths)
+    assert world.paths.current.exists()
+    assert world.paths.config.exists()
     with pytest.raises(Rejected, match="run `unbounded-agent reset` first"):
-        refuse_if_under_way(world.layout)
+        refuse_if_under_way(world.paths)
     world.nodes.stubborn = set()
     assert (await reset(on(world), silent)).whole
-    assert not is_under_way(world.layout)
-    assert not world.layout.current.is_symlink()
+    assert not is_under_way(world.paths)
+    assert not world.paths.current.is_symlink()
 
 
 @pytest.mark.slow
@@ -216,12 +216,12 @@ async def test_nothing_is_taken_away_while_a_start_holds_the_host(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await started(world)
-    monkeypatch.setattr(resetting, "host_lock", lambda layout, who: host_lock(layout, who, within_s=0.1))
-    async with host_lock(world.layout, "unbounded-agent start"):
+    monkeypatch.setattr(resetting, "host_lock", lambda paths, who: host_lock(paths, who, within_s=0.1))
+    async with host_lock(world.paths, "unbounded-agent start"):
         with pytest.raises(Transient, match=r"unbounded-agent start \(pid \d+\) holds the lock of this host"):
             await reset(on(world), silent)
-    assert world.layout.rootfs("kube1").exists()
-    assert not is_under_way(world.layout)
+    assert world.paths.rootfs("kube1").exists()
+    assert not is_under_way(world.paths)
     assert f"stop {DAEMON_UNIT}" not in world.made.units.did
 
 
@@ -232,7 +232,7 @@ async def held_by_the_daemon(world: MadeUpStart, *, until: asyncio.Event) -> asy
     held = asyncio.Event()
 
     async def hold() -> None:
-        async with host_lock(world.layout, "recreation"):
+        async with host_lock(world.paths, "recreation"):
             held.set()
             await until.wait()
 
@@ -265,14 +265,14 @@ async def test_a_daemon_that_was_stopped_in_vain_is_started_again(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await started(world)
-    monkeypatch.setattr(resetting, "host_lock", lambda layout, who: host_lock(layout, who, within_s=0.1))
+    monkeypatch.setattr(resetting, "host_lock", lambda paths, who: host_lock(paths, who, within_s=0.1))
     free = asyncio.Event()
     work = await held_by_the_daemon(world, until=free)
     with pytest.raises(Transient, match=r"recreation \(pid \d+\) holds the lock of this host"):
         await reset(on(world), silent)
     assert f"stop {DAEMON_UNIT}" in world.made.units.did
     assert (await world.made.units.observe(DAEMON_UNIT)).active == "active"
-    assert not is_under_way(world.layout)
+    assert not is_under_way(world.paths)
     free.set()
     await work
 
@@ -281,7 +281,7 @@ async def test_a_daemon_that_does_not_stop_keeps_its_recovery(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await started(world)
-    await arm(world.layout, world.made.units, seconds=300)
+    await arm(world.paths, world.made.units, seconds=300)
     stop = world.made.units.stop
 
     async def stubborn(unit: str, *, timeout_s: float = 90.0) -> None:
@@ -293,7 +293,7 @@ async def test_a_daemon_that_does_not_stop_keeps_its_recovery(
     with pytest.raises(Transient, match="it does not stop"):
         await reset(on(world), silent)
     assert (await world.made.units.observe(RECOVERY_TIMER)).active == "active"
-    assert not is_under_way(world.layout)
+    assert not is_under_way(world.paths)
 
 
 class Cut(Exception):
@@ -355,7 +355,7 @@ async def _cut_off_at(cut_at: int, root: Path) -> bool:
     for name in ("wg0", "wg1"):
         interface(world, name)
     power, host = Power(cut_at), world.made.host
-    cut_host = StepHost(host.layout, power.over(host.commands), power.over(host.units))
+    cut_host = StepHost(host.paths, power.over(host.commands), power.over(host.units))
     through = False
     try:
         await reset(ResetContext(cut_host, power.over(world.nodes)), silent)
@@ -382,7 +382,7 @@ async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
     world.made.remove_program("nft")
     world.made.write("/etc/docker/daemon.json", '{"debug": true}')
     before, power, host = seen(world), Power(cut_at), world.made.host
-    cut_host = StepHost(host.layout, power.over(host.commands), power.over(host.units))
+    cut_host = StepHost(host.paths, power.over(host.commands), power.over(host.units))
     starting = replace(world.starting(), host=cut_host, nodes=power.over(world.nodes))
     through = False
     try:
@@ -414,8 +414,8 @@ async def test_a_tunnel_and_a_key_from_before_stay_and_are_named(world: MadeUpSt
     done = await reset(on(world), silent)
     assert interface_exists(world, "wg0")
     assert not interface_exists(world, "wg1")
-    assert world.layout.at("/etc/wireguard/server.priv").read_text() == "mine"
-    assert not world.layout.at("/etc/wireguard/server.pub").exists()
+    assert world.paths.at("/etc/wireguard/server.priv").read_text() == "mine"
+    assert not world.paths.at("/etc/wireguard/server.pub").exists()
     assert "existed before start, and stays: wg0" in done.lines()
 
 
@@ -439,7 +439,7 @@ async def test_reset_interrupted_at_its_end_still_spares_foreign_resources(
     before = reset_parts.remove_tree
 
     def cut(path: Path) -> None:
-        if path == world.layout.changes:
+        if path == world.paths.changes:
             raise Cut
         before(path)
 
@@ -449,7 +449,7 @@ async def test_reset_interrupted_at_its_end_still_spares_foreign_resources(
     monkeypatch.undo()
     assert (await reset(on(world), silent)).whole
     assert interface_exists(world, "wg0")
-    assert not world.layout.etc.exists()
+    assert not world.paths.etc.exists()
 
 
 @pytest.mark.slow
@@ -522,11 +522,11 @@ def test_what_was_there_before_is_not_left() -> None:
 
 
 def test_the_release_goes_after_everything_that_a_reset_needs(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    order = reset_parts.own_files(layout)
-    assert order[0] == layout.cache
-    assert order[-1] == layout.releases
-    assert all(layout.etc not in path.parents for path in order)
+    paths = HostPaths(tmp_path)
+    order = reset_parts.own_files(paths)
+    assert order[0] == paths.cache
+    assert order[-1] == paths.releases
+    assert all(paths.etc not in path.parents for path in order)
 
 
 def test_a_whole_reset_says_what_is_left_to_do() -> None:

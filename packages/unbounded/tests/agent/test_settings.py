@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.authority import BASE64
 from tests.support.authority import BASE64 as CA
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.settings import (
     NEEDED,
     load_config,
@@ -100,13 +100,13 @@ def test_a_variable_that_is_wrong_is_named(changes: dict[str, str], words: str) 
 
 
 def test_a_host_that_has_joined_needs_no_credential_in_its_variables(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    paths = HostPaths(tmp_path)
     environ = {key: value for key, value in VARIABLES.items() if key != "BOOTSTRAP_TOKEN"}
     with pytest.raises(Rejected, match="BOOTSTRAP_TOKEN is not set"):
-        load_config(None, environ, layout)
-    layout.identity.mkdir(parents=True)
-    (layout.identity / "agent.pem").write_text("a certificate")
-    assert load_config(None, environ, layout).config.machine_name == "m1"
+        load_config(None, environ, paths)
+    paths.identity.mkdir(parents=True)
+    (paths.identity / "agent.pem").write_text("a certificate")
+    assert load_config(None, environ, paths).config.machine_name == "m1"
 
 
 def test_keys_of_a_file_that_mean_nothing_come_with_it(tmp_path: Path) -> None:
@@ -137,22 +137,22 @@ CONFIG = AgentConfig(
 
 
 def test_it_comes_back_without_its_token_which_is_not_on_the_disk(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    assert read_stored_config(layout) is None
-    store_config(layout, CONFIG)
-    kept = read_stored_config(layout)
+    paths = HostPaths(tmp_path)
+    assert read_stored_config(paths) is None
+    store_config(paths, CONFIG)
+    kept = read_stored_config(paths)
     assert kept is not None
     assert (kept.machine_name, kept.kubelet.labels, kept.kubelet.auth.bootstrap_token) == ("m1", {"a": "b"}, "")
-    assert b"0123456789abcdef" not in layout.config.read_bytes()
-    assert layout.config.stat().st_mode & 0o777 == 0o600
-    assert layout.etc.stat().st_mode & 0o777 == 0o700
+    assert b"0123456789abcdef" not in paths.config.read_bytes()
+    assert paths.config.stat().st_mode & 0o777 == 0o600
+    assert paths.etc.stat().st_mode & 0o777 == 0o700
 
 
 def test_damaged_stored_configuration_is_rejected_by_its_keys(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    paths = HostPaths(tmp_path)
     with pytest.raises(Rejected, match="run `unbounded-agent start` first"):
-        require_stored_config(layout)
-    layout.etc.mkdir(parents=True)
-    layout.config.write_bytes(b'{"MachineName": "m1"}')
+        require_stored_config(paths)
+    paths.etc.mkdir(parents=True)
+    paths.config.write_bytes(b'{"MachineName": "m1"}')
     with pytest.raises(Rejected, match=r"config\.json: Cluster\.Version"):
-        require_stored_config(layout)
+        require_stored_config(paths)

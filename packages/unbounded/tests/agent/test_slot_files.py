@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.agent.goals import CA, goal
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess, Slot, TokenAccess
 from unbounded.agent.node import containerd, gpus, kubelet
 from unbounded.agent.node.devices import HostDevices, find_devices
 from unbounded.agent.node.files import DnsResolution, HostNames, dns_resolution, machine_id, slot_files, slot_links
 from unbounded.agent.node.nspawn import BindMount, override, settings
 from unbounded.agent.node.rootfs import Distribution, distribution
+from unbounded.agent.paths import HostPaths
 from unbounded.kube.logs import SecretStr
 
 TOKEN = TokenAccess(SecretStr("abcdef.0123456789abcdef"))
@@ -170,13 +170,13 @@ def test_devices_that_are_there_are_found(tmp_path: Path) -> None:
     node(tmp_path / "dev/sda", stat.S_IFBLK)
     (tmp_path / "dev/nvidia-old").write_bytes(b"")  # no device
     (tmp_path / "dev/dri/by-path").mkdir()
-    found = find_devices(Layout(tmp_path))
+    found = find_devices(HostPaths(tmp_path))
     assert found.character == tuple(sorted(f"/dev/{name}" for name in [*names, "kvm", "infiniband/uverbs0"]))
     assert found.nvidia
 
 
 def test_a_host_without_devices_has_none(tmp_path: Path) -> None:
-    found = find_devices(Layout(tmp_path))
+    found = find_devices(HostPaths(tmp_path))
     assert found == HostDevices()
     assert not found.nvidia
     assert not HostDevices(("/dev/nvidiactl", "/dev/nvidia-uvm")).nvidia  # a driver without a card

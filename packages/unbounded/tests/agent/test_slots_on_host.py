@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.slots import TOKEN, goal_of, layout_of, nodes_of
+from tests.agent.slots import TOKEN, goal_of, nodes_of, paths_of
 from tests.support.authority import PEM
 from tests.support.hosts import Host
 from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import Dial, Mirror
 from unbounded.agent.cluster_access import ClusterAccess, access_of_goal
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
 from unbounded.agent.node import kubelet
 from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
 from unbounded.kube.logs import SecretStr
 
@@ -76,7 +76,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     assert await nodes.sandbox_trouble(KUBE1) == ""
     sandboxes = ("/usr/local/bin/ctr", "--namespace", "k8s.io", "containers", "list", "--quiet")
     assert (await host.run("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", *sandboxes)).stdout == ""
-    hosts = layout_of(host).rootfs(KUBE1) / "etc/hosts"
+    hosts = paths_of(host).rootfs(KUBE1) / "etc/hosts"
     content = hosts.read_bytes()
     hosts.unlink()
     assert (await nodes.sandbox_trouble(KUBE1)).endswith("open /etc/hosts: no such file or directory")
@@ -85,7 +85,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     assert (await nodes.observe(KUBE1)).boot_id == first.boot_id
 
     # NodeReboot, as its procedure does it
-    files = tree(layout_of(host).rootfs(KUBE1) / "etc")
+    files = tree(paths_of(host).rootfs(KUBE1) / "etc")
     await nodes.stop_services(KUBE1)
     stopped = await nodes.observe(KUBE1)
     assert (stopped.running, stopped.kubelet, stopped.containerd) == (True, False, False)
@@ -94,7 +94,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     await nodes.stop(KUBE1)
     await nodes.start(KUBE1)
     assert (await nodes.observe(KUBE1)).boot_id not in ("", first.boot_id)
-    assert tree(layout_of(host).rootfs(KUBE1) / "etc") == files
+    assert tree(paths_of(host).rootfs(KUBE1) / "etc") == files
 
     # The other slot needs neither mirror nor registry
     mirror.dials = {path: Dial(status=503) for path in mirror.paths()}
@@ -109,8 +109,8 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     for slot in (KUBE1, KUBE2):
         await nodes.remove(slot)
         assert (await nodes.observe(slot)).exists is False
-    assert os.listdir(layout_of(host).machines) == []
-    assert os.listdir(layout_of(host).at("/etc/systemd/nspawn")) == []
+    assert os.listdir(paths_of(host).machines) == []
+    assert os.listdir(paths_of(host).at("/etc/systemd/nspawn")) == []
     units = await host.run("systemctl", "list-unit-files", "systemd-nspawn@kube*", check=False)
     assert "kube" not in units.stdout
 
@@ -122,7 +122,7 @@ async def _kubelet_follows_another_ca_while_its_node_runs_on(nodes: HostNodes, b
     after = await nodes._running._inside(KUBE1).observe("kubelet.service")
     assert before.main_pid != after.main_pid != 0
     assert (await nodes.observe(KUBE1)).boot_id == boot_id
-    root = nodes._layout.rootfs(KUBE1)
+    root = nodes._paths.rootfs(KUBE1)
     assert (root / kubelet.CA.lstrip("/")).read_text() == PEM
     assert b"https://10.88.0.99:6443" in (root / kubelet.BOOTSTRAP.lstrip("/")).read_bytes()
     assert b"10.0.0.53" in (root / kubelet.CONFIG.lstrip("/")).read_bytes()
@@ -138,7 +138,7 @@ async def _kubelet_moves_to_another_cluster_while_its_node_runs_on(nodes: HostNo
     after = await nodes._running._inside(KUBE1).observe("kubelet.service")
     assert before.main_pid != after.main_pid != 0
     assert (await nodes.observe(KUBE1)).boot_id == boot_id
-    root = nodes._layout.rootfs(KUBE1)
+    root = nodes._paths.rootfs(KUBE1)
     shown = json.loads((root / kubelet.KUBECONFIG.lstrip("/")).read_bytes())
     assert shown["clusters"][0]["cluster"]["server"] == "https://10.88.0.100:6443"
     assert shown["users"][0]["user"] == dict.fromkeys(("client-certificate", "client-key"), kubelet.CERTIFICATE)
@@ -183,7 +183,7 @@ async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirro
     # A hanging kubelet, or machine, does not delay a caller
     facts = await nodes.observe(KUBE1)
     leader = (await host.run("machinectl", "show", "kube1", "--property=Leader", "--value")).stdout.strip()
-    layout_of(host).rootfs(KUBE1).joinpath("etc/kubelet-standin").write_text("ignore-term")
+    paths_of(host).rootfs(KUBE1).joinpath("etc/kubelet-standin").write_text("ignore-term")
     await host.run("systemctl", "-M", "kube1", "restart", "kubelet.service")
     began = time.monotonic()
     await nodes.stop_services(KUBE1)
@@ -211,21 +211,21 @@ async def test_what_is_not_what_its_source_publishes_makes_no_slot(host: Host, m
     await nodes.build(KUBE1, wanted, TOKEN, quiet)
 
 
-def fetching(layout: Layout) -> bool:
+def fetching(paths: HostPaths) -> bool:
     """containerd is on its way; nothing else comes so slowly that it would still be so with the image there."""
-    sizes = [path.stat().st_size for path in layout.artifacts.glob("*.partial")]
-    return len(sizes) == 1 and sizes[0] > 1 << 20 and unpacking(layout)
+    sizes = [path.stat().st_size for path in paths.artifacts.glob("*.partial")]
+    return len(sizes) == 1 and sizes[0] > 1 << 20 and unpacking(paths)
 
 
-def unpacking(layout: Layout) -> bool:
-    return any(layout.machines.glob(".building-kube1/.unfinished-*/usr"))
+def unpacking(paths: HostPaths) -> bool:
+    return any(paths.machines.glob(".building-kube1/.unfinished-*/usr"))
 
 
-def installing(layout: Layout) -> bool:
-    return (layout.machines / ".building-kube1/root").exists()
+def installing(paths: HostPaths) -> bool:
+    return (paths.machines / ".building-kube1/root").exists()
 
 
-Point = Callable[[Layout], bool] | float  # a condition, or seconds
+Point = Callable[[HostPaths], bool] | float  # a condition, or seconds
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ async def test_build_interrupted_anywhere_is_repeated_with_the_same_result(
             if build.done():
                 break
         else:
-            while not point(layout_of(host)):
+            while not point(paths_of(host)):
                 assert not build.done(), point
                 await asyncio.sleep(0.005)
         build.cancel()
@@ -258,12 +258,12 @@ async def test_build_interrupted_anywhere_is_repeated_with_the_same_result(
         await host.up()
         nodes = nodes_of(host)
         assert (await nodes.observe(KUBE1)).applied is None
-        assert not (layout_of(host).rootfs(KUBE1)).exists()
+        assert not (paths_of(host).rootfs(KUBE1)).exists()
     mirror.dials = {}
     await nodes.build(KUBE1, wanted, TOKEN, quiet)
     assert any(asked.begins for asked in mirror.asked if asked.path == slow)
     await nodes.build(KUBE2, wanted, TOKEN, quiet)
-    one, two = (tree(layout_of(host).rootfs(slot)) for slot in (KUBE1, KUBE2))
+    one, two = (tree(paths_of(host).rootfs(slot)) for slot in (KUBE1, KUBE2))
     assert one.keys() == two.keys()
     assert [path for path in one if one[path] != two[path]] == ["etc/machine-id"]
     await nodes.start(KUBE1)

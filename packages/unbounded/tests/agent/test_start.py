@@ -16,9 +16,9 @@ from tests.agent.made_up_host import made_up_host
 from tests.agent.made_up_start import CONFIG, GOAL, MadeUpNodes
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node_spec import HostFacts, desired_node
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.report import IgnoredChecks, as_text
 from unbounded.agent.recreation.goal import goal_for_build, recorded_goal
 from unbounded.agent.settings import load_config, store_config
@@ -40,9 +40,9 @@ from unbounded.join.agent_config import AgentConfig, ArtifactSource, Attest, Dow
 NO_TOKEN = msgspec.structs.replace(CONFIG, kubelet=msgspec.structs.replace(CONFIG.kubelet, auth=KubeletAuth()))
 
 
-def joined(layout: Layout) -> None:
-    layout.identity.mkdir(parents=True)
-    (layout.identity / "agent.pem").write_text("a certificate")
+def joined(paths: HostPaths) -> None:
+    paths.identity.mkdir(parents=True)
+    (paths.identity / "agent.pem").write_text("a certificate")
 
 
 def file(folder: Path, config: AgentConfig) -> Path:
@@ -52,41 +52,41 @@ def file(folder: Path, config: AgentConfig) -> Path:
 
 
 def test_a_host_that_has_joined_goes_on_with_what_it_kept(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    paths = HostPaths(tmp_path)
     with pytest.raises(Rejected, match="no configuration"):
-        load_config(None, {}, layout)
-    store_config(layout, CONFIG)
-    joined(layout)
-    assert load_config(None, {}, layout).config == NO_TOKEN
-    assert load_config(file(tmp_path, NO_TOKEN), {}, layout).config == NO_TOKEN
+        load_config(None, {}, paths)
+    store_config(paths, CONFIG)
+    joined(paths)
+    assert load_config(None, {}, paths).config == NO_TOKEN
+    assert load_config(file(tmp_path, NO_TOKEN), {}, paths).config == NO_TOKEN
 
 
 def test_a_host_that_has_not_joined_needs_a_credential(tmp_path: Path) -> None:
     with pytest.raises(Rejected, match=r"Kubelet\.Auth: needs BootstrapToken or ExecCredential"):
-        load_config(file(tmp_path, NO_TOKEN), {}, Layout(tmp_path))
+        load_config(file(tmp_path, NO_TOKEN), {}, HostPaths(tmp_path))
 
 
 def test_what_is_named_counts_more_than_what_was_kept(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    store_config(layout, CONFIG)
-    joined(layout)
+    paths = HostPaths(tmp_path)
+    store_config(paths, CONFIG)
+    joined(paths)
     other = file(tmp_path, msgspec.structs.replace(NO_TOKEN, oci_image="other"))
-    assert load_config(None, {"UNBOUNDED_AGENT_CONFIG_FILE": str(other)}, layout).config.oci_image == "other"
+    assert load_config(None, {"UNBOUNDED_AGENT_CONFIG_FILE": str(other)}, paths).config.oci_image == "other"
 
 
 def test_another_machines_configuration_is_refused(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    store_config(layout, CONFIG)
-    refuse_another_machine(layout, CONFIG)
+    paths = HostPaths(tmp_path)
+    store_config(paths, CONFIG)
+    refuse_another_machine(paths, CONFIG)
     with pytest.raises(Rejected, match="MachineName 'm2': this host is Machine m1; run `unbounded-agent reset`"):
-        refuse_another_machine(layout, msgspec.structs.replace(CONFIG, machine_name="m2"))
+        refuse_another_machine(paths, msgspec.structs.replace(CONFIG, machine_name="m2"))
 
 
 def test_damaged_stored_configuration_does_not_prevent_a_start(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.etc.mkdir(parents=True)
-    layout.config.write_text("{")
-    refuse_another_machine(layout, CONFIG)
+    paths = HostPaths(tmp_path)
+    paths.etc.mkdir(parents=True)
+    paths.config.write_text("{")
+    refuse_another_machine(paths, CONFIG)
 
 
 def left_at(root: Path) -> set[str]:
@@ -111,7 +111,7 @@ async def test_a_preflight_that_fails_ends_a_start_before_anything_is_changed(na
     downloads = Downloads(kubernetes=nowhere, containerd=nowhere, runc=nowhere, cni=nowhere, crictl=nowhere)
     kubelet = msgspec.structs.replace(CONFIG.kubelet, api_server="https://127.0.0.1:1")
     config = msgspec.structs.replace(CONFIG, kubelet=kubelet, downloads=downloads, oci_image="127.0.0.1:1/root:v1")
-    around = StartInputs(Layout(tmp_path), unknown_keys=("unknown key A",))
+    around = StartInputs(HostPaths(tmp_path), unknown_keys=("unknown key A",))
     told: list[str] = []
     with pytest.raises(Rejected, match="the preflight checks failed, and nothing was changed"):
         await start(config, around, told.append, checks=checks, show=lambda report: told.append(as_text(report)))
@@ -149,13 +149,13 @@ class Waiting:
 
     def __init__(self, root: Path) -> None:
         self.api = MemoryApi()
-        self.nodes = MadeUpNodes(Layout(root))
+        self.nodes = MadeUpNodes(HostPaths(root))
         self.told: list[str] = []
 
     async def run(self) -> None:
-        layout = self.nodes.layout
-        layout.etc.mkdir(parents=True, exist_ok=True)
-        layout.applied("kube1").write_text(json.dumps({}))
+        paths = self.nodes.paths
+        paths.etc.mkdir(parents=True, exist_ok=True)
+        paths.applied("kube1").write_text(json.dumps({}))
         self.nodes.goals[Slot.KUBE1] = BuildRecord(goal=GOAL)
         await self.nodes.start(Slot.KUBE1)
 
@@ -353,7 +353,7 @@ async def test_machine_status_names_the_version_before_the_first_build(
         yield api
 
     monkeypatch.setattr("unbounded.agent.start.connected", connected)
-    around = StartInputs(Layout(tmp_path), facts=HostFacts(image="registry.example.com/node:v1"))
+    around = StartInputs(HostPaths(tmp_path), facts=HostFacts(image="registry.example.com/node:v1"))
     starting = _starting(CONFIG, around, made_up_host(tmp_path).host)
     assert (await starting.wanted()).kubernetes_version == "1.35.0", "as it is, and not as it was"
     said = (await api.get(MACHINES, "m1")).status.configuration

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.agent.made_up_start import CONFIG, GOAL, MadeUpStart, made_up_start
-from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal, Slot, SlotFacts
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.agent.settings import read_stored_config, without_token
 from unbounded.agent.steps.start_steps import MACHINE, SLOT, SlotChoice, choose_slot, start_steps
 from unbounded.agent.steps.step import add_all, faults
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> MadeUpStart:
 async def is_ready(world: MadeUpStart) -> bool:
     daemon = await world.made.units.observe(DAEMON_UNIT)
     facts = await world.nodes.observe(Slot.KUBE1)
-    kept = read_stored_config(world.layout) == without_token(world.config)
+    kept = read_stored_config(world.paths) == without_token(world.config)
     return kept and facts.running and facts.applied is not None and daemon.active == "active"
 
 
@@ -65,7 +65,7 @@ async def test_what_is_broken_on_a_ready_host_is_repaired_and_nothing_else(world
     await add_all(STEPS, world.starting(), silent)
     world.nodes.running.clear()
     await world.made.units.stop(DAEMON_UNIT)
-    world.layout.at("/etc/sysctl.d/99-kubernetes.conf").unlink()
+    world.paths.at("/etc/sysctl.d/99-kubernetes.conf").unlink()
     assert set(await add_all(STEPS, world.starting(), silent)) == {"sysctl", "node", "agent daemon"}
     assert [did for did in world.nodes.did if did.startswith("build")] == ["build kube1"]
 
@@ -109,15 +109,15 @@ async def test_a_kubelet_with_a_program_for_its_credential_needs_no_certificate(
 
 
 async def test_a_half_built_slot_is_stopped_and_made_anew(world: MadeUpStart) -> None:
-    world.layout.rootfs("kube1").mkdir(parents=True)
+    world.paths.rootfs("kube1").mkdir(parents=True)
     world.nodes.running[Slot.KUBE1] = True
     await add_all(STEPS, world.starting(), silent)
     assert world.nodes.did == ["stop kube1", "build kube1", "start kube1"]
 
 
 async def test_the_slots_are_the_daemons_while_a_recreation_is_under_way(world: MadeUpStart) -> None:
-    world.layout.etc.mkdir(parents=True)
-    world.layout.recreation.write_text("{}")
+    world.paths.etc.mkdir(parents=True)
+    world.paths.recreation.write_text("{}")
     await add_all(STEPS, world.starting(), silent)
     assert world.nodes.did == []
     assert (await world.made.units.observe(DAEMON_UNIT)).active == "active"

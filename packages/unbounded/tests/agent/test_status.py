@@ -16,9 +16,9 @@ from tests.agent.preflight.support import GOAL, NoUnits, config
 from unbounded.agent import host_status
 from unbounded.agent.build import this_build
 from unbounded.agent.host_status import HostState, StateReader, as_json, as_text
-from unbounded.agent.layout import BINARY, Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.paths import BINARY, HostPaths
 from unbounded.agent.ports import UnitFacts, Units
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
 from unbounded.agent.settings import store_config
@@ -30,13 +30,13 @@ from unbounded.agent.upgrade.trial import Trial, TrialProgress, TrialStore
 class Host:
     """A made-up root, and the units that run on it."""
 
-    layout: Layout
+    paths: HostPaths
     units: dict[str, UnitFacts] = field(default_factory=dict)
     inside: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.layout.at("/run/systemd/system").mkdir(parents=True)
-        self.layout.etc.mkdir(parents=True)
+        self.paths.at("/run/systemd/system").mkdir(parents=True)
+        self.paths.etc.mkdir(parents=True)
 
     async def observe(self, unit: str) -> UnitFacts:
         return self.units.get(unit, UnitFacts(unit))
@@ -47,20 +47,20 @@ class Host:
 
         host: Units = NoUnits()
         host.observe = self.observe  # type: ignore[method-assign]
-        return await StateReader(self.layout, host, inside).state()
+        return await StateReader(self.paths, host, inside).state()
 
     async def text(self) -> str:
         return as_text(await self.state())
 
     def applied(self, slot: Slot, content: bytes | None = None) -> None:
         content = content or msgspec.json.encode(BuildRecord(goal=GOAL, node_uid="uid-1"))
-        path = self.layout.applied(slot)
+        path = self.paths.applied(slot)
         path.write_bytes(content)
         path.with_name(f"{path.name}.sha256").write_text(hashlib.sha256(content).hexdigest())
-        self.layout.rootfs(slot).mkdir(parents=True)
+        self.paths.rootfs(slot).mkdir(parents=True)
 
     def release(self, version: str) -> Colour:
-        releases = ReleaseSlots(self.layout)
+        releases = ReleaseSlots(self.paths)
         with releases.scratch() as made:
             (made / BINARY).write_text("#!/bin/sh\n")
             (made / BINARY).chmod(0o755)
@@ -69,7 +69,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    return Host(Layout(tmp_path))
+    return Host(HostPaths(tmp_path))
 
 
 async def test_a_host_that_was_never_started(host: Host) -> None:
@@ -82,7 +82,7 @@ async def test_a_host_that_was_never_started(host: Host) -> None:
 
 
 async def test_a_node_that_runs(host: Host) -> None:
-    store_config(host.layout, config(api_server="https://api.example.com"))
+    store_config(host.paths, config(api_server="https://api.example.com"))
     host.applied(Slot.KUBE1)
     name = "unbounded-agent-daemon.service"
     host.units[name] = UnitFacts(name, load="loaded", active="active", enabled="enabled", main_pid=17)
@@ -103,17 +103,17 @@ async def test_status_names_unverified_artifacts_of_a_node(host: Host) -> None:
 
 
 async def test_deleted_machine_is_reported_with_its_remedy(host: Host) -> None:
-    store_config(host.layout, config(api_server="https://api.example.com"))
-    host.layout.machine_missing.parent.mkdir(parents=True)
-    host.layout.machine_missing.write_text("Machine m1 was deleted: run something\n")
+    store_config(host.paths, config(api_server="https://api.example.com"))
+    host.paths.machine_missing.parent.mkdir(parents=True)
+    host.paths.machine_missing.write_text("Machine m1 was deleted: run something\n")
     assert "Missing:    Machine m1 was deleted: run something" in (await host.text()).splitlines()
     assert json.loads(as_json(await host.state()))["missing"].startswith("Machine m1 was deleted")
-    host.layout.machine_missing.unlink()
+    host.paths.machine_missing.unlink()
     assert "Missing" not in await host.text()
 
 
 async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
-    releases = ReleaseSlots(host.layout)
+    releases = ReleaseSlots(host.paths)
     releases.first(host.release("1.0.0"))
     assert "Releases:   blue 1.0.0 (in use, last good), green empty" in await host.text()
     green = host.release("2.0.0")
@@ -125,7 +125,7 @@ async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
         version="2.0.0",
         former_version="1.0.0",
     )
-    TrialStore(host.layout).write(trial)
+    TrialStore(host.paths).write(trial)
     releases.switch(green)
     told = await host.text()
     assert "Releases:   blue 1.0.0 (last good), green 2.0.0 (in use)" in told
@@ -135,8 +135,8 @@ async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
 
 
 async def test_a_recreation_that_is_under_way_and_one_that_failed(host: Host) -> None:
-    host.layout.etc.mkdir(parents=True, exist_ok=True)
-    store = DiskStore(host.layout)
+    host.paths.etc.mkdir(parents=True, exist_ok=True)
+    store = DiskStore(host.paths)
     now = "2026-01-02T03:04:05Z"
     store.write(
         Transition(
@@ -152,9 +152,9 @@ async def test_a_recreation_that_is_under_way_and_one_that_failed(host: Host) ->
 async def test_status_names_damaged_or_newer_files_and_reports_the_rest(host: Host) -> None:
     host.applied(Slot.KUBE1, msgspec.json.encode({"format": 99}))
     host.applied(Slot.KUBE2)
-    host.layout.applied(Slot.KUBE2).write_bytes(b"{}")
-    host.layout.recreation.write_text('{"format": 99}')
-    host.layout.config.write_text("{")
+    host.paths.applied(Slot.KUBE2).write_bytes(b"{}")
+    host.paths.recreation.write_text('{"format": 99}')
+    host.paths.config.write_text("{")
     told = await host.text()
     assert "kube1:      incomplete" in told
     unknown = [line for line in told.splitlines() if line.startswith("Unknown")]
@@ -163,13 +163,13 @@ async def test_status_names_damaged_or_newer_files_and_reports_the_rest(host: Ho
 
 
 async def test_a_reset_that_has_not_ended(host: Host) -> None:
-    host.layout.reset_state.touch()
+    host.paths.reset_state.touch()
     assert "Reset:      started and not finished" in await host.text()
 
 
 async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:
     given = config(api_server="https://api.example.com")
-    store_config(host.layout, given)
+    store_config(host.paths, given)
     document = json.loads(as_json(await host.state()))
     assert document["machine"] == "m1"
     assert [node["slot"] for node in document["nodes"]] == ["kube1", "kube2"]
@@ -184,11 +184,11 @@ async def test_status_for_other_users_than_root_omits_private_parts(
 ) -> None:
     build = this_build()  # a checkout below root's home cannot be read by others; a release can
     monkeypatch.setattr(host_status, "this_build", lambda: build)
-    store_config(host.layout, config(api_server="https://api.example.com"))
-    ReleaseSlots(host.layout).first(host.release("1.0.0"))
-    async with host_lock(host.layout, "start"):
+    store_config(host.paths, config(api_server="https://api.example.com"))
+    ReleaseSlots(host.paths).first(host.release("1.0.0"))
+    async with host_lock(host.paths, "start"):
         pass
-    for folder in [host.layout.root, *host.layout.root.parents[:-1]]:
+    for folder in [host.paths.root, *host.paths.root.parents[:-1]]:
         folder.chmod(folder.stat().st_mode | 0o055)
     os.seteuid(65534)
     try:

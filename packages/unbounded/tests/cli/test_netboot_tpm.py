@@ -26,7 +26,7 @@ from tests.support.paths import PYTHONPATH, ROOT
 from tests.support.software_tpm import needs_tpm, unix_tpm
 from tests.support.token_groups import machine_of
 from tests.support.waiting import eventually
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet
 from unbounded.join.csr import IdentityFiles, agent_identity
 
@@ -58,13 +58,13 @@ print(asyncio.run(attest(sys.argv[1], tpm.socket_tpm(sys.argv[2]))).text)
 AGENT_JOINS: Final = """
 import asyncio, pathlib, sys
 from unbounded.agent.daemon.identity import join
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.join.agent_config import AgentConfig
 from unbounded.kube.logs import SecretStr
 import msgspec
 root, config, token = sys.argv[1:]
 read = msgspec.json.decode(pathlib.Path(config).read_bytes(), type=AgentConfig)
-asyncio.run(join(Layout(pathlib.Path(root)), read, token=SecretStr(token)))
+asyncio.run(join(HostPaths(pathlib.Path(root)), read, token=SecretStr(token)))
 """
 
 
@@ -107,7 +107,7 @@ class Machine:
         file.write_bytes(msgspec.json.encode(told))
         said = await self._python("server", AGENT_JOINS, str(root), str(file), token)
         assert "Traceback" not in said, said
-        return Layout(root).identity
+        return HostPaths(root).identity
 
     async def _python(self, where: str, code: str, *arguments: str) -> str:
         sources = f"PYTHONPATH={PYTHONPATH}"

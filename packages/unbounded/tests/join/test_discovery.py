@@ -21,7 +21,7 @@ from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
 from tests.support.waiting import eventually
 from unbounded.agent.daemon.identity import join
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.start import verified_token
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.names import GROUP_BOOTSTRAP
@@ -134,7 +134,7 @@ async def test_a_host_finds_the_cluster_that_knows_its_token_and_joins(
     assert place is not None
     assert (place.url, place.ca_pem) == (server.url, ca_of(server))
     async with approving(admin) as decided:
-        await join(Layout(tmp_path / "host"), config_of(server))
+        await join(HostPaths(tmp_path / "host"), config_of(server))
     assert len(decided) == 1
 
 
@@ -173,7 +173,7 @@ async def test_a_server_that_knows_another_secret_is_not_shown_the_token(
     await signed_info(admin)
     config = config_of(server, token=FORGED.reveal())
     with pytest.raises(Rejected, match=r"jws-kubeconfig-abcdef: .*does not know this bootstrap token"):
-        await join(Layout(tmp_path / "host"), config)
+        await join(HostPaths(tmp_path / "host"), config)
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ async def test_an_impostor_that_passes_signatures_on_is_not_shown_the_token(
     async with impostor.serving():
         pem = impostor.pem + (ca_of(server) if ours_too else "")
         with pytest.raises(Failure) as failed:
-            await join(Layout(tmp_path / "host"), with_trust(config_of(server), pem, impostor.url))
+            await join(HostPaths(tmp_path / "host"), with_trust(config_of(server), pem, impostor.url))
         assert impostor.asked == [INFO]
         assert impostor.shown == []
     words = "certificate" if ours_too else "the cluster with this bootstrap token has another CA"

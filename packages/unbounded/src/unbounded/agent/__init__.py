@@ -4,7 +4,7 @@ It owns the nspawn machines kube1 and kube2, the changes of `start` to the host,
 kubelet and the host's power to others. The one exception is a HostReboot from inside a host that has no BMC and no
 provider.
 
-    layout    paths of all files on a host
+    paths     paths of all files on a host
     model     the two slots, the goal of a node, and the observed state of a slot
     ports     interfaces that the agent needs from the host
     node_spec the goal of a node, from the configuration or the Machine

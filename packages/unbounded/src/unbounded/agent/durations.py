@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.kube.durable import write_durably
 from unbounded.kube.logs import Log
 
@@ -97,11 +97,11 @@ class Durations:
     """Recorded durations of one host.
 
     Args:
-        layout: None for a record in memory alone.
+        paths: None for a record in memory alone.
     """
 
-    def __init__(self, layout: Layout | None = None) -> None:
-        self._path: Path | None = None if layout is None else layout.durations
+    def __init__(self, paths: HostPaths | None = None) -> None:
+        self._path: Path | None = None if paths is None else paths.durations
         self._record = _Record()
 
     def limit(self, work: TimedWork, *, floor: float | None = None, alike: Iterable[float] = ()) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.logs import Log
@@ -229,7 +229,7 @@ def mounts_below(folder: Path, mountinfo: str) -> tuple[str, ...]:
     return tuple(point for point in reversed(points) if point == whole or point.startswith(f"{whole}/"))
 
 
-async def unmount_below(layout: Layout, commands: Commands, folder: Path) -> None:
+async def unmount_below(paths: HostPaths, commands: Commands, folder: Path) -> None:
     """Unmount all mounts at a folder and below. The mounted content belongs to others and is not changed.
 
     A mount in use is detached at once (umount --lazy) and ends with its last user.
@@ -237,14 +237,14 @@ async def unmount_below(layout: Layout, commands: Commands, folder: Path) -> Non
     Raises:
         Transient: a mount remains.
     """
-    for point in mounts_below(folder, _mountinfo(layout)):
+    for point in mounts_below(folder, _mountinfo(paths)):
         log.info("unmounted before removal of its directory", path=point)
         if not (await commands.run("umount", "--", point, timeout_s=UNMOUNT_S, check=False)).ok:
             await commands.run("umount", "--lazy", "--", point, timeout_s=UNMOUNT_S)
 
 
-def _mountinfo(layout: Layout) -> str:
+def _mountinfo(paths: HostPaths) -> str:
     try:
-        return layout.at("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        return paths.at("/proc/self/mountinfo").read_text(errors="surrogateescape")
     except OSError:
         return ""

@@ -17,12 +17,12 @@ import msgspec
 
 from unbounded.agent.build import this_build
 from unbounded.agent.host import HostCommands, Systemctl
-from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.agent.lock import holder
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.slot_files import read_build_record
+from unbounded.agent.paths import DAEMON_UNIT, HostPaths
 from unbounded.agent.ports import Units
 from unbounded.agent.recreation.state_store import DiskStore
 from unbounded.agent.settings import read_stored_config
@@ -157,18 +157,18 @@ class StateReader:
         inside: returns the service manager of a running nspawn machine, by the name of its slot.
     """
 
-    def __init__(self, layout: Layout, units: Units, inside: Callable[[str], Units]) -> None:
-        self._layout = layout
+    def __init__(self, paths: HostPaths, units: Units, inside: Callable[[str], Units]) -> None:
+        self._paths = paths
         self._units = units
         self._inside = inside
         self._unknown: list[str] = []
 
     async def state(self) -> HostState:
         """Return the whole present state."""
-        layout, build = self._layout, this_build()
-        config = self._try("configuration", lambda: read_stored_config(layout), None)
+        paths, build = self._paths, this_build()
+        config = self._try("configuration", lambda: read_stored_config(paths), None)
         machine = config.machine_name if config else ""
-        store = DiskStore(layout)
+        store = DiskStore(paths)
         nodes = await asyncio.gather(*(self._node(slot) for slot in Slot))
         return HostState(
             program=ProgramVersion(version=build.version, build=build.build),
@@ -181,8 +181,8 @@ class StateReader:
             upgrade=self._try("upgrade", self._upgrade, None),
             recreation=self._try("recreation", lambda: _recreation(store), None),
             failed_recreation=self._try("recreation", lambda: _failed(store), None),
-            holder=self._try("lock", lambda: holder(layout), ""),
-            resetting=self._try("reset", lambda: _there(layout.reset_state), False),
+            holder=self._try("lock", lambda: holder(paths), ""),
+            resetting=self._try("reset", lambda: _there(paths.reset_state), False),
             unknown=tuple(dict.fromkeys(self._unknown)),
         )
 
@@ -197,7 +197,7 @@ class StateReader:
     async def _query(self, what: str, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
         """Query systemd, where it runs."""
         try:
-            if not _there(self._layout.at(SYSTEMD)):
+            if not _there(self._paths.at(SYSTEMD)):
                 self._unknown.append("units: systemd is not running on this host")
                 return otherwise
             return await ask()
@@ -206,17 +206,17 @@ class StateReader:
         return otherwise
 
     def _missing(self) -> str:
-        path = self._layout.machine_missing
+        path = self._paths.machine_missing
         return path.read_text().strip() if _there(path) else ""
 
     def _ends(self, machine: str) -> str:
-        stored = IdentityFiles(self._layout.identity, agent_identity(machine)).stored()
+        stored = IdentityFiles(self._paths.identity, agent_identity(machine)).stored()
         return rfc3339(stored.ends) if stored else ""
 
     async def _node(self, slot: Slot) -> SlotState:
-        layout = self._layout
-        applied = self._try(slot, lambda: read_build_record(layout, slot), None)
-        exists = self._try(slot, lambda: _there(layout.rootfs(slot)), False)
+        paths = self._paths
+        applied = self._try(slot, lambda: read_build_record(paths, slot), None)
+        exists = self._try(slot, lambda: _there(paths.rootfs(slot)), False)
         spec = applied.goal if applied else None
         found = SlotState(slot=slot, exists=exists, whole=applied is not None)
         if applied is not None and spec is not None:
@@ -253,7 +253,7 @@ class StateReader:
         return DaemonState(active=active, enabled=unit.enabled, pid=unit.main_pid, restarts=unit.restarts)
 
     def _releases(self) -> ReleasesState:
-        slots = Slots(self._layout)
+        slots = Slots(self._paths)
         chosen = slots.selection()
         versions = {one: slots.about(one).version or "?" for one in Colour if slots.works(one)}
         return ReleasesState(
@@ -265,11 +265,11 @@ class StateReader:
 
     def _upgrade(self) -> UpgradeTrialState | None:
         """Return the open trial; its file remains after it has ended."""
-        trial = TrialStore(self._layout).read()
-        chosen = Slots(self._layout).selection()
+        trial = TrialStore(self._paths).read()
+        chosen = Slots(self._paths).selection()
         if trial is None or (chosen.last_good == trial.release and chosen.current == trial.release):
             return None
-        if TrialStore(self._layout).rollback_note() is not None:
+        if TrialStore(self._paths).rollback_note() is not None:
             return None
         return UpgradeTrialState(
             operation=trial.operation,
@@ -394,10 +394,10 @@ def _recreation_text(one: RecreationState) -> str:
     return f"{one.phase}, Kubernetes {one.kubernetes_version}, attempt {one.attempt}: {one.why}{failure}"
 
 
-def run(*, json: bool, layout: Layout | None = None) -> int:
+def run(*, json: bool, paths: HostPaths | None = None) -> int:
     """Print the state of this host; return the exit status."""
     commands = HostCommands()
-    looking = StateReader(layout or Layout(), Systemctl(commands), lambda slot: Systemctl(commands, machine=slot))
+    looking = StateReader(paths or HostPaths(), Systemctl(commands), lambda slot: Systemctl(commands, machine=slot))
     state = asyncio.run(looking.state())
     print(as_json(state) if json else as_text(state))
     return 0

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Transient
 from unbounded.kube.logs import Log
 
@@ -23,7 +23,7 @@ _MODE: Final = 0o600  # a process that can open the file can lock it, even if on
 
 
 @contextlib.asynccontextmanager
-async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
+async def host_lock(paths: HostPaths, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
     """Hold the host's lock while inside. It is not reentrant: a second call in the same process waits too.
 
     The kernel releases the lock when the process dies.
@@ -33,8 +33,8 @@ async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> 
     Raises:
         Transient: another process held it that long; the message names the process.
     """
-    layout.run.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor = await _locked(layout.lock, within_s)
+    paths.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+    descriptor = await _locked(paths.lock, within_s)
     try:
         os.pwrite(descriptor, f"{os.getpid()} {who}\n".encode()[:_HOLDER_BYTES], 0)
         yield
@@ -44,26 +44,26 @@ async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> 
         os.close(descriptor)
 
 
-def holder(layout: Layout) -> str:
+def holder(paths: HostPaths) -> str:
     """Return the holder of the lock, as `unbounded-agent start (pid 17)`; empty for none. Requires root."""
-    text = _present_holder(layout)
+    text = _present_holder(paths)
     return _holder_name(text) if text else ""
 
 
-def holder_pid(layout: Layout) -> int:
+def holder_pid(paths: HostPaths) -> int:
     """Return the pid of the process that holds the lock; 0 for none."""
-    pid = _present_holder(layout).partition(" ")[0]
+    pid = _present_holder(paths).partition(" ")[0]
     return int(pid) if pid.isdecimal() else 0
 
 
-def _present_holder(layout: Layout) -> str:
+def _present_holder(paths: HostPaths) -> str:
     """Return the text that the holder wrote, if the lock is held. A process that died leaves its text behind.
 
     The check takes a shared lock, and only where there is a text. So several readers do not block each other, and they
     do not block a process that acquires a free lock.
     """
     try:
-        descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(paths.lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return ""
     try:

@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from unbounded.agent.console import NoImage
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import ConfigurationId, NodeGoal
+from unbounded.agent.paths import HostPaths
 from unbounded.api.configuration import MachineConfigurationVersion, NodeSettings, ProxySettings, node_settings
 from unbounded.api.fields import api_name
 from unbounded.api.machine import Machine
@@ -143,7 +143,7 @@ ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _YES: Final = frozenset({"1", "t", "true"})
 
 
-def host_facts(layout: Layout, environment: Mapping[str, str]) -> HostFacts:
+def host_facts(paths: HostPaths, environment: Mapping[str, str]) -> HostFacts:
     """Read the facts from the host.
 
     Args:
@@ -152,7 +152,7 @@ def host_facts(layout: Layout, environment: Mapping[str, str]) -> HostFacts:
     machine = platform.machine()
     return HostFacts(
         arch=ARCHITECTURES.get(machine, machine),
-        nvidia=any(layout.at("/dev").glob("nvidia[0-9]*")),
+        nvidia=any(paths.at("/dev").glob("nvidia[0-9]*")),
         image=environment.get("AGENT_OCI_IMAGE", ""),
         debootstrap=environment.get("AGENT_DISABLE_OCI_IMAGE", "").strip().lower() in _YES,
     )

@@ -19,10 +19,10 @@ import msgspec
 from unbounded.agent.build import load_everything, this_release
 from unbounded.agent.console import FAILED, ProgressOutput, run_to_end
 from unbounded.agent.host import HostCommands, Systemctl
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.lock import holder_pid, host_lock
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.reset_parts import AGENT, NODE_AND_HOST, ResetContext, ResetPart, remove_tree
 from unbounded.agent.steps.original_state import make_folders, remove_empty
@@ -34,18 +34,18 @@ from unbounded.kube.durable import write_durably
 from unbounded.kube.logs import Log
 
 
-def reset_context(layout: Layout) -> ResetContext:
+def reset_context(paths: HostPaths) -> ResetContext:
     """Return the reset of this host."""
     commands = HostCommands()
     units = Systemctl(commands)
-    return ResetContext(StepHost(layout, commands, units), HostNodes(layout, commands, units))
+    return ResetContext(StepHost(paths, commands, units), HostNodes(paths, commands, units))
 
 
-def run(layout: Layout | None = None) -> int:
+def run(paths: HostPaths | None = None) -> int:
     """Reset this host and print what remains; return the exit status."""
 
     async def main() -> int:
-        done = await reset(reset_context(layout or Layout()), ProgressOutput())
+        done = await reset(reset_context(paths or HostPaths()), ProgressOutput())
         print("\n".join(done.lines()))
         return 0 if done.whole else FAILED
 
@@ -94,22 +94,22 @@ class ResetResult:
             yield "delete the Node from the cluster; a reboot clears the remaining state of the kernel"
 
 
-def is_under_way(layout: Layout) -> bool:
+def is_under_way(paths: HostPaths) -> bool:
     """Return whether a reset has begun and not ended."""
-    return layout.reset_state.exists()
+    return paths.reset_state.exists()
 
 
-def refuse_if_under_way(layout: Layout) -> None:
+def refuse_if_under_way(paths: HostPaths) -> None:
     """Raise Rejected while a reset is under way, for all commands that would change what it removes."""
-    if is_under_way(layout):
+    if is_under_way(paths):
         raise Rejected(f"a reset of this host has started and not finished: run `{COMMAND}` first")
 
 
-def has_traces(layout: Layout) -> bool:
+def has_traces(paths: HostPaths) -> bool:
     """Return whether an agent, this one or the public one, was started here and not fully reset."""
-    slots = [path for slot in Slot for path in (layout.rootfs(slot), layout.nspawn(slot), layout.applied(slot))]
-    own = (layout.config, layout.state, layout.current, layout.units / DAEMON_UNIT, layout.reset_state)
-    records = layout.changes.is_dir() and any(layout.changes.iterdir())
+    slots = [path for slot in Slot for path in (paths.rootfs(slot), paths.nspawn(slot), paths.applied(slot))]
+    own = (paths.config, paths.state, paths.current, paths.units / DAEMON_UNIT, paths.reset_state)
+    records = paths.changes.is_dir() and any(paths.changes.iterdir())
     return records or any(os.path.lexists(path) for path in (*slots, *own))
 
 
@@ -125,7 +125,7 @@ async def reset(resetting: ResetContext, report: OnProgress) -> ResetResult:
         try:
             if await _daemon_holds(resetting):  # its end frees the lock; another holder would not justify the stop
                 await _stop_daemon(resetting, stopped)
-            await stack.enter_async_context(host_lock(resetting.layout, COMMAND))
+            await stack.enter_async_context(host_lock(resetting.paths, COMMAND))
             await _stop_daemon(resetting, stopped)
         except BaseException:
             await _start_again(resetting, stopped)
@@ -134,7 +134,7 @@ async def reset(resetting: ResetContext, report: OnProgress) -> ResetResult:
 
 
 async def _daemon_holds(resetting: ResetContext) -> bool:
-    pid = holder_pid(resetting.layout)
+    pid = holder_pid(resetting.paths)
     return pid != 0 and pid == (await resetting.host.units.observe(DAEMON_UNIT)).main_pid
 
 
@@ -167,14 +167,14 @@ async def remove_all_parts(resetting: ResetContext, report: OnProgress) -> Reset
 
     A part that cannot be removed does not stop the others. Only the agent itself then remains, for the next attempt.
     """
-    layout = resetting.layout
+    paths = resetting.paths
     if this_release() is not None:
         await asyncio.to_thread(load_everything)  # modules that are not loaded by then cannot be imported any more
-    if not has_traces(layout):
+    if not has_traces(paths):
         await SURVEY.add(resetting.host, report)  # there was no node here: node-like items belong to others
-    make_folders(layout.etc, mode=0o700)
-    write_durably(layout.reset_state, msgspec.json.encode(_Marker()))
-    known = ResetResult(packages=installed_by_us(layout), spared=spared(layout))
+    make_folders(paths.etc, mode=0o700)
+    write_durably(paths.reset_state, msgspec.json.encode(_Marker()))
+    known = ResetResult(packages=installed_by_us(paths), spared=spared(paths))
     left = await _walk(NODE_AND_HOST, resetting, report)
     if not left:
         left = await _walk((*AGENT, ResetPart("records", _remove_records)), resetting, report)
@@ -202,16 +202,16 @@ async def _remove_records(resetting: ResetContext) -> list[Leftover]:
     """Remove the folders that did not exist before, the marker and the records. Without records, remove those that are
     certainly the agent's.
     """
-    layout = resetting.layout
-    found = BEFORE.read(layout)
-    made = tuple(Path(folder) for folder in found.folders) if found else _surely_ours(layout)
+    paths = resetting.paths
+    found = BEFORE.read(paths)
+    made = tuple(Path(folder) for folder in found.folders) if found else _surely_ours(paths)
     remove_empty(made)
     # the survey is removed after all that it spares
-    for path in (layout.reset_state, layout.changes, layout.etc, layout.run):
+    for path in (paths.reset_state, paths.changes, paths.etc, paths.run):
         remove_tree(path)
     remove_empty(made)
     return []
 
 
-def _surely_ours(layout: Layout) -> tuple[Path, ...]:
-    return tuple(folder for folder in folders(layout) if "unbounded" in str(folder.relative_to(layout.root)))
+def _surely_ours(paths: HostPaths) -> tuple[Path, ...]:
+    return tuple(folder for folder in folders(paths) if "unbounded" in str(folder.relative_to(paths.root)))

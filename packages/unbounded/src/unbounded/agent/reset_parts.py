@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.slot_files import remove_build_record, remove_settings
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
 from unbounded.agent.ports import Nodes
 from unbounded.agent.steps import survey
 from unbounded.agent.steps.start_steps import HOST_STEPS
@@ -43,8 +43,8 @@ class ResetContext:
     by_daemon: bool = False
 
     @property
-    def layout(self) -> Layout:
-        return self.host.layout
+    def paths(self) -> HostPaths:
+        return self.host.paths
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ async def _stop(resetting: ResetContext, slot: Slot) -> None:
 async def _remove_configuration(resetting: ResetContext) -> list[Leftover]:
     """Remove the records of complete slots first: a slot without its configuration is incomplete."""
     for slot in Slot:
-        remove_build_record(resetting.layout, slot)
-        remove_settings(resetting.layout, slot)
+        remove_build_record(resetting.paths, slot)
+        remove_settings(resetting.paths, slot)
     return []
 
 
@@ -106,7 +106,7 @@ async def _for_slots(
 
 async def _remove_interfaces(resetting: ResetContext) -> list[Leftover]:
     async def look() -> NodeNetworkState:
-        return (await _network(resetting, with_routes=False)).without(spared(resetting.layout))
+        return (await _network(resetting, with_routes=False)).without(spared(resetting.paths))
 
     names = (await look()).interfaces
     trouble = await _unremoved(survey.remove_interfaces(resetting.host.commands, names)) if names else ""
@@ -114,16 +114,16 @@ async def _remove_interfaces(resetting: ResetContext) -> list[Leftover]:
 
 
 async def _remove_keys(resetting: ResetContext) -> list[Leftover]:
-    left = (await _network(resetting, with_routes=False)).without(spared(resetting.layout))
+    left = (await _network(resetting, with_routes=False)).without(spared(resetting.paths))
     for key in left.keys:
-        remove_durably(resetting.layout.at(key))
+        remove_durably(resetting.paths.at(key))
     return []
 
 
 async def _remove_routing(resetting: ResetContext) -> list[Leftover]:
     if not resetting.host.has("ip"):
         return []
-    before, trouble = spared(resetting.layout), ""
+    before, trouble = spared(resetting.paths), ""
     for _ in range(survey.ROUNDS):
         left = (await _network(resetting, with_routes=True)).without(before)
         if not left.rules and not left.tables:
@@ -136,7 +136,7 @@ async def _remove_routing(resetting: ResetContext) -> list[Leftover]:
 
 
 async def _network(resetting: ResetContext, *, with_routes: bool) -> NodeNetworkState:
-    return await survey.observe_network(resetting.layout, resetting.host.commands, with_routes=with_routes)
+    return await survey.observe_network(resetting.paths, resetting.host.commands, with_routes=with_routes)
 
 
 async def _unremoved(call: Awaitable[None]) -> str:
@@ -157,34 +157,34 @@ async def _revert_host(resetting: ResetContext) -> list[Leftover]:
 # The agent
 
 
-def own_files(layout: Layout) -> tuple[Path, ...]:
+def own_files(paths: HostPaths) -> tuple[Path, ...]:
     """Return the agent's own links, files and folders in the order of removal.
 
     First come those that take long, and then all without which a daemon could not start again. Layout.etc is not among
     them: its marker shows until the end that a reset is under way.
     """
     return (
-        layout.cache,
-        layout.at("/etc/unbounded/kube"),
-        layout.state,
-        layout.command,
-        layout.recovery_script,
-        layout.last_good,
-        layout.current,
-        layout.releases,
+        paths.cache,
+        paths.at("/etc/unbounded/kube"),
+        paths.state,
+        paths.command,
+        paths.recovery_script,
+        paths.last_good,
+        paths.current,
+        paths.releases,
     )
 
 
 async def _remove_agent(resetting: ResetContext) -> list[Leftover]:
-    layout, units = resetting.layout, resetting.host.units
+    paths, units = resetting.paths, resetting.host.units
     await units.stop(RECOVERY_TIMER)
-    if any((layout.units / unit).exists() for unit in (DAEMON_UNIT, RECOVERY_TIMER)):
+    if any((paths.units / unit).exists() for unit in (DAEMON_UNIT, RECOVERY_TIMER)):
         await units.disable(DAEMON_UNIT, RECOVERY_TIMER)
-    remove_units(layout)
-    for path in own_files(layout):
+    remove_units(paths)
+    for path in own_files(paths):
         await asyncio.to_thread(remove_tree, path)
-    kept = {layout.reset_state, layout.changes}
-    for path in sorted(layout.etc.iterdir()) if layout.etc.is_dir() else ():
+    kept = {paths.reset_state, paths.changes}
+    for path in sorted(paths.etc.iterdir()) if paths.etc.is_dir() else ():
         if path not in kept:
             await asyncio.to_thread(remove_tree, path)
     return []
@@ -211,7 +211,7 @@ async def _reload(resetting: ResetContext) -> list[Leftover]:
 
 async def _stop_machined(resetting: ResetContext) -> None:
     """Stop systemd-machined, if it did not run before and no other machine needs it."""
-    found = BEFORE.read(resetting.layout)
+    found = BEFORE.read(resetting.paths)
     if found is None or not found.idle:
         return
     machines = await resetting.host.commands.run("machinectl", "list", "--no-legend", "--no-pager", check=False)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.daemon.identity import has_joined
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig, Attest, Cluster, Kubelet, KubeletAuth
@@ -50,13 +50,13 @@ class LoadedConfig:
     unknown_keys: tuple[str, ...] = ()
 
 
-def load_config(file: Path | None, environ: Mapping[str, str], layout: Layout) -> LoadedConfig:
+def load_config(file: Path | None, environ: Mapping[str, str], paths: HostPaths) -> LoadedConfig:
     """Read as read_config does. On a host that has joined, no credential is required, and the stored configuration
     serves where no source is named.
     """
-    joined = has_joined(layout)
+    joined = has_joined(paths)
     named = file is not None or any(environ.get(name) for name in (FILE_VARIABLE, *KEYS))
-    return read_config(file if named or not joined else layout.config, environ, joined=joined)
+    return read_config(file if named or not joined else paths.config, environ, joined=joined)
 
 
 def read_config(file: Path | None, environ: Mapping[str, str], *, joined: bool = False) -> LoadedConfig:
@@ -153,33 +153,33 @@ def with_stored_key(config: AgentConfig, stored: AgentConfig | None) -> AgentCon
     return with_release_key(config, key) if key and not config.upgrade.public_key else config
 
 
-def store_config(layout: Layout, config: AgentConfig) -> None:
+def store_config(paths: HostPaths, config: AgentConfig) -> None:
     """Write the configuration without its token."""
-    make_folders(layout.etc, mode=0o700)
+    make_folders(paths.etc, mode=0o700)
     text = msgspec.json.format(msgspec.json.encode(without_token(config)), indent=2)
-    write_durably(layout.config, text + b"\n", mode=_MODE)
+    write_durably(paths.config, text + b"\n", mode=_MODE)
 
 
-def read_stored_config(layout: Layout) -> AgentConfig | None:
+def read_stored_config(paths: HostPaths) -> AgentConfig | None:
     """Return the configuration that a start stored; None where no start has stored one.
 
     Raises:
         Rejected: the file is invalid; the message names the keys.
     """
     try:
-        content = layout.config.read_bytes()
+        content = paths.config.read_bytes()
     except FileNotFoundError:
         return None
-    return read_agent_config(content, str(layout.config), joined=True)
+    return read_agent_config(content, str(paths.config), joined=True)
 
 
-def require_stored_config(layout: Layout) -> AgentConfig:
+def require_stored_config(paths: HostPaths) -> AgentConfig:
     """Return the stored configuration.
 
     Raises:
         Rejected: no start has stored one, or the file is invalid.
     """
-    config = read_stored_config(layout)
+    config = read_stored_config(paths)
     if config is None:
-        raise Rejected(f"{layout.config} does not exist: run `unbounded-agent start` first")
+        raise Rejected(f"{paths.config} does not exist: run `unbounded-agent start` first")
     return config

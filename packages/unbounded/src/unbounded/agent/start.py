@@ -15,12 +15,12 @@ from unbounded.agent.build import this_build
 from unbounded.agent.console import PreflightFailed, ProgressOutput, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
 from unbounded.agent.host import HostCommands, Systemctl
-from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import PullSecrets
 from unbounded.agent.node_spec import HostFacts, goal_from_config, host_facts, require_image, rootfs_image
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.preflight.report import IgnoredChecks, PreflightReport, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
@@ -82,7 +82,7 @@ class StartInputs:
         unknown_keys: messages about keys of the configuration's file that are ignored.
     """
 
-    layout: Layout = field(default_factory=Layout)
+    paths: HostPaths = field(default_factory=HostPaths)
     facts: HostFacts = field(default_factory=HostFacts)
     running: Path = Path(sys.executable)
     node_s: float = NODE_S
@@ -108,27 +108,27 @@ async def start(
         Rejected: the host cannot become this node: the preflight failed, the host belongs to another Machine, …
         Transient, Uncertain: a step failed, or the Node does not appear; the next start resumes there.
     """
-    layout = around.layout
+    paths = around.paths
     commands = HostCommands()
     by_hand = around.facts.debootstrap and not rootfs_image(config.oci_image, around.facts)
-    host = StepHost(layout, commands, Systemctl(commands), debootstrap=by_hand)
-    async with host_lock(layout, COMMAND):
-        refuse_if_under_way(layout)
-        config = with_stored_key(config, refuse_another_machine(layout, config))
+    host = StepHost(paths, commands, Systemctl(commands), debootstrap=by_hand)
+    async with host_lock(paths, COMMAND):
+        refuse_if_under_way(paths)
+        config = with_stored_key(config, refuse_another_machine(paths, config))
         await _preflight(config, around, host, checks, show)
         starting = _starting(config, around, host)
         changed = await add_all(start_steps(debootstrap=host.debootstrap), starting, report)
-    async with connected(layout, config) as api:
+    async with connected(paths, config) as api:
         node = await wait_node(api, starting.nodes, config.machine_name, report, within_s=around.node_s)
     return StartResult(changed, node)
 
 
-def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig | None:
+def refuse_another_machine(paths: HostPaths, config: AgentConfig) -> AgentConfig | None:
     """Return the configuration of an earlier start. Raises Rejected where the host belongs to a Machine of another
     name.
     """
     try:
-        stored = read_stored_config(layout)
+        stored = read_stored_config(paths)
     except Rejected as error:  # start writes it again; slots and certificates name their Machine, too
         log.warning("cannot use the stored configuration", error=error)
         return None
@@ -148,7 +148,7 @@ async def _preflight(
     report = await run_preflight(
         config,
         around.facts,
-        around.layout,
+        around.paths,
         host.commands,
         host.units,
         unknown_keys=around.unknown_keys,
@@ -163,22 +163,22 @@ async def _preflight(
 
 
 def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> StartContext:
-    layout, base = around.layout, goal_from_config(config, around.facts)
-    ground = UpgradeContext.of(layout, host.units, around.running)
+    paths, base = around.paths, goal_from_config(config, around.facts)
+    ground = UpgradeContext.of(paths, host.units, around.running)
 
     known: list[NodeGoal] = []
 
     async def wanted() -> NodeGoal:
         if not known:  # build and choice of a slot in one start use the same goal
-            async with connected(layout, config) as api:
+            async with connected(paths, config) as api:
                 spec = require_image(await recorded_goal(api, base), around.facts)
-                await PullSecrets(api, layout).bring(spec.settings)
+                await PullSecrets(api, paths).bring(spec.settings)
                 known.append(spec)
         return known[0]
 
     async def says(doing: str) -> None:
         try:
-            async with connected(layout, config) as api:
+            async with connected(paths, config) as api:
                 await RecreationStatusWriter(api, config.machine_name, now=utc_now).report(
                     (bootstrapping(doing),), None, None
                 )
@@ -186,13 +186,13 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
             log.warning("cannot report progress in the Machine's status", error=error, doing=doing)
 
     async def get_identity(report: OnProgress) -> None:
-        await join(layout, config, token=await attestation_token(config, report), report=report)
+        await join(paths, config, token=await attestation_token(config, report), report=report)
 
     async def access(report: OnProgress) -> KubeletAccess:
         if (exec_credential := exec_access(config)) is not None:
             return exec_credential
-        async with connected(layout, config) as api:
-            return await kubelet_access(api, layout, config, report=report)
+        async with connected(paths, config) as api:
+            return await kubelet_access(api, paths, config, report=report)
 
     async def take_into_use() -> None:
         window_s = config.upgrade.health_window_seconds or DEFAULT_WINDOW_S
@@ -200,11 +200,11 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
 
     return StartContext(
         host=host,
-        nodes=HostNodes(layout, host.commands, host.units, arch=around.facts.arch),
+        nodes=HostNodes(paths, host.commands, host.units, arch=around.facts.arch),
         config=config,
         goal=base,
         wanted=wanted,
-        joined=partial(is_set_up, layout, config),
+        joined=partial(is_set_up, paths, config),
         join=get_identity,
         access=access,
         says=says,
@@ -308,16 +308,16 @@ def run(
     *,
     checks: PreflightOptions = _CHECKS,
     colour: bool = False,
-    layout: Layout | None = None,
+    paths: HostPaths | None = None,
 ) -> int:
     """Run the command `start`; return its exit status."""
-    layout = layout or Layout()
+    paths = paths or HostPaths()
 
     async def main() -> int:
-        given = load_config(file, environ, layout)
+        given = load_config(file, environ, paths)
         for words in given.unknown_keys:
             log.warning("configuration has ignored keys", what=words)
-        around = StartInputs(layout, host_facts(layout, environ), unknown_keys=given.unknown_keys)
+        around = StartInputs(paths, host_facts(paths, environ), unknown_keys=given.unknown_keys)
         config, show = given.config, partial(_show, colour=colour)
         started = await start(config, around, ProgressOutput(), checks=checks, show=show)
         print(f"{started.node}; {_words(started.changed)}")

@@ -19,7 +19,7 @@ from tests.apiserver.support import Client
 from tests.operations.faults import FAIR, Incarnation
 from unbounded.agent.daemon.daemon import DaemonParts
 from unbounded.agent.daemon.reporting import SystemdNotifier
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.settings import store_config
 from unbounded.api.names import LABEL_MACHINE
@@ -43,20 +43,20 @@ class LightHost:
     """A host below a folder, with a simulated node, as its daemon finds it."""
 
     def __init__(self, folder: Path, server: ApiServer, machine: str = "m1") -> None:
-        self.layout = Layout(folder)
+        self.paths = HostPaths(folder)
         self.machine = machine
         self.config = config_of(server, machine)
         self.host = SimulatedHost(machine=machine, pace=PACE)
         life = Incarnation(f"agent {machine}", random.Random(0), FAIR)
         self.nodes = SimulatedNodes(self.host, life)
         for path, text in (("/proc/sys/kernel/random/boot_id", "host-boot-1"), ("/etc/machine-id", f"id-{machine}")):
-            self.layout.at(path).parent.mkdir(parents=True, exist_ok=True)
-            self.layout.at(path).write_text(f"{text}\n")
-        store_config(self.layout, self.config)
+            self.paths.at(path).parent.mkdir(parents=True, exist_ok=True)
+            self.paths.at(path).write_text(f"{text}\n")
+        store_config(self.paths, self.config)
 
     def parts(self, notifier: SystemdNotifier | None = None) -> DaemonParts:
         return DaemonParts(
-            layout=self.layout,
+            paths=self.paths,
             commands=cast("Commands", Untouched()),
             units=cast("Units", Untouched()),
             nodes=self.nodes,

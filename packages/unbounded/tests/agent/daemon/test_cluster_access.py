@@ -29,8 +29,8 @@ from unbounded.agent.cluster_access import (
     kubelet_config_with,
 )
 from unbounded.agent.daemon.followers import AccessFollower
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.settings import read_stored_config, store_config, with_release_key
 from unbounded.api.core import CONFIG_MAPS, SERVICES
@@ -71,7 +71,7 @@ class Nodes:
 class Place:
     """One host and its cluster, whose API server speaks TLS with whichever CA."""
 
-    layout: Layout
+    paths: HostPaths
     api: MemoryApi
     config: AgentConfig
     nodes: Nodes
@@ -85,7 +85,7 @@ class Place:
 
         async def restart() -> None:
             self.restarts += 1
-            kept = read_stored_config(self.layout)
+            kept = read_stored_config(self.paths)
             assert kept is not None
             self.config = kept
 
@@ -97,7 +97,7 @@ class Place:
 
         status = RecreationStatusWriter(self.api, "m1", now=utc_now)
         return AccessFollower(
-            self.api, self.layout, self.config, self.nodes, status,
+            self.api, self.paths, self.config, self.nodes, status,
             lock=unlocked, probe=probe, held_back=lambda: self.held, restart=restart,
         )  # fmt: skip
 
@@ -141,13 +141,13 @@ async def served(authority: CertificateAuthority, port: int = 0) -> AsyncIterato
 
 @pytest.fixture
 async def place(tmp_path: Path) -> Place:
-    layout = Layout(tmp_path / "host")
-    layout.etc.mkdir(parents=True)
+    paths = HostPaths(tmp_path / "host")
+    paths.etc.mkdir(parents=True)
     api = MemoryApi(namespaces=("default", "kube-public", "kube-system", "unbounded-kube"))
     await api.create(MACHINES, MACHINE)
     service = {"metadata": {"name": "kube-dns", "namespace": "kube-system"}, "spec": {"clusterIP": "10.0.0.10"}}
     await api.create(SERVICES, service, namespace="kube-system")
-    return Place(layout, api, AgentConfig(machine_name="m1"), Nodes())
+    return Place(paths, api, AgentConfig(machine_name="m1"), Nodes())
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ async def test_what_follows_leaves_a_key_that_came_meanwhile(
     async with served(authorities[0]) as port:
         url = f"https://127.0.0.1:{port}"
         place.use(url, old.decode())
-        store_config(place.layout, with_release_key(place.config, PUBLIC_KEY))
+        store_config(place.paths, with_release_key(place.config, PUBLIC_KEY))
         await publish_cluster_info(place.api, url, old + new)
         await place.look()
     assert place.restarts == 1
@@ -188,7 +188,7 @@ async def test_a_ca_is_rotated_in_the_documented_order(
         status, reason, message = await place.condition()
         assert (status, reason, place.restarts, place.nodes.followed) == ("False", "Pending", 0, [])
         assert f"the cluster publishes {url}, CA {fingerprint(new)}, DNS server 10.0.0.10: " in message
-        assert read_stored_config(place.layout) is None
+        assert read_stored_config(place.paths) is None
 
         await publish_cluster_info(place.api, url, (old + new).encode())
         await place.look()

@@ -24,9 +24,9 @@ from unbounded.agent.daemon.followers import published_access
 from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.reporting import SystemdNotifier
 from unbounded.agent.durations import Durations, TimedWork
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
 from unbounded.cli.servers import publish_cluster_info
@@ -46,7 +46,7 @@ async def joined(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client, Light
         await make_token(admin)
         host = LightHost(tmp_path / "host", server)
         async with approving(admin):
-            await join(host.layout, host.config)
+            await join(host.paths, host.config)
         await host.become_node(admin)
         yield server, admin, host
 
@@ -55,7 +55,7 @@ async def joined(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client, Light
 async def test_an_agent_may_read_what_the_cluster_publishes(joined: tuple[ApiServer, Client, LightHost]) -> None:
     server, _, host = joined
     used = access_of_config(host.config)
-    async with connected(host.layout, host.config) as api:
+    async with connected(host.paths, host.config) as api:
         assert (await published_access(api)).server == ""
         async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as admin:
             await publish_cluster_info(admin, server.url, used.ca_pem.encode())
@@ -139,18 +139,18 @@ async def follows_its_labels(admin: Client) -> None:
 
 
 async def says_that_its_machine_was_deleted(admin: Client, host: LightHost) -> None:
-    assert not host.layout.machine_missing.exists()
+    assert not host.paths.machine_missing.exists()
     there = await machine(admin)
     await admin.ask("DELETE", f"{OURS}/machines/m1")
 
     async def told() -> bool:
-        return host.layout.machine_missing.exists()
+        return host.paths.machine_missing.exists()
 
     async def taken_back() -> bool:
-        return not host.layout.machine_missing.exists()
+        return not host.paths.machine_missing.exists()
 
     await eventually(told)
-    assert "was deleted: run `unbounded-agent reset`" in host.layout.machine_missing.read_text()
+    assert "was deleted: run `unbounded-agent reset`" in host.paths.machine_missing.read_text()
     body = {key: there[key] for key in ("apiVersion", "kind", "spec")}
     await admin.create(f"{OURS}/machines", body | {"metadata": {"name": "m1"}})
     await eventually(taken_back)
@@ -180,13 +180,13 @@ async def test_nothing_is_claimed_before_the_slot_of_a_recreation_is_taken_back(
 ) -> None:
     _server, admin, host = joined
     goal = host.host.applied.goal
-    DiskStore(host.layout).write(
+    DiskStore(host.paths).write(
         Transition(
             uid="rec", phase=RecreationPhase.CLEARING, source=Slot.KUBE1, goal=goal, why="Node m1 is gone", since=SINCE
         )
     )
     await order(admin, "reboot", "NodeReboot")
-    async with connected(host.layout, host.config) as api:
+    async with connected(host.paths, host.config) as api:
         hiccups = Hiccups(api, 2)
         task = asyncio.create_task(AgentDaemon(host.parts(), host.config, cast("Api", hiccups)).run())
 
@@ -224,13 +224,13 @@ async def test_a_node_reboot_is_carried_out_with_the_rights_of_an_agent(
     assert [one["what"] for one in status["evidence"]] == [SEEN_BOOTED, SEEN_RENEWED]
     assert status["execution"]["executor"] == "unbounded-agent/m1"
     assert host.host.boot == 2
-    assert Durations(host.layout).limit(TimedWork.DAEMON) == 3 * STARTED_S
+    assert Durations(host.paths).limit(TimedWork.DAEMON) == 3 * STARTED_S
     (recent,) = (await machine(admin))["status"]["recentOperations"]
     assert recent["name"] == "reboot"
 
 
 async def test_without_a_start_there_is_nothing_to_look_after(tmp_path: Path) -> None:
-    parts = daemon.DaemonParts(Layout(tmp_path), None, None, None, Path("/x"), "1")  # type: ignore[arg-type]
+    parts = daemon.DaemonParts(HostPaths(tmp_path), None, None, None, Path("/x"), "1")  # type: ignore[arg-type]
     with pytest.raises(Rejected, match=r"run `unbounded-agent start` first"):
         await daemon.run(parts)
 

@@ -26,8 +26,8 @@ from unbounded.agent.daemon.identity import (
     kubelet_access,
     register,
 )
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.join.agent_config import AgentConfig, ExecCredential, KubeletAuth
@@ -53,8 +53,8 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path / "host")
+def paths(tmp_path: Path) -> HostPaths:
+    return HostPaths(tmp_path / "host")
 
 
 def with_token(config: AgentConfig) -> HttpApi:
@@ -62,14 +62,14 @@ def with_token(config: AgentConfig) -> HttpApi:
 
 
 async def test_a_host_registers_its_machine_and_has_its_certificate(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     labels = {"unbounded-cloud.io/site": "lab", "unbounded-cloud.io/machine": "m1", "disk": "ssd"}
     config = config_of(server, labels=labels, register_with_taints=("gpu=yes:NoSchedule",))
     async with approving(admin) as decided:
-        await join(layout, config)
-        await join(layout, config)  # holds a good one
+        await join(paths, config)
+        await join(paths, config)  # holds a good one
     assert len(decided) == 1
     machine = await admin.get(f"{OURS}/machines/m1")
     assert machine["metadata"]["labels"] == {"unbounded-cloud.io/site": "lab"}
@@ -79,49 +79,49 @@ async def test_a_host_registers_its_machine_and_has_its_certificate(
         "registerWithTaints": ["gpu=yes:NoSchedule"],
         "bootstrapTokenRef": {"name": "bootstrap-token-abcdef"},
     }
-    async with connected(layout, config) as api:
+    async with connected(paths, config) as api:
         assert (await api.get(MACHINES, "m1")).name == "m1"
         written = await api.patch(MACHINES, "m1", {"status": {"agent": {"version": "v1"}}}, subresource="status")
         assert written.status.agent is not None
 
 
 async def test_a_machine_that_was_deleted_is_made_again_by_the_next_start(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     config = config_of(server)
     async with approving(admin) as decided:
-        assert not await is_set_up(layout, config)
-        await join(layout, config)
-        assert await is_set_up(layout, config)
+        assert not await is_set_up(paths, config)
+        await join(paths, config)
+        assert await is_set_up(paths, config)
         await admin.ask("DELETE", f"{OURS}/machines/m1")
-        assert not await is_set_up(layout, config), "start looks for it, and not only for the certificate"
-        await join(layout, config)
-    assert await is_set_up(layout, config)
+        assert not await is_set_up(paths, config), "start looks for it, and not only for the certificate"
+        await join(paths, config)
+    assert await is_set_up(paths, config)
     assert (await admin.get(f"{OURS}/machines/m1"))["metadata"]["name"] == "m1"
     assert len(decided) == 1
 
 
-async def test_a_machine_that_is_there_stays_as_it_is(served: tuple[ApiServer, Client], layout: Layout) -> None:
+async def test_a_machine_that_is_there_stays_as_it_is(served: tuple[ApiServer, Client], paths: HostPaths) -> None:
     server, admin = served
     made = await make_machine(admin, agent={"version": "v9"})
     await make_token(admin, machine_group(made["metadata"]["uid"]), token="bbbbbb.0123456789abcdef")
     config = config_of(server, token="bbbbbb.0123456789abcdef")
     async with approving(admin):
-        await join(layout, config)
+        await join(paths, config)
     assert (await admin.get(f"{OURS}/machines/m1"))["spec"] == made["spec"]
 
 
 async def test_a_token_from_attestation_counts_before_that_of_the_file(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     config = config_of(server, token="")
     with pytest.raises(Rejected, match=r"Kubelet.Auth: joining needs a BootstrapToken"):
-        await join(layout, config)
+        await join(paths, config)
     async with approving(admin):
-        await join(layout, config, token=SecretStr(TOKEN))
-    assert identity_of(layout, "m1")
+        await join(paths, config, token=SecretStr(TOKEN))
+    assert identity_of(paths, "m1")
 
 
 async def test_a_server_without_our_definitions_is_named_as_such() -> None:
@@ -136,23 +136,23 @@ async def test_a_server_without_our_definitions_is_named_as_such() -> None:
 
 
 async def test_a_denied_certificate_ends_joining_with_the_reason(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     async with approving(admin, "Denied"):
         with pytest.raises(Rejected, match="the agent's certificate for Machine m1 was denied: Test"):
-            await join(layout, config_of(server))
+            await join(paths, config_of(server))
     with pytest.raises(Rejected, match="run `unbounded-agent start`"):
-        identity_of(layout, "m1")
+        identity_of(paths, "m1")
 
 
 async def test_joining_that_was_cut_off_goes_on_with_the_same_request(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     for _ in range(2):
         with pytest.raises(Transient, match="by hand: kubectl certificate approve unbounded-agent-m1-"):
-            await join(layout, config_of(server), within_s=0.3)
+            await join(paths, config_of(server), within_s=0.3)
     says = json.dumps(
         {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": TOKEN}}
     )
@@ -162,29 +162,29 @@ async def test_joining_that_was_cut_off_goes_on_with_the_same_request(
     with pytest.raises(
         Transient, match="approved by an administrator, as machina approves only requests of bootstrap tokens"
     ):
-        await join(layout, by_program, within_s=0.3)
+        await join(paths, by_program, within_s=0.3)
     assert len((await admin.get(REQUESTS))["items"]) == 1
     async with approving(admin):
-        await join(layout, config_of(server))
+        await join(paths, config_of(server))
     assert len((await admin.get(REQUESTS))["items"]) == 1
 
 
 async def test_agent_renews_its_certificate_and_continues_with_the_new_one(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     config = config_of(server)
     clock = [datetime.now(UTC)]
     async with approving(admin) as decided:
-        await join(layout, config)
-        before = IdentityFiles(layout.identity, agent_identity("m1")).stored()
+        await join(paths, config)
+        before = IdentityFiles(paths.identity, agent_identity("m1")).stored()
         clock[0] += timedelta(days=365 * 0.95)
-        identity = identity_of(layout, "m1", now=lambda: clock[0])
+        identity = identity_of(paths, "m1", now=lambda: clock[0])
         async with HttpApi(client_config(config, identity)) as api:
             renewing = asyncio.create_task(identity.keep_renewed(api))
 
             async def renewed() -> bool:
-                return IdentityFiles(layout.identity, agent_identity("m1")).stored() != before
+                return IdentityFiles(paths.identity, agent_identity("m1")).stored() != before
 
             await eventually(renewed)
             renewing.cancel()
@@ -199,24 +199,26 @@ async def test_agent_renews_its_certificate_and_continues_with_the_new_one(
 
 
 async def test_a_certificate_that_has_run_out_is_said_with_the_remedy(
-    served: tuple[ApiServer, Client], layout: Layout
+    served: tuple[ApiServer, Client], paths: HostPaths
 ) -> None:
     server, admin = served
     async with approving(admin):
-        await join(layout, config_of(server))
+        await join(paths, config_of(server))
     late = datetime.now(UTC) + timedelta(days=400)
     with pytest.raises(Rejected, match=r"increase spec.joinCounter of Machine m1, and run `unbounded-agent start`"):
-        identity_of(layout, "m1", now=lambda: late)
+        identity_of(paths, "m1", now=lambda: late)
 
 
-async def test_the_agent_gets_the_certificate_of_its_kubelet(served: tuple[ApiServer, Client], layout: Layout) -> None:
+async def test_the_agent_gets_the_certificate_of_its_kubelet(
+    served: tuple[ApiServer, Client], paths: HostPaths
+) -> None:
     server, admin = served
     config = config_of(server)
     async with approving(admin):
-        await join(layout, config)
-        async with connected(layout, config) as api:
-            access = await kubelet_access(api, layout, config)
-            assert await kubelet_access(api, layout, config) == access
+        await join(paths, config)
+        async with connected(paths, config) as api:
+            access = await kubelet_access(api, paths, config)
+            assert await kubelet_access(api, paths, config) == access
     assert isinstance(access, CertificateAccess)
     assert parse_certificate(access.pem.reveal().encode(), kubelet_identity("m1"))
 
@@ -289,7 +291,7 @@ async def test_a_token_that_was_made_for_a_machine_makes_no_other(served: tuple[
     assert (await admin.ask("GET", f"{OURS}/machines/m2")).status == 404
 
 
-async def test_denied_host_without_a_machine_gets_a_remedy(served: tuple[ApiServer, Client], layout: Layout) -> None:
+async def test_denied_host_without_a_machine_gets_a_remedy(served: tuple[ApiServer, Client], paths: HostPaths) -> None:
     server, admin = served
     made = await make_machine(admin)
     await make_token(admin, machine_group(made["metadata"]["uid"]), token="bbbbbb.0123456789abcdef")
@@ -297,12 +299,12 @@ async def test_denied_host_without_a_machine_gets_a_remedy(served: tuple[ApiServ
     config = config_of(server, token="bbbbbb.0123456789abcdef")
     async with approving(admin, "Denied"):
         with pytest.raises(Rejected, match=f"was denied: .*; if the Machine does not exist, {remedy}"):
-            await join(layout, config)
+            await join(paths, config)
     async with approving(admin):
-        await join(layout, config)
+        await join(paths, config)
         await admin.ask("DELETE", f"{OURS}/machines/m1")
         with pytest.raises(Rejected, match=f"Machine m1 does not exist any more; {remedy}"):
-            await join(layout, config)
+            await join(paths, config)
 
 
 async def test_a_token_can_do_nothing_else(served: tuple[ApiServer, Client]) -> None:

@@ -14,8 +14,8 @@ from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.agent.daemon import followers
 from unbounded.agent.daemon.followers import ReleaseKeyFollower
-from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.settings import require_stored_config, store_config, with_release_key, with_stored_key
 from unbounded.api.core import CONFIG_MAPS
@@ -33,16 +33,16 @@ class Place:
     """A host that has joined, and its cluster."""
 
     def __init__(self, folder: Path, api: MemoryApi | None = None) -> None:
-        self.layout = Layout(folder)
+        self.paths = HostPaths(folder)
         self.api = api or MemoryApi()
-        store_config(self.layout, CONFIG)
+        store_config(self.paths, CONFIG)
         status = RecreationStatusWriter(self.api, "m1", now=utc_now)
         self.reported = False
         self.key = ReleaseKeyFollower(
             self.api,
-            self.layout,
+            self.paths,
             status,
-            lock=lambda who: host_lock(self.layout, who, within_s=0.1),
+            lock=lambda who: host_lock(self.paths, who, within_s=0.1),
             is_reported=lambda: self.reported,
         )
 
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def kept(self) -> str:
-        return require_stored_config(self.layout).upgrade.public_key
+        return require_stored_config(self.paths).upgrade.public_key
 
     async def condition(self) -> tuple[str, str, str]:
         (found,) = (await self.api.get(MACHINES, "m1")).status.conditions
@@ -77,7 +77,7 @@ async def test_a_key_that_is_published_reaches_a_host_that_joined_without(place:
     await place.publish(pem_of(KEY))
     await place.key.poll()
     assert place.kept == await place.key.current() == PUBLIC_KEY
-    assert require_stored_config(place.layout) == with_release_key(require_stored_config(place.layout), PUBLIC_KEY)
+    assert require_stored_config(place.paths) == with_release_key(require_stored_config(place.paths), PUBLIC_KEY)
     words = f"releases of the agent must be signed with the key {fingerprint(PUBLIC_KEY)}"
     assert await place.condition() == ("True", "Applied", words)
 
@@ -101,7 +101,7 @@ async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> N
     await place.key.poll()
     place.reported = True
     await place.publish(None)
-    store_config(place.layout, CONFIG)
+    store_config(place.paths, CONFIG)
     await place.key.poll()
     words = "any release may run: neither this host nor the cluster names a key"
     assert await place.condition() == ("True", "Applied", words)
@@ -109,7 +109,7 @@ async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> N
 
 @pytest.mark.parametrize("own", ["", PUBLIC_KEY])
 async def test_what_is_no_key_is_named_and_holds_upgrades_up(place: Place, own: str) -> None:
-    store_config(place.layout, with_release_key(CONFIG, own))
+    store_config(place.paths, with_release_key(CONFIG, own))
     await place.publish("-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n")
     for call in (place.key.poll, place.key.current):
         with pytest.raises(Rejected, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: expected"):
@@ -134,7 +134,7 @@ async def test_a_key_that_may_not_be_read_holds_upgrades_up(tmp_path: Path) -> N
 
 async def test_a_host_that_is_held_keeps_its_configuration(place: Place) -> None:
     await place.publish(pem_of(KEY))
-    async with host_lock(place.layout, "unbounded-agent start"):
+    async with host_lock(place.paths, "unbounded-agent start"):
         with pytest.raises(Transient, match=r"unbounded-agent start \(pid \d+\) holds the lock of this host"):
             await place.key.current()
     assert place.kept == ""

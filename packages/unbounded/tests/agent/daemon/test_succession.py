@@ -118,7 +118,7 @@ async def move(tmp_path: Path) -> AsyncIterator[Move]:
         await make_token(admin)
         host = LightHost(tmp_path / "host", here)
         async with approving(admin):
-            await join(host.layout, host.config)
+            await join(host.paths, host.config)
         await host.become_node(admin)
         async with (
             HttpApi(from_kubeconfig(here.kubeconfig_path)) as here_api,
@@ -179,22 +179,22 @@ async def test_an_agent_moves_with_its_node_and_nothing_is_recreated(move: Move)
         await asyncio.sleep(3)  # long enough for a recreation to begin
         assert (await move.there.get(MACHINES, "m1")).status.active_operation is None
         assert len(move.host.host.acts) == acts
-    config = require_stored_config(move.host.layout)
+    config = require_stored_config(move.host.paths)
     assert config.kubelet.api_server == move.target.url
-    async with connected(move.host.layout, config) as api:
+    async with connected(move.host.paths, config) as api:
         assert (await api.get(MACHINES, "m1")).name == "m1"
-    assert not move.host.layout.succession.exists()
-    assert not list(move.host.layout.state.glob("successor-*"))
+    assert not move.host.paths.succession.exists()
+    assert not list(move.host.paths.state.glob("successor-*"))
 
 
 async def test_cluster_info_of_another_server_is_ignored(move: Move) -> None:
     """The address and CA of the target, published in a place that the agent does not read for its Machine."""
     await migrated(move)
-    config = require_stored_config(move.host.layout)
+    config = require_stored_config(move.host.paths)
     await publish_cluster_info(move.there, move.target.url, (move.target.data_dir / "pki" / "ca.crt").read_bytes())
     async with beside(move.daemon()):
         await asyncio.sleep(5)
-    assert require_stored_config(move.host.layout) == config
+    assert require_stored_config(move.host.paths) == config
 
 
 @asynccontextmanager
@@ -206,15 +206,15 @@ async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
         restarts.append("restart")
 
     def lock(who: str) -> Any:
-        return host_lock(it.host.layout, who)
+        return host_lock(it.host.paths, who)
 
-    async with connected(it.host.layout, it.host.config) as api:
+    async with connected(it.host.paths, it.host.config) as api:
         machines = Cache(api, MACHINES, fields="metadata.name=m1")
         async with running_caches(Runtime(api), machines):
-            layout, config = it.host.layout, it.host.config
+            paths, config = it.host.paths, it.host.config
             status = RecreationStatusWriter(api, "m1", now=utc_now)
             yield Succession(
-                api, layout, config, machines, status, lock=lock, held_back=lambda: "", restart=restart
+                api, paths, config, machines, status, lock=lock, held_back=lambda: "", restart=restart
             ), restarts  # fmt: skip
 
 
@@ -231,7 +231,7 @@ async def relaying(it: Move) -> AsyncIterator[None]:
 
 async def test_a_server_that_cannot_prove_itself_is_not_followed(move: Move, tmp_path: Path) -> None:
     await migrated(move)
-    before = require_stored_config(move.host.layout)
+    before = require_stored_config(move.host.paths)
     async with succession(move) as (moving, restarts), relaying(move), running(tmp_path / "impostor") as (other, _):
         ca = (other.data_dir / "pki" / "ca.crt").read_text()
         with pytest.raises(Failure, match="certificate verify failed"):
@@ -241,8 +241,8 @@ async def test_a_server_that_cannot_prove_itself_is_not_followed(move: Move, tmp
         with pytest.raises(Rejected, match="it is another cluster"):
             await moving.follow(await successor_of(move, machine_uid="another"))
         assert restarts == []
-    assert require_stored_config(move.host.layout) == before
-    assert not move.host.layout.succession.exists()
+    assert require_stored_config(move.host.paths) == before
+    assert not move.host.paths.succession.exists()
 
 
 async def test_refused_succession_is_reported_to_the_waiting_command(move: Move) -> None:
@@ -270,23 +270,23 @@ async def refused(it: Move) -> bool:
 
 async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -> None:
     await migrated(move)
-    layout, successor = move.host.layout, await successor_of(move)
-    old = require_stored_config(layout)
+    paths, successor = move.host.paths, await successor_of(move)
+    old = require_stored_config(paths)
 
     def lock(who: str) -> Any:
-        return host_lock(layout, who)
+        return host_lock(paths, who)
 
     async with succession(move) as (moving, restarts), relaying(move):
         await moving.follow(successor)
         assert restarts == ["restart"]
-    new = require_stored_config(layout)
+    new = require_stored_config(paths)
     assert access_of_config(new).server == move.target.url
-    saved = layout.succession.read_bytes()
-    await finish_succession(layout, old, move.kubelets, lock)  # the configuration was not written
-    assert (move.kubelets.moves, layout.succession.exists()) == ([], False)
-    layout.succession.write_bytes(saved)
+    saved = paths.succession.read_bytes()
+    await finish_succession(paths, old, move.kubelets, lock)  # the configuration was not written
+    assert (move.kubelets.moves, paths.succession.exists()) == ([], False)
+    paths.succession.write_bytes(saved)
     with pytest.raises(Rejected):  # nor can certificates that are gone be made up
-        await finish_succession(layout, new, move.kubelets, lock)
+        await finish_succession(paths, new, move.kubelets, lock)
     async with succession(move) as (moving, _), relaying(move):
         await moving.follow(successor)
 
@@ -295,15 +295,15 @@ async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -
             raise Rejected("kubelet does not start")
 
     with pytest.raises(Rejected, match="kubelet does not start"):
-        await finish_succession(layout, new, Failing(move.host), lock)
-    await finish_succession(layout, new, move.kubelets, lock)
-    await finish_succession(layout, new, move.kubelets, lock)
+        await finish_succession(paths, new, Failing(move.host), lock)
+    await finish_succession(paths, new, move.kubelets, lock)
+    await finish_succession(paths, new, move.kubelets, lock)
     assert [uid for _, uid, _ in move.kubelets.moves] == [successor.node_uid]
 
 
 async def test_agent_gets_no_certificate_for_another_machine(move: Move, tmp_path: Path) -> None:
     await migrated(move)
-    async with connected(move.host.layout, move.host.config) as api, relaying(move):
+    async with connected(move.host.paths, move.host.config) as api, relaying(move):
         for wanted in (successor_agent("m2"), successor_kubelet("m2")):
             with pytest.raises(Rejected, match="requests a certificate of m2"):
                 await certificate(api, IdentityFiles(tmp_path / "keys", wanted), wanted, within_s=20)

@@ -26,7 +26,7 @@ from tests.docs.runner import DOCS, Stage, follow
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, CONFIG, AgentHost
-from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.machine import MACHINES
 

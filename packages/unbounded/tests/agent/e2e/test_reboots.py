@@ -24,7 +24,7 @@ from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, AgentHost
 from tests.support.hosts.mirror import ARCH, RUNC
-from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 

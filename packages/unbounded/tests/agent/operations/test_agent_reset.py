@@ -18,9 +18,9 @@ from tests.operations.faults import Incarnation
 from tests.operations.world import World
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
-from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.agent_reset import PROCEDURE, REMOVED, AgentReset, stop_after_reset
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.reset import remove_all_parts
 from unbounded.agent.reset_parts import ResetContext
@@ -78,7 +78,7 @@ class Place:
     def _executor(self, life: Incarnation, api: Api) -> AgentExecutor:
         made = self.host.made
         commands, units = Through(made.commands, life), Through(made.units, life)
-        resetting = ResetContext(StepHost(made.layout, commands, units), Through(self.host.nodes, life))
+        resetting = ResetContext(StepHost(made.paths, commands, units), Through(self.host.nodes, life))
         self.works.append(AgentReset(resetting, RecreationStatusWriter(api, "m1", now=virtual_now)))
         return AgentExecutor("m1", {OperationKind.AGENT_RESET: self.works[-1]}, host_id="host")
 
@@ -102,8 +102,8 @@ class Place:
     @property
     def can_start(self) -> bool:
         """Return whether systemd could start the daemon again."""
-        layout = self.host.layout
-        return layout.current.exists() and layout.config.exists() and (layout.units / DAEMON_UNIT).exists()
+        paths = self.host.paths
+        return paths.current.exists() and paths.config.exists() and (paths.units / DAEMON_UNIT).exists()
 
 
 def test_its_table_has_no_holes() -> None:

@@ -40,8 +40,8 @@ class Story:
     """One agent of version 1 in the blue slot; `running` is the slot of this process."""
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup, *, running: Colour, fetch: Fetch = fetch_release) -> None:
-        layout = host_with(root / "host", "1")
-        self.ground = UpgradeContext.of(layout, RecordingUnits(), layout.release(running) / "unbounded-agent")
+        paths = host_with(root / "host", "1")
+        self.ground = UpgradeContext.of(paths, RecordingUnits(), paths.release(running) / "unbounded-agent")
         self.api = MemoryApi(now=virtual_now)
         self.key: Callable[[], Awaitable[str]] = no_key
 
@@ -85,8 +85,8 @@ class Story:
 
     def state(self) -> tuple[object, ...]:
         """Return the state that an action may change."""
-        layout = self.ground.layout
-        units = sorted(path.name for path in layout.units.rglob("*")) if layout.units.exists() else []
+        paths = self.ground.paths
+        units = sorted(path.name for path in paths.units.rglob("*")) if paths.units.exists() else []
         return self.ground.releases.selection(), self.ground.store.read(), units
 
 
@@ -190,7 +190,7 @@ def test_upgrade_changes_nothing_while_the_host_is_locked(tmp_path: Path, action
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=CHANGES[action])
         before = story.state()
-        async with host_lock(story.ground.layout, "unbounded-agent start"):
+        async with host_lock(story.ground.paths, "unbounded-agent start"):
             began = asyncio.get_running_loop().time()
             with pytest.raises(Transient, match=r"unbounded-agent start \(pid \d+\) holds the lock of this host"):
                 await story.do(target, action)
@@ -208,7 +208,7 @@ def test_release_is_proven_despite_a_locked_host(tmp_path: Path) -> None:
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=True)
-        async with host_lock(story.ground.layout, "unbounded-agent start"):
+        async with host_lock(story.ground.paths, "unbounded-agent start"):
             await story.do(target, table.PROVE)
         assert not story.ground.releases.selection().on_trial
 
@@ -220,7 +220,7 @@ def test_nothing_is_changed_after_a_reset_has_begun(tmp_path: Path, action: str)
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=CHANGES[action])
-        story.ground.layout.reset_state.write_text("{}")
+        story.ground.paths.reset_state.write_text("{}")
         before = story.state()
         with pytest.raises(Transient, match="a reset of this host has started"):
             await story.do(target, action)
@@ -235,8 +235,8 @@ def test_trial_record_of_a_later_agent_does_not_block_after_its_trial(tmp_path: 
 
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.BLUE, fetch=fetch)
-        story.ground.layout.etc.mkdir(parents=True)
-        story.ground.layout.upgrade.write_text('{"format": 9, "progress": {"in": "another form"}}')
+        story.ground.paths.etc.mkdir(parents=True)
+        story.ground.paths.upgrade.write_text('{"format": 9, "progress": {"in": "another form"}}')
         target = await story.target("up")
         assert (await story.work.observe(target)).fact is UpgradeState.ABSENT
         await story.do(target, table.FETCH)
@@ -257,10 +257,10 @@ def test_running_trial_record_of_a_later_agent_is_unreadable_and_unchanged(tmp_p
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=True)
-        story.ground.layout.upgrade.write_text('{"format": 9}')
+        story.ground.paths.upgrade.write_text('{"format": 9}')
         assert (await story.work.observe(target)).fact is UpgradeState.UNREADABLE
         assert (await story.work.observe(await story.target("next"))).fact is UpgradeState.UNREADABLE
-        assert story.ground.layout.upgrade.read_text() == '{"format": 9}'
+        assert story.ground.paths.upgrade.read_text() == '{"format": 9}'
 
     play(told)
 
@@ -271,7 +271,7 @@ def test_an_operation_whose_traces_cannot_be_read_is_not_begun_anew(tmp_path: Pa
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.BLUE)
         target = await story.trial(switched=False)
-        story.ground.layout.upgrade.write_text('{"format": 9}')
+        story.ground.paths.upgrade.write_text('{"format": 9}')
         assert (await story.work.observe(target)).fact is UpgradeState.UNREADABLE
 
     play(told)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.agent.preflight.support import config
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight import run
 from unbounded.agent.settings import store_config
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
@@ -18,26 +18,26 @@ from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 NOWHERE = ArtifactSource(base_url="http://127.0.0.1:1")
 
 
-async def findings(layout: Layout, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+async def findings(paths: HostPaths, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """By their names; of those of one name the last."""
-    await asyncio.to_thread(run.run, None, {}, fail_on_warnings=False, json=True, colour=False, layout=layout)
+    await asyncio.to_thread(run.run, None, {}, fail_on_warnings=False, json=True, colour=False, paths=paths)
     return {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
 
 
-def join(layout: Layout, kept: AgentConfig) -> None:
-    store_config(layout, kept)
-    layout.identity.mkdir(parents=True)
-    (layout.identity / "agent.pem").write_text("a certificate")
+def join(paths: HostPaths, kept: AgentConfig) -> None:
+    store_config(paths, kept)
+    paths.identity.mkdir(parents=True)
+    (paths.identity / "agent.pem").write_text("a certificate")
 
 
 @pytest.mark.slow
 async def test_a_joined_host_is_looked_at_with_what_it_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing listens on port 1 of this machine."""
-    layout = Layout(tmp_path)
-    assert "no configuration" in (await findings(layout, capsys))["agent-config"]["message"]
+    paths = HostPaths(tmp_path)
+    assert "no configuration" in (await findings(paths, capsys))["agent-config"]["message"]
     downloads = Downloads(kubernetes=NOWHERE, containerd=NOWHERE, runc=NOWHERE, cni=NOWHERE, crictl=NOWHERE)
-    join(layout, config(api_server="https://127.0.0.1:1", oci_image="127.0.0.1:1/root:v1", downloads=downloads))
-    found = await findings(layout, capsys)
+    join(paths, config(api_server="https://127.0.0.1:1", oci_image="127.0.0.1:1/root:v1", downloads=downloads))
+    found = await findings(paths, capsys)
     assert (found["agent-config"]["severity"], found["agent-config"]["message"]) == ("ok", "no errors")
     assert "refused" in found["api-server-reachable"]["message"]
 
@@ -45,8 +45,8 @@ async def test_a_joined_host_is_looked_at_with_what_it_kept(tmp_path: Path, caps
 async def test_config_fault_names_the_valid_form_and_hides_the_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layout = Layout(tmp_path)
-    join(layout, config(api_server="http://u:p@10.0.0.1"))
-    told = (await findings(layout, capsys))["agent-config"]["message"]
+    paths = HostPaths(tmp_path)
+    join(paths, config(api_server="http://u:p@10.0.0.1"))
+    told = (await findings(paths, capsys))["agent-config"]["message"]
     assert "Kubelet.ApiServer: must be a URL that begins with https://, without a user" in told
     assert "10.0.0.1" not in told

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from tests.agent.preflight.support import GOAL, NoCommands, NoUnits
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight import checks
 from unbounded.agent.preflight.observations import Graphics, HostObservation, SlotObservation
 from unbounded.agent.preflight.observe import observe_host
@@ -144,7 +144,7 @@ def put(root: Path, path: str, content: str = "") -> None:
 
 
 async def seen(root: Path, **active: bool) -> HostObservation:
-    return await observe_host(Layout(root), NoCommands("systemd 255 (255.4-1ubuntu8)\n+PAM"), NoUnits(active))
+    return await observe_host(HostPaths(root), NoCommands("systemd 255 (255.4-1ubuntu8)\n+PAM"), NoUnits(active))
 
 
 async def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
@@ -207,13 +207,13 @@ async def test_cards_devices_and_driver_of_nvidia_are_counted(tmp_path: Path) ->
 
 
 async def test_slots_are_whole_half_built_or_damaged(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    paths = HostPaths(tmp_path)
     content = msgspec.json.encode(applied())
-    put(tmp_path, str(layout.applied("kube1").relative_to(tmp_path)), content.decode())
-    beside = str(layout.applied("kube1").relative_to(tmp_path)) + ".sha256"
+    put(tmp_path, str(paths.applied("kube1").relative_to(tmp_path)), content.decode())
+    beside = str(paths.applied("kube1").relative_to(tmp_path)) + ".sha256"
     put(tmp_path, beside, hashlib.sha256(content).hexdigest())
-    layout.rootfs("kube1").mkdir(parents=True)
-    layout.rootfs("kube2").mkdir(parents=True)
+    paths.rootfs("kube1").mkdir(parents=True)
+    paths.rootfs("kube2").mkdir(parents=True)
     slots = (await seen(tmp_path)).slots
     assert slots[Slot.KUBE1] == SlotObservation(True, applied())
     assert slots[Slot.KUBE2] == SlotObservation(True)

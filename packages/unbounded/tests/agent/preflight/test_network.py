@@ -24,11 +24,11 @@ from tests.fetch.registries import Registry, served
 from tests.support.authority import PEM
 from unbounded.agent.artifact_cache import PATIENT, ArtifactCache, BlobStore
 from unbounded.agent.artifact_sources import artifacts, sandbox_artifact
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.node.rootfs import ImageCache
 from unbounded.agent.node.slot_files import write_build_record
 from unbounded.agent.node_spec import HostFacts, goal_from_config
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.report import PreflightFinding, PreflightReport, Severity, as_json, as_text
 from unbounded.agent.preflight.run import run_preflight
 from unbounded.api.failures import Rejected
@@ -80,7 +80,7 @@ class Mirror:
 class Place:
     """A host, and all that its configuration names."""
 
-    layout: Layout
+    paths: HostPaths
     mirror: Mirror
     registry: Registry
     config: AgentConfig
@@ -89,7 +89,7 @@ class Place:
         self, config: AgentConfig | Rejected | None = None, unknown_keys: tuple[str, ...] = (), **facts: Any
     ) -> PreflightReport:
         given, host = config or self.config, HostFacts(**facts)
-        return await run_preflight(given, host, self.layout, NoCommands(), NoUnits(), unknown_keys=unknown_keys)
+        return await run_preflight(given, host, self.paths, NoCommands(), NoUnits(), unknown_keys=unknown_keys)
 
     async def findings(self, config: AgentConfig | None = None, **more: Any) -> dict[str, list[PreflightFinding]]:
         told = await self.preflight(config, **more)
@@ -117,7 +117,7 @@ async def place(folder: Path) -> AsyncIterator[Place]:
             oci_image=f"{registry.host}/root:v1",
             downloads=mirrored(mirror.host),
         )
-        yield Place(Layout(folder / "host"), mirror, registry, made)
+        yield Place(HostPaths(folder / "host"), mirror, registry, made)
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ async def test_artifact_without_published_sha256_is_a_warning_until_pinned(here:
     config = replace(here.config, downloads=pinned)
     assert (await here.findings(config))["cni-artifacts"][0].severity is OK
     (cni,) = (one for one in artifacts(goal_from_config(config, HostFacts()), "amd64") if one.name == "cni")
-    shelf = BlobStore(here.layout.artifacts)
+    shelf = BlobStore(here.paths.artifacts)
     shelf.open()
     async with Web(patience=PATIENT) as web_:
         assert (await ArtifactCache(shelf, web_, web_).get(replaced(cni, sha256=""), lambda _: None)).checked is False
@@ -268,9 +268,9 @@ async def test_preflight_of_an_existing_node_requests_no_artifacts(here: Place) 
     """Artifacts of an earlier configuration may be gone, and the node may have been recreated from others."""
     here.mirror.gone = {"/"}
     newer = replace(goal_from_config(here.config, HostFacts()), kubernetes_version="1.35.0", image="another/root:v2")
-    write_build_record(here.layout, Slot.KUBE2, BuildRecord(goal=newer))
+    write_build_record(here.paths, Slot.KUBE2, BuildRecord(goal=newer))
     assert severities(await here.findings())["kubernetes-artifacts"] == {ERROR}  # none registered: it is built again
-    write_build_record(here.layout, Slot.KUBE2, BuildRecord(goal=newer, node_uid="uid-1"))
+    write_build_record(here.paths, Slot.KUBE2, BuildRecord(goal=newer, node_uid="uid-1"))
     here.mirror.asked.clear()
     assert severities(await here.findings()) == {name: {OK} for name in NAMED}
     assert here.mirror.asked == []
@@ -285,8 +285,8 @@ async def test_what_is_odd_about_a_configuration_is_a_warning(here: Place) -> No
     told = (await here.findings(by_program))["agent-config"]
     assert [(one.severity, one.target) for one in told] == [(WARNING, "Kubelet.Auth.ExecCredential")]
     assert "kubectl certificate approve" in told[0].message
-    here.layout.identity.mkdir(parents=True)
-    (here.layout.identity / "agent.pem").write_text("a certificate")
+    here.paths.identity.mkdir(parents=True)
+    (here.paths.identity / "agent.pem").write_text("a certificate")
     assert (await here.findings(by_program))["agent-config"][0].severity is OK
 
 
@@ -318,8 +318,8 @@ async def test_a_private_image_is_a_warning_until_the_host_has_its_login(here: P
     assert (found.severity, found.message) == (WARNING, f"this host has no permission: 403 (OCIImage); {later}")
     for password, severity in (("hobbes", WARNING), ("calvin", OK)):
         auth = {here.registry.host: {"username": "robot", "password": password}}
-        here.layout.pull_secrets.parent.mkdir(parents=True, exist_ok=True)
-        here.layout.pull_secrets.write_text(json.dumps({"auth": auth}))  # as pull_secrets keeps it
+        here.paths.pull_secrets.parent.mkdir(parents=True, exist_ok=True)
+        here.paths.pull_secrets.write_text(json.dumps({"auth": auth}))  # as pull_secrets keeps it
         (found,) = (await here.findings())["oci-image-reachable"]
         assert found.severity is severity
 
@@ -368,7 +368,7 @@ async def test_an_api_server_that_is_not_ready_yet(here: Place, monkeypatch: pyt
 @pytest.mark.slow
 async def test_what_is_in_the_cache_needs_no_mirror_and_no_registry(here: Place) -> None:
     goal = goal_from_config(here.config, HostFacts())
-    shelf = BlobStore(here.layout.artifacts)
+    shelf = BlobStore(here.paths.artifacts)
     shelf.open()
     async with Web(patience=PATIENT) as open_web:
         sandbox = sandbox_artifact(goal, "amd64")
@@ -393,8 +393,8 @@ async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> N
     )
     found = (await here.findings(attested))["attestation"]
     assert [(one.severity, one.target) for one in found] == [(ERROR, "TPM")]
-    here.layout.at("/dev").mkdir(parents=True)
-    here.layout.at("/dev/tpmrm0").touch()
+    here.paths.at("/dev").mkdir(parents=True)
+    here.paths.at("/dev/tpmrm0").touch()
     found = (await here.findings(attested))["attestation"]
     assert [(one.severity, one.target) for one in found] == [(OK, "Attest.URL")]
 

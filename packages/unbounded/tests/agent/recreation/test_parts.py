@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.agent.goals import goal
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
 from unbounded.agent.node_spec import DesiredNode
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.perform import reuse_or
@@ -67,18 +67,18 @@ def node_of(boot: str = "boot-2", version: str = "v1.34.2", ready: str = "True",
 
 @pytest.fixture
 def store(tmp_path: Path) -> DiskStore:
-    layout = Layout(tmp_path)
-    layout.etc.mkdir(parents=True)
-    return DiskStore(layout)
+    paths = HostPaths(tmp_path)
+    paths.etc.mkdir(parents=True)
+    return DiskStore(paths)
 
 
 def test_recreation_state_files_round_trip_with_private_modes(store: DiskStore, tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    paths = HostPaths(tmp_path)
     assert (store.current(), store.failed()) == (None, None)
     store.write(TRANSITION)
     store.fail(FAILED)
     assert (store.current(), store.failed()) == (TRANSITION, FAILED)
-    assert [path.stat().st_mode & 0o777 for path in (layout.recreation, layout.recreation_failed)] == [0o600, 0o600]
+    assert [path.stat().st_mode & 0o777 for path in (paths.recreation, paths.recreation_failed)] == [0o600, 0o600]
     for _ in range(2):
         store.clear()
         store.forget()
@@ -98,7 +98,7 @@ def test_recreation_state_files_round_trip_with_private_modes(store: DiskStore, 
 def test_what_cannot_be_read_is_refused_in_words_and_left_alone(
     store: DiskStore, tmp_path: Path, content: bytes, words: str
 ) -> None:
-    path = Layout(tmp_path).recreation
+    path = HostPaths(tmp_path).recreation
     path.write_bytes(content)
     with pytest.raises(Rejected, match=words):
         store.current()
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_refused_in_words_and_left_alone(
 
 def test_no_secret_can_stand_in_what_is_kept(store: DiskStore, tmp_path: Path) -> None:
     store.write(TRANSITION)
-    known = set(msgspec.json.decode(Layout(tmp_path).recreation.read_bytes()))
+    known = set(msgspec.json.decode(HostPaths(tmp_path).recreation.read_bytes()))
     assert known == {
         "uid", "phase", "source", "goal", "why", "since", "lostNode", "attempt", "failure", "stranded", "format"
     }  # fmt: skip

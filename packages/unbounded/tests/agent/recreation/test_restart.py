@@ -20,9 +20,9 @@ from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, Slot, SlotFacts
 from unbounded.agent.operations.node_reboot import NodeReboot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
 from unbounded.agent.recreation.plan import RecreationLimits
@@ -40,12 +40,12 @@ LIMITS = RecreationLimits(check_s=300, down_s=10)
 class Home:
     """A Machine and its host, whose agent reboots the node on request, and keeps it running."""
 
-    def __init__(self, layout: Layout | None = None) -> None:
+    def __init__(self, paths: HostPaths | None = None) -> None:
         self.world = World(random.Random(1))
         namespaces = ("default", "unbounded-kube", NAMESPACE)
         self.world.api = MemoryApi(admit=self.world._write_down, now=virtual_now, namespaces=namespaces)
         self.host = SimulatedHost()
-        self.layout = layout or Layout(Layout().at("/nonexistent"))
+        self.paths = paths or HostPaths(HostPaths().at("/nonexistent"))
         self.held = asyncio.Lock()
         self.agent = Process(self.world, "unbounded-agent/m1", self._agent)
 
@@ -61,7 +61,7 @@ class Home:
         nodes = SimulatedNodes(self.host, life)
         caches = RecreationCaches(Cache(api, MACHINES), Cache(api, NODES))
         recreation = RecreationController(
-            api, "m1", nodes, self.layout, caches, access, limits=LIMITS, now=virtual_now, lock=lock, store=MemoryBook()
+            api, "m1", nodes, self.paths, caches, access, limits=LIMITS, now=virtual_now, lock=lock, store=MemoryBook()
         )
         works = {OperationKind.NODE_REBOOT: NodeReboot(api, "m1", nodes, lock)}
         executor = AgentExecutor("m1", works, host_id="host")

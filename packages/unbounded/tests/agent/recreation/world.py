@@ -20,8 +20,8 @@ from tests.operations.world import Process, World
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.agent.durations import Durations
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, KubeletAccess, Slot, TokenAccess
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
 from unbounded.agent.recreation.plan import RecreationLimits
@@ -102,7 +102,7 @@ class NodeWorld(World):
             api,
             "m1",
             nodes,
-            Layout(root=Layout().at("/nonexistent")),
+            HostPaths(root=HostPaths().at("/nonexistent")),
             caches,
             access,
             limits=LIMITS,

@@ -7,7 +7,7 @@ import io
 import tarfile
 from pathlib import Path
 
-from unbounded.agent.layout import BINARY, Layout
+from unbounded.agent.paths import BINARY, HostPaths
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots
 
 
@@ -31,18 +31,18 @@ def place_release(releases: ReleaseSlots, version: str) -> Colour:
         return releases.place(scratch, ReleaseInfo(version=version, sha256=version.ljust(64, "0")))
 
 
-def host_with(root: Path, version: str) -> Layout:
+def host_with(root: Path, version: str) -> HostPaths:
     """A host that has one release, in use and proven."""
-    layout = Layout(root)
-    releases = ReleaseSlots(layout)
+    paths = HostPaths(root)
+    releases = ReleaseSlots(paths)
     releases.first(place_release(releases, version))
     releases.name_command()
-    return layout
+    return paths
 
 
-def version_in_use(layout: Layout) -> str:
+def version_in_use(paths: HostPaths) -> str:
     """Return the version that the command prints for a person: through all links."""
-    return layout.command.read_text().split()[-1]
+    return paths.command.read_text().split()[-1]
 
 
 def tarball(path: Path, *members: tuple[str, bytes | str | None, int], kind: bytes | None = None) -> Path:

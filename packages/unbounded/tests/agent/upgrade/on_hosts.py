@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.agent.upgrade.making import make_release
 from tests.support.hosts import Host
 from unbounded.agent.host import Systemctl
-from unbounded.agent.layout import DAEMON_UNIT, Layout
+from unbounded.agent.paths import DAEMON_UNIT, HostPaths
 from unbounded.agent.ports import HostCommandResult
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseInfo
@@ -55,8 +55,8 @@ class TrialHost:
 
     @property
     def ground(self) -> UpgradeContext:
-        layout = Layout(self.host.outside("/"))
-        return UpgradeContext.of(layout, Systemctl(InsideCommands(self.host)), layout.command)
+        paths = HostPaths(self.host.outside("/"))
+        return UpgradeContext.of(paths, Systemctl(InsideCommands(self.host)), paths.command)
 
     def place(self, version: str, daemon: str) -> None:
         """A release in the free slot whose daemon is a shell command."""
@@ -73,9 +73,9 @@ class TrialHost:
         self.place("1", GOOD)
         ground.releases.first(next(one for one in type(ground.releases.free()) if ground.releases.works(one)))
         ground.releases.name_command()
-        ground.layout.etc.mkdir(parents=True)
-        ground.layout.config.write_text("{}")
-        for path, (text, mode) in unit_files(Layout()).items():
+        ground.paths.etc.mkdir(parents=True)
+        ground.paths.config.write_text("{}")
+        for path, (text, mode) in unit_files(HostPaths()).items():
             self.host.put(str(path), text.encode(), mode=mode)
         await ground.units.reload()
         await ground.units.enable(DAEMON_UNIT)

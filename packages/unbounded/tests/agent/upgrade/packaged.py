@@ -16,7 +16,7 @@ from tests.support.hosts import Host
 from tests.support.hosts.mirror import Mirror
 from tests.support.hosts.plane import ControlPlane
 from unbounded.agent.daemon.identity import join
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, HostPaths
 from unbounded.agent.settings import store_config
 from unbounded.agent.upgrade.releases import ReleaseInfo, ReleaseLinks, ReleaseSlots
 from unbounded.agent.upgrade.units import unit_files
@@ -66,12 +66,12 @@ class UpgradeHost:
     asked: int = 0
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.host.outside("/"))
+    def paths(self) -> HostPaths:
+        return HostPaths(self.host.outside("/"))
 
     @property
     def selection(self) -> ReleaseLinks:
-        return ReleaseSlots(self.layout).selection()
+        return ReleaseSlots(self.paths).selection()
 
     async def install(self, release: AgentRelease, *, window_s: int = WINDOW_S) -> None:
         """Install what `start` leaves, without the node."""
@@ -82,18 +82,18 @@ class UpgradeHost:
             "Upgrade": {"AllowHTTP": True, "HealthWindowSeconds": window_s},
         }
         read = read_agent_config(json.dumps(config).encode(), "the test's configuration")
-        self.layout.etc.mkdir(parents=True, exist_ok=True)
-        store_config(self.layout, read)
-        await join(self.layout, read, token=None, report=lambda _words: None)
+        self.paths.etc.mkdir(parents=True, exist_ok=True)
+        store_config(self.paths, read)
+        await join(self.paths, read, token=None, report=lambda _words: None)
         await asyncio.to_thread(self._place, release)
-        for path, (text, mode) in unit_files(Layout()).items():
+        for path, (text, mode) in unit_files(HostPaths()).items():
             self.host.put(str(path), text.encode(), mode=mode)
         await self.host.run("systemctl", "daemon-reload")
         await self.host.run("systemctl", "enable", "--now", DAEMON_UNIT)
         await self.said(release.version)
 
     def _place(self, release: AgentRelease) -> None:
-        releases = ReleaseSlots(self.layout)
+        releases = ReleaseSlots(self.paths)
         with releases.scratch() as scratch:
             shutil.copytree(release.folder, scratch, symlinks=True, dirs_exist_ok=True)
             releases.first(releases.place(scratch, ReleaseInfo(version=release.version)))

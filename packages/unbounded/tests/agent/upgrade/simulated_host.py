@@ -24,8 +24,8 @@ from tests.operations.faults import Incarnation, Weather
 from tests.operations.simulated import Violation
 from tests.operations.world import Process, Running, World, run_engine
 from unbounded.agent.executor import AgentExecutor
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseSlots
@@ -91,7 +91,7 @@ class SimulatedHost:
     world: World
     root: Path
     natures: Mapping[str, Nature]
-    layout: Layout = field(init=False)
+    paths: HostPaths = field(init=False)
     running: Running | None = None
     version: str = ""  # that runs now
     history: list[str] = field(default_factory=list)
@@ -105,8 +105,8 @@ class SimulatedHost:
     _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.layout = host_with(self.root / "host", "1")
-        install_units(self.layout)
+        self.paths = host_with(self.root / "host", "1")
+        install_units(self.paths)
         self.archive = release_tarball(self.root / "release.tar.gz", "2")
         self.tools = self.root / "tools"
         self.tools.mkdir()
@@ -134,7 +134,7 @@ class SimulatedHost:
             self.trouble.append(error)
 
     def boot(self) -> None:
-        if is_armed(self.layout):
+        if is_armed(self.paths):
             self.arm()
         self.job(self.start())
 
@@ -148,7 +148,7 @@ class SimulatedHost:
         self.boot()
 
     def arm(self) -> None:
-        text = (self.layout.units / RECOVERY_TIMER).read_text()
+        text = (self.paths.units / RECOVERY_TIMER).read_text()
         seconds = float(text.partition("OnActiveSec=")[2].partition("\n")[0])
         self.disarm()
 
@@ -180,7 +180,7 @@ class SimulatedHost:
         self.script("start")
         if (self.tools / "asked").exists():
             self.arm()
-        executable = self.layout.current.resolve()
+        executable = self.paths.current.resolve()
         self.version = executable.read_text().split()[-1]
         self.history.append(self.version)
         self.check()
@@ -247,7 +247,7 @@ class SimulatedHost:
             "UNBOUNDED_AGENT_RECOVERY_PAUSE": "0",
         }
         subprocess.run(
-            [self.layout.recovery_script, mode], env=settings | environment, check=True, capture_output=True, timeout=60
+            [self.paths.recovery_script, mode], env=settings | environment, check=True, capture_output=True, timeout=60
         )
 
     # The agent
@@ -258,7 +258,7 @@ class SimulatedHost:
         if nature.idle:
             await life.hang()
         reading = api if nature.blind is None else ShortSighted(self.world.api, life, nature.blind)
-        ground = UpgradeContext.of(self.layout, SimulatedUnits(self, life), executable)
+        ground = UpgradeContext.of(self.paths, SimulatedUnits(self, life), executable)
         health = ReleaseHealth(ground, MACHINE)
         await health.note_start()
         async with asyncio.TaskGroup() as tasks:
@@ -295,7 +295,7 @@ class SimulatedHost:
 
     def check(self) -> None:
         """Both links lead to a release, and the last good one was proven: an unproven one never is."""
-        releases = ReleaseSlots(self.layout)
+        releases = ReleaseSlots(self.paths)
         selection = releases.selection()
         if not releases.works(selection.current) or not releases.works(selection.last_good):
             raise Violation(f"no agent could be started: {selection}")

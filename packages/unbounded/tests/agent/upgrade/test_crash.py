@@ -71,17 +71,17 @@ async def _settled(host: SimulatedHost) -> None:
     for _ in range(600):
         if host.trouble:
             raise host.trouble[0]
-        if host.version == version_in_use(host.layout) and not ReleaseSlots(host.layout).selection().on_trial:
+        if host.version == version_in_use(host.paths) and not ReleaseSlots(host.paths).selection().on_trial:
             return
         await asyncio.sleep(1)
-    raise Violation(f"{host.version or 'nothing'} runs, {ReleaseSlots(host.layout).selection()}")
+    raise Violation(f"{host.version or 'nothing'} runs, {ReleaseSlots(host.paths).selection()}")
 
 
 def _judge(operation: MachineOperation, host: SimulatedHost) -> None:
     status = operation.status
     evidence = {one.what for one in status.evidence}
-    if host.version != version_in_use(host.layout):
-        raise Violation(f"{host.version} runs, and {version_in_use(host.layout)} is in use")
+    if host.version != version_in_use(host.paths):
+        raise Violation(f"{host.version} runs, and {version_in_use(host.paths)} is in use")
     if status.phase == "Complete":
         if host.version != "2" or host.natures["2"] not in WORKING:
             raise Violation(f"Complete, and {host.version} runs")
@@ -121,7 +121,7 @@ def test_a_release_that_fails_is_taken_back_and_remembered(how: str) -> None:
 
     async def look(host: SimulatedHost) -> None:
         await host.world.ended("up", within_s=WITHIN_S)
-        seen["failed"] = digest_of(host.archive) in TrialStore(host.layout).failed()
+        seen["failed"] = digest_of(host.archive) in TrialStore(host.paths).failed()
 
     operation, host, _awaits = upgrade(FAILING[how], meanwhile=look)
     assert (operation.status.phase, operation.status.reason) == ("Failed", "DaemonFailed")
@@ -200,8 +200,8 @@ def test_cancel_undoes_before_the_switch_and_is_too_late_after_it(after_s: float
     operation, host, _awaits = upgrade(GOOD, meanwhile=cancel)
     if operation.status.reason == "Cancelled":
         assert host.history == ["1"]
-        assert not host.layout.release("green").exists()
-        assert not host.layout.upgrade.exists()
+        assert not host.paths.release("green").exists()
+        assert not host.paths.upgrade.exists()
     else:
         assert operation.status.phase == "Complete"
     assert after_s > 1 or operation.status.reason == "Cancelled"

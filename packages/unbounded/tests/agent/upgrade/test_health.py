@@ -12,8 +12,8 @@ from tests.agent.upgrade.test_units import RecordingUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.durations import Durations, TimedWork
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT
 from unbounded.agent.lock import host_lock
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext, overdue_s
 from unbounded.agent.upgrade.releases import Colour, ReleaseLinks
 from unbounded.agent.upgrade.switching import adopt, make_trial, put_on_trial
@@ -25,8 +25,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 
 
 def _ground(root: Path, colour: Colour) -> UpgradeContext:
-    layout = host_with(root, "1")
-    return UpgradeContext.of(layout, RecordingUnits(), layout.release(colour) / "unbounded-agent")
+    paths = host_with(root, "1")
+    return UpgradeContext.of(paths, RecordingUnits(), paths.release(colour) / "unbounded-agent")
 
 
 def _trial(ground: UpgradeContext, **more: str) -> Trial:
@@ -58,30 +58,30 @@ async def test_nothing_is_done_where_nothing_is_on_trial(tmp_path: Path) -> None
 async def test_the_recovered_daemon_remembers_what_failed_and_removes_the_timer(tmp_path: Path) -> None:
     ground = _ground(tmp_path, Colour.BLUE)
     await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
-    ground.layout.upgrade_signal.write_text("1 green it hung\n")
+    ground.paths.upgrade_signal.write_text("1 green it hung\n")
     ground.releases.roll_back(Colour.GREEN)
     await ReleaseHealth(ground, "m1").note_start()
     failed = ground.store.failed()["ab" * 32]
     assert (failed.version, failed.cause) == ("2", "it hung")
-    assert not (ground.layout.units / RECOVERY_TIMER).exists()
+    assert not (ground.paths.units / RECOVERY_TIMER).exists()
 
 
 async def test_a_timer_is_left_alone_while_its_release_is_on_trial(tmp_path: Path) -> None:
     ground = _ground(tmp_path, Colour.GREEN)
     await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
     await ReleaseHealth(ground, "m1").note_start()
-    assert (ground.layout.units / RECOVERY_TIMER).exists()
+    assert (ground.paths.units / RECOVERY_TIMER).exists()
     assert dict(ground.store.failed()) == {}
 
 
 async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_nothing(tmp_path: Path) -> None:
     ground = _ground(tmp_path, Colour.BLUE)
-    ground.layout.etc.mkdir(parents=True)
-    ground.layout.upgrade.write_text('{"format": 9}')
-    await arm(ground.layout, ground.units, seconds=5)
+    ground.paths.etc.mkdir(parents=True)
+    ground.paths.upgrade.write_text('{"format": 9}')
+    await arm(ground.paths, ground.units, seconds=5)
     await ReleaseHealth(ground, "m1").note_start()
-    assert ground.layout.upgrade.read_text() == '{"format": 9}'
-    assert not (ground.layout.units / RECOVERY_TIMER).exists()
+    assert ground.paths.upgrade.read_text() == '{"format": 9}'
+    assert not (ground.paths.units / RECOVERY_TIMER).exists()
 
 
 def test_a_release_whose_operation_has_ended_otherwise_is_taken_back(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_release_whose_operation_has_ended_otherwise_is_taken_back(tmp_path: P
         await api.patch(MACHINE_OPERATIONS, "up", patch, subresource="status")
         await running
         assert _asked(ground)[-1] == f"start {RECOVERY_UNIT}"
-        assert "DeadlineExceeded" in (ground.layout.upgrade_notes / "trouble").read_text()
+        assert "DeadlineExceeded" in (ground.paths.upgrade_notes / "trouble").read_text()
 
     run_virtual(story())
 
@@ -115,10 +115,10 @@ def test_a_way_back_that_cannot_be_taken_is_asked_for_again(tmp_path: Path) -> N
                 raise Transient("systemd does not answer")
 
     async def story() -> None:
-        layout, manager = host_with(tmp_path, "1"), Busy()
-        ground = UpgradeContext.of(layout, manager, layout.release(Colour.GREEN) / "unbounded-agent")
+        paths, manager = host_with(tmp_path, "1"), Busy()
+        ground = UpgradeContext.of(paths, manager, paths.release(Colour.GREEN) / "unbounded-agent")
         await put_on_trial(ground, _trial(ground, operation="up", uid="u1"))
-        async with host_lock(layout, "unbounded-agent start"):
+        async with host_lock(paths, "unbounded-agent start"):
             running = asyncio.create_task(ReleaseHealth(ground, "m1").run(MemoryApi(now=virtual_now)))
             await asyncio.sleep(100)
             assert f"start {RECOVERY_UNIT}" not in manager.asked, "the host is somebody else's"
@@ -130,9 +130,9 @@ def test_a_way_back_that_cannot_be_taken_is_asked_for_again(tmp_path: Path) -> N
 
 async def _brought_by_start(folder: Path) -> UpgradeContext:
     before = _ground(folder / "host", Colour.BLUE)
-    brought = UpgradeContext.of(before.layout, before.units, make_release(folder / "new", "2"))
+    brought = UpgradeContext.of(before.paths, before.units, make_release(folder / "new", "2"))
     await adopt(brought, version="2", window_s=20)
-    return UpgradeContext.of(before.layout, before.units, before.releases.executable(Colour.GREEN))
+    return UpgradeContext.of(before.paths, before.units, before.releases.executable(Colour.GREEN))
 
 
 async def _api() -> MemoryApi:
@@ -146,7 +146,7 @@ def test_release_is_proven_in_time_despite_a_locked_host(tmp_path: Path) -> None
 
     async def story() -> None:
         ground = await _brought_by_start(tmp_path)
-        async with host_lock(ground.layout, "unbounded-agent start"), asyncio.timeout(overdue_s(20)):
+        async with host_lock(ground.paths, "unbounded-agent start"), asyncio.timeout(overdue_s(20)):
             await ReleaseHealth(ground, "m1").run(await _api())
         assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.GREEN)
 
@@ -157,14 +157,14 @@ def test_release_is_proven_in_time_despite_a_locked_host(tmp_path: Path) -> None
 def test_what_a_reset_has_taken_away_is_not_written_again(tmp_path: Path) -> None:
     async def story() -> None:
         ground = await _brought_by_start(tmp_path)
-        ground.layout.reset_state.write_text("{}")
+        ground.paths.reset_state.write_text("{}")
         running = asyncio.create_task(ReleaseHealth(ground, "m1").run(await _api()))
         await asyncio.sleep(200)
         assert ground.releases.selection() == ReleaseLinks(Colour.GREEN, Colour.BLUE)
-        assert not (ground.layout.units / DAEMON_UNIT).exists()
-        ground.layout.reset_state.unlink()
+        assert not (ground.paths.units / DAEMON_UNIT).exists()
+        ground.paths.reset_state.unlink()
         await running
-        assert (ground.layout.units / DAEMON_UNIT).exists(), "proving a release writes its units"
+        assert (ground.paths.units / DAEMON_UNIT).exists(), "proving a release writes its units"
 
     run_virtual(story())
 
@@ -191,6 +191,6 @@ def test_a_release_has_more_time_than_its_window() -> None:
 def test_a_host_whose_daemon_starts_slowly_gives_a_release_more_time(tmp_path: Path) -> None:
     """Seen on a busy host in emulation: a new daemon needed a minute, and was taken back before its window."""
     ground = _ground(tmp_path, Colour.BLUE)
-    ground.layout.state.mkdir(parents=True, exist_ok=True)
-    Durations(ground.layout).completed(TimedWork.DAEMON, 66.0)
+    ground.paths.state.mkdir(parents=True, exist_ok=True)
+    Durations(ground.paths).completed(TimedWork.DAEMON, 66.0)
     assert _trial(ground).overdue_s == 20 + 10 + 3 * 66

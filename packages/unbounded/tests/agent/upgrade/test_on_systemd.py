@@ -12,7 +12,7 @@ import pytest
 from tests.agent.upgrade.on_hosts import CRASHES, CRASHES_SLOWLY, GOOD, HANGS, NEVER_READY, TrialHost
 from tests.support.hosts import AgentTools, booted
 from tests.support.qemu import Segment
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_UNIT
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_UNIT
 from unbounded.agent.upgrade.trial import RollbackNote
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(240)]

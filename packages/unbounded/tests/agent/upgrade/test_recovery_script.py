@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.upgrade.making import host_with, place_release, version_in_use
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, HostPaths
 from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.agent.upgrade.trial import RollbackNote, TrialStore
 from unbounded.agent.upgrade.units import MOST_STARTS, install_units
@@ -39,10 +39,10 @@ class ScriptedHost:
     """Folders with two releases, the second one on trial, and the script between them."""
 
     def __init__(self, root: Path, *, state: str = "active") -> None:
-        self.layout = host_with(root / "host", "1")
-        self.releases = ReleaseSlots(self.layout)
-        self.store = TrialStore(self.layout)
-        install_units(self.layout)
+        self.paths = host_with(root / "host", "1")
+        self.releases = ReleaseSlots(self.paths)
+        self.store = TrialStore(self.paths)
+        install_units(self.paths)
         self.tools = root / "tools"
         self.tools.mkdir()
         (self.tools / "state").write_text(f"{state}\n")
@@ -60,7 +60,7 @@ class ScriptedHost:
             "UNBOUNDED_AGENT_RECOVERY_PAUSE": "0",
         }
         return subprocess.run(
-            [self.layout.recovery_script, mode],
+            [self.paths.recovery_script, mode],
             env=settings | environment,
             capture_output=True,
             text=True,
@@ -93,7 +93,7 @@ def test_a_crash_loop_is_taken_back_with_its_cause(failed: ScriptedHost) -> None
     failed.run("start")
     failed.run("stopped", SERVICE_RESULT="exit-code", EXIT_STATUS="3")
     failed.run("recover")
-    assert version_in_use(failed.layout) == "1"
+    assert version_in_use(failed.paths) == "1"
     assert failed.asked == [ARMED, *RESTARTED]
     assert failed.store.rollback_note() == RollbackNote("green", "it failed again and again; it ended with status 3")
 
@@ -102,7 +102,7 @@ def test_timed_out_trial_is_rolled_back_with_its_problem(host: ScriptedHost) -> 
     host.put_on_trial()
     host.store.record_problem("the API server gave\nno answer")
     host.run("recover")
-    assert version_in_use(host.layout) == "1"
+    assert version_in_use(host.paths) == "1"
     assert host.asked == RESTARTED
     assert host.store.rollback_note() == RollbackNote(
         "green", "it was not proven in time; the API server gave no answer"
@@ -176,7 +176,7 @@ def test_credentials_in_what_the_daemon_wrote_are_hidden(failed: ScriptedHost, s
     assert said.endswith("end")
     for part in ("hunter2", "0123456789abcdef", "c2lnbmF0dXJl"):
         assert part not in said
-    for path in (failed.layout.upgrade_notes / "stderr", failed.layout.upgrade_signal):
+    for path in (failed.paths.upgrade_notes / "stderr", failed.paths.upgrade_signal):
         assert "hunter2" not in path.read_text()
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -187,8 +187,8 @@ def test_without_a_journal_the_cause_says_the_rest(failed: ScriptedHost) -> None
 
 
 def test_output_of_an_earlier_trial_is_not_reported_for_a_later_one(failed: ScriptedHost) -> None:
-    failed.layout.upgrade_notes.mkdir(parents=True)
-    (failed.layout.upgrade_notes / "stderr").write_text("of another release\n")
+    failed.paths.upgrade_notes.mkdir(parents=True)
+    (failed.paths.upgrade_notes / "stderr").write_text("of another release\n")
     failed.put_on_trial()
     failed.run("start")
     failed.run("recover")
@@ -207,10 +207,10 @@ def test_release_with_too_many_starts_is_rolled_back_before_the_next(host: Scrip
     for number in range(1, MOST_STARTS + 1):
         host.run("start")
         assert host.store.starts() == number
-        assert version_in_use(host.layout) == "2"
+        assert version_in_use(host.paths) == "2"
     host.run("stopped", SERVICE_RESULT="exit-code", EXIT_STATUS="1")
     host.run("start")
-    assert version_in_use(host.layout) == "1"
+    assert version_in_use(host.paths) == "1"
     assert host.asked == [ARMED], "the unit is being started: it must not be restarted from within"
     cause = f"it was started {MOST_STARTS} times without being proven; it ended with status 1"
     assert host.store.rollback_note() == RollbackNote("green", cause)
@@ -218,10 +218,10 @@ def test_release_with_too_many_starts_is_rolled_back_before_the_next(host: Scrip
 
 def test_interrupted_rollback_is_completed_at_the_next_start(host: ScriptedHost) -> None:
     host.put_on_trial()
-    host.layout.upgrade_signal.parent.mkdir(parents=True, exist_ok=True)
-    host.layout.upgrade_signal.write_text("1 green it failed again and again\n")
+    host.paths.upgrade_signal.parent.mkdir(parents=True, exist_ok=True)
+    host.paths.upgrade_signal.write_text("1 green it failed again and again\n")
     host.run("start")
-    assert version_in_use(host.layout) == "1"
+    assert version_in_use(host.paths) == "1"
     assert host.store.rollback_note() == RollbackNote("green", "it failed again and again")
 
 
@@ -229,7 +229,7 @@ def test_starts_of_a_proven_release_are_not_counted(host: ScriptedHost) -> None:
     for _ in range(MOST_STARTS + 2):
         host.run("start")
     assert host.store.starts() == 0
-    assert version_in_use(host.layout) == "1"
+    assert version_in_use(host.paths) == "1"
 
 
 def test_late_recovery_timer_ignores_a_proven_release(host: ScriptedHost) -> None:
@@ -248,7 +248,7 @@ def test_nothing_is_taken_back_when_the_last_good_release_is_gone(host: Scripted
     host.put_on_trial()
     host.releases.executable(Colour.BLUE).unlink()
     host.run("recover")
-    assert version_in_use(host.layout) == "2"
+    assert version_in_use(host.paths) == "2"
 
 
 def test_a_restart_that_is_refused_is_tried_again(failed: ScriptedHost) -> None:
@@ -256,14 +256,14 @@ def test_a_restart_that_is_refused_is_tried_again(failed: ScriptedHost) -> None:
     (failed.tools / "refuses").touch()
     failed.run("recover")
     assert failed.asked[-1] == RESTARTED[-1]
-    assert version_in_use(failed.layout) == "1"
+    assert version_in_use(failed.paths) == "1"
 
 
 @pytest.mark.parametrize("trash", ["", "many\n", "7x\n", "-3\n"], ids=["empty", "words", "mixed", "negative"])
 def test_a_count_that_cannot_be_read_begins_anew(host: ScriptedHost, trash: str) -> None:
     host.put_on_trial()
-    host.layout.upgrade_notes.mkdir(parents=True)
-    (host.layout.upgrade_notes / "starts").write_text(trash)
+    host.paths.upgrade_notes.mkdir(parents=True)
+    (host.paths.upgrade_notes / "starts").write_text(trash)
     host.run("start")
     assert host.store.starts() == 1
 
@@ -273,29 +273,29 @@ def test_what_a_note_says_cannot_become_more_than_words(host: ScriptedHost, tmp_
     host.store.record_problem(f"$(touch {tmp_path}/owned) `touch {tmp_path}/owned` \x1b[31m'\"; touch {tmp_path}/owned")
     host.run("recover")
     assert not (tmp_path / "owned").exists()
-    assert "\x1b" not in host.layout.upgrade_signal.read_text()
-    assert "$(touch" in host.layout.upgrade_signal.read_text()
+    assert "\x1b" not in host.paths.upgrade_signal.read_text()
+    assert "$(touch" in host.paths.upgrade_signal.read_text()
 
 
 def test_a_folder_with_blanks_and_quotes_in_its_name_is_no_trouble(tmp_path: Path) -> None:
     host = ScriptedHost(tmp_path / "a b'c")
     host.put_on_trial()
     host.run("recover")
-    assert version_in_use(host.layout) == "1"
+    assert version_in_use(host.paths) == "1"
 
 
 def test_the_script_is_what_posix_calls_sh(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    install_units(layout)
+    paths = HostPaths(tmp_path)
+    install_units(paths)
     for shell in ("sh", "bash"):
-        subprocess.run([shell, "-n", layout.recovery_script], check=True)
+        subprocess.run([shell, "-n", paths.recovery_script], check=True)
 
 
 def test_stopped_lock_holder_does_not_prevent_the_rollback(host: ScriptedHost) -> None:
     host.put_on_trial()
-    with host.layout.release_lock.open("w") as held:
+    with host.paths.release_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        script = host.layout.recovery_script
+        script = host.paths.recovery_script
         script.write_text(script.read_text().replace("flock -w 10", "flock -w 0"))
         host.run("recover")
-    assert version_in_use(host.layout) == "1"
+    assert version_in_use(host.paths) == "1"

@@ -24,8 +24,8 @@ from unbounded.operations.ports import Refusal
 
 @pytest.fixture
 def ground(tmp_path: Path) -> UpgradeContext:
-    layout = host_with(tmp_path / "host", "1")
-    return UpgradeContext.of(layout, RecordingUnits(), layout.command)
+    paths = host_with(tmp_path / "host", "1")
+    return UpgradeContext.of(paths, RecordingUnits(), paths.command)
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def _tell(_done: int, _total: int | None) -> None:
 
 
 def _nothing_changed(ground: UpgradeContext) -> None:
-    assert version_in_use(ground.layout) == "1"
-    assert [path.name for path in ground.layout.releases.iterdir()] == ["blue"]
-    assert list(ground.layout.cache.iterdir()) == []
+    assert version_in_use(ground.paths) == "1"
+    assert [path.name for path in ground.paths.releases.iterdir()] == ["blue"]
+    assert list(ground.paths.cache.iterdir()) == []
     assert ground.store.read() is None
 
 
@@ -74,8 +74,8 @@ async def test_a_release_is_staged_and_says_its_version(
     assert (verified.version, verified.progress) == ("2", TrialProgress.VERIFIED)
     assert verified.sha256 == digest_of(archive)
     assert ground.releases.about(Colour.GREEN).version == "2"
-    assert version_in_use(ground.layout) == "1"
-    assert list(ground.layout.cache.iterdir()) == []
+    assert version_in_use(ground.paths) == "1"
+    assert list(ground.paths.cache.iterdir()) == []
 
 
 async def test_a_redirect_is_followed(tmp_path: Path, ground: UpgradeContext, server: ScriptedServer) -> None:
@@ -116,7 +116,7 @@ async def test_with_a_key_a_release_has_to_be_signed_by_it(
     beside.write_bytes(signature(content))
     trial = await stage(ground, wish, _tell)
     assert trial.sha256 == digest_of(archive)
-    assert list(ground.layout.cache.iterdir()) == []
+    assert list(ground.paths.cache.iterdir()) == []
 
 
 async def test_plain_http_is_refused_even_nearby_unless_it_is_allowed(
@@ -196,14 +196,14 @@ async def test_a_release_that_does_not_say_its_version_is_removed_and_remembered
 async def test_failed_digests_of_a_later_agent_do_not_hide_the_failure(
     tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
 ) -> None:
-    ground.layout.etc.mkdir(parents=True)
-    ground.layout.failed_digests.write_text('{"format": 9}')
+    ground.paths.etc.mkdir(parents=True)
+    ground.paths.failed_digests.write_text('{"format": 9}')
     release_tarball(tmp_path / "www" / "a.tar.gz", "2", text="exit 4")
     trial = await stage(ground, _wish(server), _tell)
     with pytest.raises(Refusal, match="status 4") as refused:
         await verify(ground, HostCommands(), trial)
     assert refused.value.reason == "PreflightFailed"
-    assert ground.layout.failed_digests.read_text() == '{"format": 9}'
+    assert ground.paths.failed_digests.read_text() == '{"format": 9}'
     _nothing_changed(ground)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.upgrade.making import host_with, place_release
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.agent.upgrade.trial import FailedRelease, RollbackNote, Trial, TrialProgress, TrialStore
 from unbounded.api.failures import Rejected
@@ -20,14 +20,14 @@ TRIAL = Trial(
 
 @pytest.fixture
 def store(tmp_path: Path) -> TrialStore:
-    return TrialStore(Layout(tmp_path))
+    return TrialStore(HostPaths(tmp_path))
 
 
 def test_what_is_written_is_read_back(store: TrialStore, tmp_path: Path) -> None:
     assert store.read() is None
     store.write(TRIAL)
     assert store.read() == TRIAL
-    assert Layout(tmp_path).upgrade.stat().st_mode & 0o777 == 0o600
+    assert HostPaths(tmp_path).upgrade.stat().st_mode & 0o777 == 0o600
     store.forget()
     assert store.read() is None
 
@@ -36,7 +36,7 @@ def test_trial_file_of_a_later_agent_is_rejected_and_unchanged_during_trial(stor
     releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     store.write(TRIAL)
-    path = Layout(tmp_path).upgrade
+    path = HostPaths(tmp_path).upgrade
     later = json.dumps({"format": 2, "progress": {"whatever": 1}})
     path.write_text(later)
     for call in (store.read, lambda: store.write(TRIAL)):
@@ -48,14 +48,14 @@ def test_trial_file_of_a_later_agent_is_rejected_and_unchanged_during_trial(stor
 def test_trial_file_of_a_later_agent_is_overwritten_after_its_trial(store: TrialStore, tmp_path: Path) -> None:
     host_with(tmp_path, "1")
     store.write(TRIAL)
-    Layout(tmp_path).upgrade.write_text(json.dumps({"format": 2, "progress": {"whatever": 1}}))
+    HostPaths(tmp_path).upgrade.write_text(json.dumps({"format": 2, "progress": {"whatever": 1}}))
     store.write(TRIAL)
     assert store.read() == TRIAL
 
 
 def test_fields_of_a_later_agent_in_a_known_format_do_no_harm(store: TrialStore, tmp_path: Path) -> None:
     store.write(TRIAL)
-    path = Layout(tmp_path).upgrade
+    path = HostPaths(tmp_path).upgrade
     path.write_text(json.dumps(json.loads(path.read_text()) | {"more": True}))
     assert store.read() == TRIAL
 
@@ -65,7 +65,7 @@ def test_fields_of_a_later_agent_in_a_known_format_do_no_harm(store: TrialStore,
 )
 def test_invalid_trial_file_is_rejected_and_may_be_replaced(store: TrialStore, tmp_path: Path, trash: str) -> None:
     store.write(TRIAL)
-    Layout(tmp_path).upgrade.write_text(trash)
+    HostPaths(tmp_path).upgrade.write_text(trash)
     with pytest.raises(Rejected, match=r"agent-upgrade\.json"):
         store.read()
     store.write(TRIAL)
@@ -94,7 +94,7 @@ def test_rollback_note_is_read_from_each_writer(
 ) -> None:
     store.write(TRIAL)
     assert store.rollback_note() is None
-    Layout(tmp_path).upgrade_signal.write_text(text)
+    HostPaths(tmp_path).upgrade_signal.write_text(text)
     assert store.rollback_note() == back
 
 
@@ -118,7 +118,7 @@ def test_only_the_last_failed_releases_are_kept(store: TrialStore) -> None:
 
 def test_failed_releases_of_a_later_agent_are_left_alone(store: TrialStore, tmp_path: Path) -> None:
     store.add_failed("ab" * 32, FailedRelease(cause="x"))
-    path = Layout(tmp_path).failed_digests
+    path = HostPaths(tmp_path).failed_digests
     path.write_text('{"format":7}')
     assert dict(store.failed()) == {}
     with pytest.raises(Rejected, match="format 7"):

@@ -25,8 +25,8 @@ from tests.machina.provisioning.local import (
     waits_for,
 )
 from tests.support.waiting import eventually
-from unbounded.agent.layout import Layout
 from unbounded.agent.operations.host_reboot import host_boot_id
+from unbounded.agent.paths import HostPaths
 from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, RunInProgress, failure_text
 from unbounded.machina.provisioning.remote import HostInstaller
 
@@ -307,7 +307,7 @@ async def test_an_upload_that_is_cut_off_starts_nothing_and_leaves_nothing(
 @pytest.mark.slow
 async def test_what_an_upload_left_that_was_killed_goes_with_the_next(host: Local, installer: HostInstaller) -> None:
     """Also where the host has booted since, and another process has the number of the shell that was killed."""
-    ours, boot = os.getpid(), host_boot_id(Layout())
+    ours, boot = os.getpid(), host_boot_id(HostPaths())
     names = (f"new-4194399-{boot}", f"new-{ours}", f"new-{ours}-of-another-boot")
     left = [host.place / UID / name for name in names]
     coming = host.place / UID / f"new-{ours}-{boot}"

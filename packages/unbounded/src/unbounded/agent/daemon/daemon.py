@@ -24,7 +24,6 @@ from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.host import HostCommands, Systemctl
-from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node.devices import DeviceWatch
@@ -34,6 +33,7 @@ from unbounded.agent.operations.agent_reset import AgentReset, stop_after_reset
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.operations.host_reboot import HostReboot, host_boot_id
 from unbounded.agent.operations.node_reboot import NodeReboot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, Nodes, OnProgress, OperationWork, Units
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
 from unbounded.agent.recreation.perform import reuse_or
@@ -81,7 +81,7 @@ class DaemonParts:
         started_s: duration of this process's start, which is recorded; 0 where unknown.
     """
 
-    layout: Layout
+    paths: HostPaths
     commands: Commands
     units: Units
     nodes: Nodes
@@ -96,11 +96,11 @@ class DaemonParts:
 
 def parts_of_this_host(environ: Mapping[str, str]) -> DaemonParts:
     """Return the parts of this host."""
-    layout, commands = Layout(), HostCommands()
+    paths, commands = HostPaths(), HostCommands()
     units = Systemctl(commands)
-    nodes = HostNodes(layout, commands, units)
+    nodes = HostNodes(paths, commands, units)
     return DaemonParts(
-        layout=layout,
+        paths=paths,
         commands=commands,
         units=units,
         nodes=nodes,
@@ -143,10 +143,10 @@ async def run(parts: DaemonParts) -> None:
     Raises:
         Rejected: no `start` has stored a configuration.
     """
-    config = require_stored_config(parts.layout)
+    config = require_stored_config(parts.paths)
     if parts.started_s:
-        Durations(parts.layout).completed(Kind.DAEMON, parts.started_s)
-    health = ReleaseHealth(UpgradeContext.of(parts.layout, parts.units, parts.running), config.machine_name)
+        Durations(parts.paths).completed(Kind.DAEMON, parts.started_s)
+    health = ReleaseHealth(UpgradeContext.of(parts.paths, parts.units, parts.running), config.machine_name)
     await health.note_start()
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(parts.notifier.keep_alive(), name="watchdog")]
@@ -164,7 +164,7 @@ async def _moved(parts: DaemonParts, config: AgentConfig) -> None:
     """Complete a move to another API server, with retries without end: nothing else runs before."""
     while parts.access is not None:
         try:
-            await finish_succession(parts.layout, config, parts.access, partial(host_lock, parts.layout))
+            await finish_succession(parts.paths, config, parts.access, partial(host_lock, parts.paths))
         except (Failure, OSError) as error:
             log.warning("the move to another API server is not complete yet", error=error)
             await asyncio.sleep(MOVE_AGAIN_S)
@@ -173,7 +173,7 @@ async def _moved(parts: DaemonParts, config: AgentConfig) -> None:
 
 
 async def _joined(parts: DaemonParts, config: AgentConfig, health: ReleaseHealth) -> None:
-    identity = await identity_when_joined(parts.layout, config.machine_name)
+    identity = await identity_when_joined(parts.paths, config.machine_name)
     log.info("daemon started", machine=config.machine_name, version=parts.version)
     async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api, asyncio.TaskGroup() as tasks:
         tasks.create_task(identity.keep_renewed(api), name="identity")
@@ -204,19 +204,19 @@ class AgentDaemon:
         self._machine = config.machine_name
         self._api = api
         self._caches = caches or AgentCaches.of(api, self._machine)
-        self._logins = PullSecrets(api, parts.layout)
+        self._logins = PullSecrets(api, parts.paths)
         self._key = ReleaseKeyFollower(
             api,
-            parts.layout,
+            parts.paths,
             RecreationStatusWriter(api, self._machine, now=utc_now),
-            lock=partial(host_lock, parts.layout),
+            lock=partial(host_lock, parts.paths),
             is_reported=self._reports_release_key,
         )
         self._events = EventRecorder(api, "unbounded-agent")
 
     async def run(self) -> None:
         """Run until cancelled."""
-        layout = self._parts.layout
+        paths = self._parts.paths
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run(), name="events")
             async with running_caches(Runtime(self._api), *self._caches.followed):
@@ -225,20 +225,20 @@ class AgentDaemon:
                     tasks.create_task(self._access_follower(self._parts.access).run(), name="cluster access")
                     tasks.create_task(self._succession().run(), name="succession")
                 tasks.create_task(self._key.run(), name="public key of releases")
-                missing = DeletedMachineReport(self._caches.machines, self._machine, layout)
+                missing = DeletedMachineReport(self._caches.machines, self._machine, paths)
                 tasks.create_task(missing.run(), name="missing")
                 recreation = self._recreation()
                 await recreation.resume()  # before anything is claimed
                 tasks.create_task(recreation.run(), name="recreation")
-                following = follow_logins(self._parts.nodes, self._logins, partial(host_lock, layout))
+                following = follow_logins(self._parts.nodes, self._logins, partial(host_lock, paths))
                 tasks.create_task(following, name="logins")
-                resetting = ResetContext(StepHost(layout, self._parts.commands, self._parts.units), self._parts.nodes)
+                resetting = ResetContext(StepHost(paths, self._parts.commands, self._parts.units), self._parts.nodes)
                 reset = AgentReset(resetting, RecreationStatusWriter(self._api, self._machine, now=utc_now))
                 tasks.create_task(stop_after_reset(reset, self._settled, self._parts.commands), name="farewell")
                 await self._engine(self._works(reset, tasks)).run()
 
     def _reporter(self) -> AgentStatusReporter:
-        boot_id = host_boot_id(self._parts.layout)
+        boot_id = host_boot_id(self._parts.paths)
         return AgentStatusReporter(
             self._api,
             self._caches.machines,
@@ -249,11 +249,11 @@ class AgentDaemon:
         )
 
     def _access_follower(self, nodes: AccessNodes) -> AccessFollower:
-        layout = self._parts.layout
+        paths = self._parts.paths
 
         async def probe(config: AgentConfig) -> None:
             known = self._caches.machines.get(self._machine)
-            async with connected(layout, config) as api:
+            async with connected(paths, config) as api:
                 found = await api.get(MACHINES, self._machine)
             if known is not None and found.metadata.uid != known.metadata.uid:
                 raise Rejected(
@@ -262,14 +262,14 @@ class AgentDaemon:
 
         return AccessFollower(
             self._api,
-            layout,
+            paths,
             self._config,
             nodes,
             RecreationStatusWriter(self._api, self._machine, now=self._now),
-            lock=partial(host_lock, layout),
+            lock=partial(host_lock, paths),
             probe=probe,
             held_back=self._blocked_by,
-            restart=partial(restart_daemon, UpgradeContext.of(layout, self._parts.units, self._parts.running)),
+            restart=partial(restart_daemon, UpgradeContext.of(paths, self._parts.units, self._parts.running)),
             moving=self._is_moving,
         )
 
@@ -278,16 +278,16 @@ class AgentDaemon:
         return machine is not None and ANNOTATION_SUCCESSOR in machine.metadata.annotations
 
     def _succession(self) -> Succession:
-        layout = self._parts.layout
+        paths = self._parts.paths
         return Succession(
             self._api,
-            layout,
+            paths,
             self._config,
             self._caches.machines,
             RecreationStatusWriter(self._api, self._machine, now=utc_now),
-            lock=partial(host_lock, layout),
+            lock=partial(host_lock, paths),
             held_back=self._blocked_by,
-            restart=partial(restart_daemon, UpgradeContext.of(layout, self._parts.units, self._parts.running)),
+            restart=partial(restart_daemon, UpgradeContext.of(paths, self._parts.units, self._parts.running)),
         )
 
     def _blocked_by(self) -> str:
@@ -301,28 +301,28 @@ class AgentDaemon:
         return any(one.type == ConditionType.RELEASE_KEY_CURRENT for one in found)
 
     def _recreation(self) -> RecreationController:
-        layout, nodes = self._parts.layout, self._parts.nodes
+        paths, nodes = self._parts.paths, self._parts.nodes
 
         async def fresh(report: OnProgress) -> KubeletAccess:
-            return await kubelet_access(self._api, layout, self._config, report=report)
+            return await kubelet_access(self._api, paths, self._config, report=report)
 
         return RecreationController(
             self._api,
             self._machine,
             nodes,
-            layout,
+            paths,
             RecreationCaches(self._caches.machines, self._caches.nodes),
             reuse_or(nodes, fresh),
             limits=self._parts.limits.configured(self._config.recreation),
-            durations=Durations(layout),
+            durations=Durations(paths),
             logins=self._logins.bring,
-            more=partial(host_conditions, layout),
+            more=partial(host_conditions, paths),
         )
 
     def _works(self, reset: AgentReset, tasks: asyncio.TaskGroup) -> Mapping[OperationKind, OperationWork]:
-        parts, layout = self._parts, self._parts.layout
-        ground = UpgradeContext.of(layout, parts.units, parts.running)
-        lock, node = partial(host_lock, layout), partial(self._caches.nodes.get, self._machine)
+        parts, paths = self._parts, self._parts.paths
+        ground = UpgradeContext.of(paths, parts.units, parts.running)
+        lock, node = partial(host_lock, paths), partial(self._caches.nodes.get, self._machine)
         return {
             OperationKind.NODE_REBOOT: NodeReboot(
                 self._api,
@@ -330,10 +330,10 @@ class AgentDaemon:
                 parts.nodes,
                 lock,
                 node=node,
-                durations=Durations(layout),
+                durations=Durations(paths),
                 logins=self._logins.bring,
             ),
-            OperationKind.HOST_REBOOT: HostReboot(parts.commands, partial(host_boot_id, layout)),
+            OperationKind.HOST_REBOOT: HostReboot(parts.commands, partial(host_boot_id, paths)),
             OperationKind.AGENT_UPGRADE: AgentUpgrade(
                 ground,
                 parts.commands,
@@ -356,12 +356,12 @@ class AgentDaemon:
         return built[0].goal if built else None
 
     def _engine(self, works: Mapping[OperationKind, OperationWork]) -> Engine:
-        layout = self._parts.layout
+        paths = self._parts.paths
         executor = AgentExecutor(
             self._machine,
             works,
-            host_id=layout.at("/etc/machine-id").read_text().strip(),
-            resetting=layout.reset_state.exists,
+            host_id=paths.at("/etc/machine-id").read_text().strip(),
+            resetting=paths.reset_state.exists,
         )
         return Engine(
             self._api,

@@ -22,9 +22,9 @@ from typing import Final, NoReturn, Protocol
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, access_of_goal, config_with, desired_access
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.node.pull_secrets import PullSecrets, secret_names
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.report import ConditionReport, one_line
@@ -116,7 +116,7 @@ class AccessFollower:
     def __init__(
         self,
         api: Api,
-        layout: Layout,
+        paths: HostPaths,
         config: AgentConfig,
         nodes: AccessNodes,
         status: RecreationStatusWriter,
@@ -129,7 +129,7 @@ class AccessFollower:
     ) -> None:
         self._moving = moving
         self._api = api
-        self._layout = layout
+        self._paths = paths
         self._config = config
         self._nodes = nodes
         self._status = status
@@ -182,14 +182,14 @@ class AccessFollower:
         async with self._lock("address and CA of the API server"):
             if blocker := self._blocked_by():
                 raise Transient(blocker)
-            if self._layout.recreation.exists():
+            if self._paths.recreation.exists():
                 raise Transient("a recreation of the node is in progress")
             for slot in behind:
                 await self._nodes.follow_access(slot, desired)
             stored = (
-                read_stored_config(self._layout) or self._config
+                read_stored_config(self._paths) or self._config
             )  # the public key of releases may have changed since
-            store_config(self._layout, config_with(stored, desired))
+            store_config(self._paths, config_with(stored, desired))
 
     async def _report(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE
@@ -199,7 +199,7 @@ class AccessFollower:
 
     def _known(self) -> ClusterAccess | None:
         try:
-            return msgspec.json.decode(self._layout.published_access.read_bytes(), type=ClusterAccess)
+            return msgspec.json.decode(self._paths.published_access.read_bytes(), type=ClusterAccess)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -207,7 +207,7 @@ class AccessFollower:
             return None
 
     def _know(self, published: ClusterAccess) -> None:
-        write_durably(self._layout.published_access, msgspec.json.encode(published))
+        write_durably(self._paths.published_access, msgspec.json.encode(published))
 
 
 LOGINS_POLL_S: Final = 300.0
@@ -253,10 +253,10 @@ class ReleaseKeyFollower:
     """
 
     def __init__(
-        self, api: Api, layout: Layout, status: RecreationStatusWriter, *, lock: Lock, is_reported: Callable[[], bool]
+        self, api: Api, paths: HostPaths, status: RecreationStatusWriter, *, lock: Lock, is_reported: Callable[[], bool]
     ) -> None:
         self._api = api
-        self._layout = layout
+        self._paths = paths
         self._status = status
         self._lock = lock
         self._is_reported = is_reported
@@ -299,11 +299,11 @@ class ReleaseKeyFollower:
     async def _adopt(self) -> tuple[str, str]:
         """Return the key of this host after the update, and the published one."""
         published = await self._published()
-        own = require_stored_config(self._layout).upgrade.public_key
+        own = require_stored_config(self._paths).upgrade.public_key
         if not published or published == own:
             return own, published
         async with self._lock("public key of releases"):
-            store_config(self._layout, with_release_key(require_stored_config(self._layout), published))
+            store_config(self._paths, with_release_key(require_stored_config(self._paths), published))
         before = fingerprint(own) if own else "none"
         log.info("public key of releases changed", key=fingerprint(published), before=before)
         return published, published

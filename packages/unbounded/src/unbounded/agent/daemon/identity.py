@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
@@ -111,13 +111,13 @@ def rejoin_message(machine: str) -> str:
 
 
 async def identity_when_joined(
-    layout: Layout, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
+    paths: HostPaths, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
 ) -> AgentIdentity:
     """Wait until the agent has a valid certificate and return its identity. The log names the reason of the wait."""
     message = ""
     while True:
         try:
-            return identity_of(layout, machine, now=now)
+            return identity_of(paths, machine, now=now)
         except Failure as error:
             if str(error) != message:
                 message = str(error)
@@ -125,24 +125,24 @@ async def identity_when_joined(
         await asyncio.sleep(look_s)
 
 
-def has_joined(layout: Layout) -> bool:
+def has_joined(paths: HostPaths) -> bool:
     """Return whether this host has an agent's certificate that the caller's user can see: of any Machine, also an
     expired one.
     """
-    return os.path.exists(certificate_file(layout.identity, AGENT))  # Path.exists raises for a user without permission
+    return os.path.exists(certificate_file(paths.identity, AGENT))  # Path.exists raises for a user without permission
 
 
-def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> AgentIdentity:
+def identity_of(paths: HostPaths, machine: str, *, now: WallClock = utc_now) -> AgentIdentity:
     """Return the identity of an agent that has joined.
 
     Raises:
         Rejected: the agent has not joined, or its certificate has expired.
         Transient: the disk cannot be read.
     """
-    files = IdentityFiles(layout.identity, agent_identity(machine))
+    files = IdentityFiles(paths.identity, agent_identity(machine))
     stored = files.stored()
     if stored is None:
-        raise Rejected(f"no certificate of Machine {machine}'s agent in {layout.identity}: run `unbounded-agent start`")
+        raise Rejected(f"no certificate of Machine {machine}'s agent in {paths.identity}: run `unbounded-agent start`")
     if not stored.is_good(now()):
         raise Rejected(rejoin_message(machine))
     return AgentIdentity(files, stored, machine, now=now)
@@ -179,7 +179,7 @@ def _plugin(credential: ExecCredential, server: str) -> ExecPlugin:
         "env": env,
         "apiVersion": credential.api_version,
     }
-    return ExecPlugin.from_config(body, folder=Layout().root, server=server)
+    return ExecPlugin.from_config(body, folder=HostPaths().root, server=server)
 
 
 async def verified(config: AgentConfig, token: SecretStr) -> AgentConfig:
@@ -205,7 +205,7 @@ async def verified(config: AgentConfig, token: SecretStr) -> AgentConfig:
 
 
 async def join(
-    layout: Layout,
+    paths: HostPaths,
     config: AgentConfig,
     *,
     token: SecretStr | None = None,
@@ -223,10 +223,10 @@ async def join(
         Transient, Uncertain: no answer, or no decision yet.
     """
     desired = agent_identity(config.machine_name)
-    files = IdentityFiles(layout.identity, desired)
+    files = IdentityFiles(paths.identity, desired)
     stored = files.stored()
     joined = stored is not None and stored.is_good(now())
-    if joined and await is_registered(layout, config, now=now):
+    if joined and await is_registered(paths, config, now=now):
         return
     credentials = join_credentials(config, token)
     text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
@@ -252,23 +252,23 @@ def _creation_remedy(refused: Rejected) -> str:
     return f"create it, or use a bootstrap token of the site: this host may not create it ({refused})"
 
 
-async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
+async def is_set_up(paths: HostPaths, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
     """Return whether `join` has nothing to do. An API server that does not answer counts as yes, so that a start
     continues.
     """
-    stored = IdentityFiles(layout.identity, agent_identity(config.machine_name)).stored()
+    stored = IdentityFiles(paths.identity, agent_identity(config.machine_name)).stored()
     if stored is None or not stored.is_good(now()):
         return False
     try:
-        return await is_registered(layout, config, now=now)
+        return await is_registered(paths, config, now=now)
     except Failure as error:
         log.warning("cannot determine whether the Machine exists", machine=config.machine_name, error=error)
         return True
 
 
-async def is_registered(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
+async def is_registered(paths: HostPaths, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
     """Return whether the Machine still exists, as an agent that has joined reads it."""
-    async with connected(layout, config, now=now) as api:
+    async with connected(paths, config, now=now) as api:
         try:
             await api.get(MACHINES, config.machine_name)
         except NotFound:
@@ -277,19 +277,19 @@ async def is_registered(layout: Layout, config: AgentConfig, *, now: WallClock =
 
 
 @asynccontextmanager
-async def connected(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> AsyncIterator[HttpApi]:
+async def connected(paths: HostPaths, config: AgentConfig, *, now: WallClock = utc_now) -> AsyncIterator[HttpApi]:
     """Open the API with the identity of the agent that has joined; without renewal, for short work.
 
     Raises:
         Rejected: the agent has no valid certificate.
     """
-    identity = identity_of(layout, config.machine_name, now=now)
+    identity = identity_of(paths, config.machine_name, now=now)
     async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api:
         yield api
 
 
 async def kubelet_access(
-    api: Api, layout: Layout, config: AgentConfig, *, report: OnProgress = ignore_progress, now: WallClock = utc_now
+    api: Api, paths: HostPaths, config: AgentConfig, *, report: OnProgress = ignore_progress, now: WallClock = utc_now
 ) -> KubeletAccess:
     """Return the credential of kubelet in a slot that is about to be built.
 
@@ -299,7 +299,7 @@ async def kubelet_access(
     if (program := exec_access(config)) is not None:
         return program
     desired = kubelet_identity(config.machine_name)
-    certificate = await good_certificate(api, IdentityFiles(layout.identity, desired), desired, report=report, now=now)
+    certificate = await good_certificate(api, IdentityFiles(paths.identity, desired), desired, report=report, now=now)
     return CertificateAccess(certificate.pem())
 
 

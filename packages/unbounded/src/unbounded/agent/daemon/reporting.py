@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess, fingerprint
-from unbounded.agent.layout import Layout
 from unbounded.agent.node.gpus import gpus_described, read_cdi_result
 from unbounded.agent.node.manual_changes import node_modified
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.observe import graphics
 from unbounded.agent.recreation.goal import deleted_machine_message
 from unbounded.agent.recreation.report import ConditionReport
@@ -90,10 +90,10 @@ class DeletedMachineReport:
     The agent does not create the Machine again: the deletion may be intended.
     """
 
-    def __init__(self, machines: Cache[Machine], machine: str, layout: Layout) -> None:
+    def __init__(self, machines: Cache[Machine], machine: str, paths: HostPaths) -> None:
         self._machines = machines
         self._machine = machine
-        self._file = layout.machine_missing
+        self._file = paths.machine_missing
         self._is_reported = False
 
     async def run(self) -> None:
@@ -122,16 +122,16 @@ class DeletedMachineReport:
             self._file.unlink(missing_ok=True)
 
 
-def host_conditions(layout: Layout, types: Collection[str]) -> tuple[ConditionReport, ...]:
+def host_conditions(paths: HostPaths, types: Collection[str]) -> tuple[ConditionReport, ...]:
     """Return conditions about the host. Blocking.
 
     Args:
         types: of the conditions that the Machine has.
     """
-    found = graphics(layout)
+    found = graphics(paths)
     is_reported = ConditionType.GPUS_DESCRIBED in types
-    gpus = gpus_described(read_cdi_result(layout), cards=found.cards, driver=found.driver, is_reported=is_reported)
-    return (*node_modified(layout), *(() if gpus is None else (gpus,)))
+    gpus = gpus_described(read_cdi_result(paths), cards=found.cards, driver=found.driver, is_reported=is_reported)
+    return (*node_modified(paths), *(() if gpus is None else (gpus,)))
 
 
 _TIMES: Final = 3  # watchdog messages in each interval of systemd

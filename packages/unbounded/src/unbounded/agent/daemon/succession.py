@@ -22,8 +22,8 @@ import msgspec
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, config_with
 from unbounded.agent.daemon.followers import AccessNodes
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, exec_access
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.agent.recreation.status import RecreationStatusWriter
@@ -69,7 +69,7 @@ class Succession:
     def __init__(
         self,
         api: Api,
-        layout: Layout,
+        paths: HostPaths,
         config: AgentConfig,
         machines: Cache[Machine],
         status: RecreationStatusWriter,
@@ -79,7 +79,7 @@ class Succession:
         restart: Callable[[], Awaitable[None]],
     ) -> None:
         self._api = api
-        self._layout = layout
+        self._paths = paths
         self._config = config
         self._machines = machines
         self._status = status
@@ -117,7 +117,7 @@ class Succession:
         access = access_of_successor(successor)
         if access_of_config(self._config).same(access):
             return
-        machine, folder = self._config.machine_name, self._layout.successor_identity(_digest(successor))
+        machine, folder = self._config.machine_name, self._paths.successor_identity(_digest(successor))
         agent = await self._certificate(csr.IdentityFiles(folder, successor_agent(machine)), successor_agent(machine))
         if exec_access(self._config) is None:
             await self._certificate(csr.IdentityFiles(folder, successor_kubelet(machine)), successor_kubelet(machine))
@@ -126,10 +126,10 @@ class Succession:
         async with self._lock("move to another API server"):
             if blocker := self._blocked_by():
                 raise Transient(blocker)
-            if self._layout.recreation.exists():
+            if self._paths.recreation.exists():
                 raise Transient("a recreation of the node is in progress")
-            write_durably(self._layout.succession, msgspec.json.encode(successor))
-            store_config(self._layout, config_with(require_stored_config(self._layout), access))  # the commit
+            write_durably(self._paths.succession, msgspec.json.encode(successor))
+            store_config(self._paths, config_with(require_stored_config(self._paths), access))  # the commit
         log.info("moving to another API server; the daemon restarts", access=str(access))
         await self._restart()
 
@@ -160,7 +160,7 @@ class Succession:
             raise Rejected(f"{successor.server} has another Machine {config.machine_name}, so it is another cluster")
 
 
-async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:
+async def finish_succession(paths: HostPaths, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:
     """Complete a move whose configuration is written; discard one that was not committed.
 
     Raises:
@@ -168,21 +168,21 @@ async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNo
         Transient: kubelet does not start, or another process holds the host's lock.
     """
     try:
-        successor = msgspec.json.decode(layout.succession.read_bytes(), type=Successor)
+        successor = msgspec.json.decode(paths.succession.read_bytes(), type=Successor)
     except FileNotFoundError:
         return
     except msgspec.DecodeError as error:
-        raise Rejected(f"{layout.succession}: {error}") from error
-    folder = layout.successor_identity(_digest(successor))
+        raise Rejected(f"{paths.succession}: {error}") from error
+    folder = paths.successor_identity(_digest(successor))
     async with lock("move to another API server"):
         if access_of_config(config).same(access_of_successor(successor)):
-            await _finish(layout, config, nodes, successor)
-        remove_durably(layout.succession)
+            await _finish(paths, config, nodes, successor)
+        remove_durably(paths.succession)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, successor: Successor) -> None:
-    folder, machine = layout.successor_identity(_digest(successor)), config.machine_name
+async def _finish(paths: HostPaths, config: AgentConfig, nodes: AccessNodes, successor: Successor) -> None:
+    folder, machine = paths.successor_identity(_digest(successor)), config.machine_name
     stored = {
         purpose: content for purpose in (csr.AGENT, csr.KUBELET) if (content := _content(folder, purpose)) is not None
     }
@@ -198,8 +198,8 @@ async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, succe
             uid = successor.node_uid if applied.node_uid else ""
             await nodes.succeed(slot, access_of_successor(successor), kubelet, uid)
     for purpose, content in stored.items():
-        write_durably(csr.certificate_file(layout.identity, purpose), content)
-    layout.published_access.unlink(missing_ok=True)
+        write_durably(csr.certificate_file(paths.identity, purpose), content)
+    paths.published_access.unlink(missing_ok=True)
     log.info("moved to another API server", machine=machine, access=str(access_of_successor(successor)))
 
 

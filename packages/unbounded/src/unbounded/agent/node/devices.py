@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Failure
 from unbounded.kube.logs import Log
 
@@ -45,15 +45,15 @@ class HostDevices:
         return any(path.removeprefix("/dev/nvidia").isdigit() for path in self.character)
 
 
-def find_devices(layout: Layout) -> HostDevices:
+def find_devices(paths: HostPaths) -> HostDevices:
     """Return the present devices. Directories, links and unreadable entries are omitted."""
-    dev = layout.at("/dev")
+    dev = paths.at("/dev")
     character = {path for glob in GLOBS for path in dev.glob(glob) if _is(path, stat.S_ISCHR)}
-    return HostDevices(_named(character, layout))
+    return HostDevices(_named(character, paths))
 
 
-def _named(paths: set[Path], layout: Layout) -> tuple[str, ...]:
-    return tuple(sorted(f"/{path.relative_to(layout.root)}" for path in paths))
+def _named(devices: set[Path], paths: HostPaths) -> tuple[str, ...]:
+    return tuple(sorted(f"/{path.relative_to(paths.root)}" for path in devices))
 
 
 def _is(path: Path, kind: object) -> bool:

@@ -16,13 +16,13 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node import containerd, kubelet, nspawn, settings
 from unbounded.agent.node.devices import HostDevices
 from unbounded.agent.node.gpus import PLACE, SHOWN, DriverLibraries
 from unbounded.agent.node.nspawn import BindMount
 from unbounded.agent.node.slot_files import SlotFile
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.kube.durable import write_durably
@@ -33,8 +33,8 @@ MODULES: Final = "/lib/modules"
 class HostInputs:
     """Reads the host at each call; methods block for as long as reading small files takes."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, paths: HostPaths) -> None:
+        self._paths = paths
 
     def names(self) -> HostNames:
         return HostNames(socket.gethostname(), self._read("/etc/machine-id"))
@@ -43,14 +43,14 @@ class HostInputs:
         return self._read("/etc/os-release") or self._read("/usr/lib/os-release")
 
     def resolver(self) -> DnsResolution:
-        found = self._layout.at("/etc/resolv.conf")
+        found = self._paths.at("/etc/resolv.conf")
         target = Path(os.path.realpath(found))
         try:
             content = target.read_bytes()
             names = frozenset(path.name for path in target.parent.iterdir())
         except OSError:
             content, names = b"", frozenset()
-        return dns_resolution(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
+        return dns_resolution(f"/{target.relative_to(os.path.realpath(self._paths.root))}", names, content)
 
     def address(self, spec: NodeGoal) -> str:
         """Return the address of the Node; empty for kubelet's choice.
@@ -63,12 +63,12 @@ class HostInputs:
 
     def files(self, slot: Slot, devices: HostDevices, driver: DriverLibraries) -> Mapping[Path, str]:
         """Return the files of the slot for the host's systemd and nspawn, by path."""
-        modules = (BindMount(MODULES, MODULES),) if self._layout.at(MODULES).is_dir() else ()
+        modules = (BindMount(MODULES, MODULES),) if self._paths.at(MODULES).is_dir() else ()
         own = self.resolver().bind
         binds = (*modules, *((own,) if own else ()), *driver.binds)
         return {
-            self._layout.nspawn(slot): nspawn.settings(devices, binds),
-            self._layout.override(slot): nspawn.override(slot),
+            self._paths.nspawn(slot): nspawn.settings(devices, binds),
+            self._paths.override(slot): nspawn.override(slot),
         }
 
     def write(self, desired: Mapping[Path, str]) -> bool:
@@ -82,7 +82,7 @@ class HostInputs:
     def refresh(self, slot: Slot, driver: DriverLibraries) -> None:
         """Update host-dependent files inside a stopped slot: the copy of resolv.conf, the links of the driver."""
         resolve = self.resolver()
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             if not resolve.link and tree.read("/etc/resolv.conf") != resolve.content:
                 tree.put("/etc/resolv.conf", resolve.content)
             if resolve.link:
@@ -95,7 +95,7 @@ class HostInputs:
 
     def _read(self, path: str) -> str:
         try:
-            return self._layout.at(path).read_text(errors="replace").strip()
+            return self._paths.at(path).read_text(errors="replace").strip()
         except OSError:
             return ""
 

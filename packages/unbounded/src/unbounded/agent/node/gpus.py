@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.node.nspawn import BindMount
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.kube.durable import write_durably
@@ -101,23 +101,23 @@ def cdi_result(specification: bytes | None) -> CdiResult:
     return CdiResult(names) if names else CdiResult(error="the CDI specification names no device")
 
 
-def write_cdi_result(layout: Layout, described: CdiResult | None) -> None:
+def write_cdi_result(paths: HostPaths, described: CdiResult | None) -> None:
     """Write the result for the daemon; None for a host without GPUs."""
-    if not layout.state.is_dir():
+    if not paths.state.is_dir():
         return
     if described is None:
-        layout.gpus.unlink(missing_ok=True)
+        paths.gpus.unlink(missing_ok=True)
         return
     try:
-        write_durably(layout.gpus, msgspec.json.encode(described))
+        write_durably(paths.gpus, msgspec.json.encode(described))
     except OSError as error:
         log.warning("cannot record the state of the GPUs", error=error)
 
 
-def read_cdi_result(layout: Layout) -> CdiResult | None:
+def read_cdi_result(paths: HostPaths) -> CdiResult | None:
     """Return the recorded result; None where there is none."""
     try:
-        return msgspec.json.decode(layout.gpus.read_bytes(), type=CdiResult)
+        return msgspec.json.decode(paths.gpus.read_bytes(), type=CdiResult)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.durations import Durations, TimedWork
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, HostCommandResult, Units
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.durable import sync_directory
@@ -65,14 +65,14 @@ class MachineRunner:
 
     def __init__(
         self,
-        layout: Layout,
+        paths: HostPaths,
         commands: Commands,
         units: Units,
         inside: Callable[[Slot], Units],
         limits: MachineLimits,
         durations: Durations,
     ) -> None:
-        self._layout = layout
+        self._paths = paths
         self._commands = commands
         self._units = units
         self._inside = inside
@@ -82,7 +82,7 @@ class MachineRunner:
     async def boot_id(self, slot: Slot) -> str:
         """Return the boot id of the machine, whether it answers or not; empty when there is none."""
         leader = await self.leader(slot)
-        return own_boot_id(self._layout.at(f"/proc/{leader}")) if leader else ""
+        return own_boot_id(self._paths.at(f"/proc/{leader}")) if leader else ""
 
     async def leader(self, slot: Slot) -> str:
         """Return the pid of the machine's first process; empty when there is none."""
@@ -236,7 +236,7 @@ class MachineRunner:
         """Return the control group of a service in the machine, as a path of the host."""
         argv = ("systemctl", "show", "--property=ControlGroup", "--value", "--", unit_of(slot))
         output = (await self._commands.run(*argv)).stdout.strip()
-        roots = (self._layout.at("/sys/fs/cgroup/unified"), self._layout.at("/sys/fs/cgroup"))
+        roots = (self._paths.at("/sys/fs/cgroup/unified"), self._paths.at("/sys/fs/cgroup"))
         root = next((root for root in roots if (root / "cgroup.controllers").exists()), roots[-1])
         return root / output.strip("/") / "payload" / "system.slice" / unit
 
@@ -268,7 +268,7 @@ class MachineRunner:
 
     def _sync_enabled(self) -> None:
         """Sync the links that start units at boot, which systemd does not."""
-        wants = self._layout.units / f"{TARGET}.wants"
+        wants = self._paths.units / f"{TARGET}.wants"
         if wants.is_dir():
             sync_directory(wants)
 

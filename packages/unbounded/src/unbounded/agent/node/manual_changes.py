@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.kube.durable import write_durably
@@ -38,53 +38,53 @@ FileEntry = tuple[int, int, int, str]  # mode, size and mtime of a file; mode an
 Files = dict[str, FileEntry]
 
 
-def record(layout: Layout, slot: Slot) -> None:
+def record(paths: HostPaths, slot: Slot) -> None:
     """Record the slot's files unless they are recorded already; blocking."""
-    if not layout.state.is_dir() or layout.slot_files(slot).exists():
+    if not paths.state.is_dir() or paths.slot_files(slot).exists():
         return
-    _write(layout, slot, dict(_files(layout.rootfs(slot))))
+    _write(paths, slot, dict(_files(paths.rootfs(slot))))
 
 
-def record_again(layout: Layout, slot: Slot, paths: Iterable[str]) -> None:
+def record_again(paths: HostPaths, slot: Slot, changed: Iterable[str]) -> None:
     """Record files that the agent itself has written or removed; blocking.
 
     Args:
-        paths: inside the slot.
+        changed: paths inside the slot.
     """
-    known = _read(layout, slot)
+    known = _read(paths, slot)
     if known is None:
         return
-    for path in paths:
+    for path in changed:
         name = path.lstrip("/")
-        entry = _entry(layout.rootfs(slot) / name)
+        entry = _entry(paths.rootfs(slot) / name)
         known.pop(name, None)
         if entry is not None and _counts(name, entry):
             known[name] = entry
-    _write(layout, slot, known)
+    _write(paths, slot, known)
 
 
-def forget(layout: Layout, slot: Slot) -> None:
+def forget(paths: HostPaths, slot: Slot) -> None:
     """Remove the record of a slot that is removed."""
-    layout.slot_files(slot).unlink(missing_ok=True)
+    paths.slot_files(slot).unlink(missing_ok=True)
 
 
-def changed_by_hand(layout: Layout, slot: Slot) -> tuple[str, ...] | None:
+def changed_by_hand(paths: HostPaths, slot: Slot) -> tuple[str, ...] | None:
     """Return the changed files for a message: `/etc/motd (changed)`; None where the slot has no record. Blocking."""
-    before = _read(layout, slot)
+    before = _read(paths, slot)
     if before is None:
         return None
-    now = dict(_files(layout.rootfs(slot)))
+    now = dict(_files(paths.rootfs(slot)))
     found = dict.fromkeys(now.keys() - before.keys(), "added")
     found |= dict.fromkeys(before.keys() - now.keys(), "removed")
     found |= {name: "changed" for name in now.keys() & before.keys() if now[name] != before[name]}
     return tuple(f"/{_printable(name)} ({how})" for name, how in sorted(found.items()))
 
 
-def node_modified(layout: Layout) -> tuple[ConditionReport, ...]:
+def node_modified(paths: HostPaths) -> tuple[ConditionReport, ...]:
     """Return the condition NodeModified; none where no slot has a record. Blocking."""
     lines = []
     for slot in Slot:
-        changed = changed_by_hand(layout, slot) if layout.applied(slot).exists() else None
+        changed = changed_by_hand(paths, slot) if paths.applied(slot).exists() else None
         if changed is not None:
             lines.append(_says(slot, changed))
     return tuple(lines[:1])
@@ -131,9 +131,9 @@ def _printable(name: str) -> str:
     return "".join(one if one.isprintable() else "?" for one in name)
 
 
-def _read(layout: Layout, slot: Slot) -> Files | None:
+def _read(paths: HostPaths, slot: Slot) -> Files | None:
     try:
-        return msgspec.json.decode(layout.slot_files(slot).read_bytes(), type=Files)
+        return msgspec.json.decode(paths.slot_files(slot).read_bytes(), type=Files)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
@@ -141,8 +141,8 @@ def _read(layout: Layout, slot: Slot) -> Files | None:
         return None
 
 
-def _write(layout: Layout, slot: Slot, files: Files) -> None:
+def _write(paths: HostPaths, slot: Slot, files: Files) -> None:
     try:
-        write_durably(layout.slot_files(slot), msgspec.json.encode(files))
+        write_durably(paths.slot_files(slot), msgspec.json.encode(files))
     except (OSError, UnicodeEncodeError) as error:
         log.warning("cannot record a slot's files", error=error, slot=slot)

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from unbounded.agent.cluster_access import ClusterAccess, goal_with, kubeconfig_with, kubelet_config_with
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.host import Systemctl
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets
 from unbounded.agent.node.devices import DeviceChanges, find_devices, sync_devices
@@ -37,6 +36,7 @@ from unbounded.agent.node.slot_files import (
     write_build_record,
 )
 from unbounded.agent.node_spec import ARCHITECTURES
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.agent.steps import kernel
 from unbounded.api.configuration import NodeSettings
@@ -65,7 +65,7 @@ class HostNodes:
 
     def __init__(
         self,
-        layout: Layout,
+        paths: HostPaths,
         commands: Commands,
         units: Units,
         *,
@@ -76,22 +76,22 @@ class HostNodes:
         now: WallClock = utc_now,
         health: Callable[[], Awaitable[str]] = kubelet_trouble,
     ) -> None:
-        self._layout = layout
+        self._paths = paths
         self._commands = commands
         self._units = units
         self._arch = arch or ARCHITECTURES.get(platform.machine(), platform.machine())
         self._now = now
         self._health = health
-        self._surroundings = HostInputs(layout)
-        self._builder = SlotBuilder(layout, commands, self._surroundings, arch=self._arch, trust=trust)
+        self._host_inputs = HostInputs(paths)
+        self._builder = SlotBuilder(paths, commands, self._host_inputs, arch=self._arch, trust=trust)
         managers = inside or (lambda slot: Systemctl(commands, machine=slot))
-        self._durations = Durations(layout)
-        self._running = MachineRunner(layout, commands, units, managers, limits or MachineLimits(), self._durations)
+        self._durations = Durations(paths)
+        self._running = MachineRunner(paths, commands, units, managers, limits or MachineLimits(), self._durations)
 
     async def observe(self, slot: Slot) -> SlotFacts:
         """Return the observed state of a slot. Raises Rejected as `applied` does."""
         applied = self.applied(slot)
-        facts = SlotFacts(slot, exists=_filled(self._layout, slot), applied=applied)
+        facts = SlotFacts(slot, exists=_filled(self._paths, slot), applied=applied)
         if not await self._running.active(slot):
             return facts
         boot_id, kubelet_up, containerd_up = await asyncio.gather(
@@ -115,13 +115,13 @@ class HostNodes:
         was_up = await self._running.active(slot)
         async with self._measured(TimedWork.START, whole=not was_up):
             await self._prepare(slot)
-            await run_in_thread(kernel.apply_configured, self._layout, applied.goal.settings.sysctl or {})
+            await run_in_thread(kernel.apply_configured, self._paths, applied.goal.settings.sysctl or {})
             await self._running.start(slot)
             await self._show_devices(slot)
             await self._describe_gpus(slot)
             services = (containerd.UNIT, kubelet.UNIT)  # kubelet's unit is ordered after the other
             await gather(self._running.start_service(slot, unit) for unit in services)
-        await run_in_thread(manual_changes.record, self._layout, slot)
+        await run_in_thread(manual_changes.record, self._paths, slot)
 
     async def stop_services(self, slot: Slot) -> None:
         await self._running.stop_services(slot)
@@ -135,10 +135,10 @@ class HostNodes:
     async def remove(self, slot: Slot) -> None:
         if await self._running.active(slot):
             raise Transient(f"{slot}: the machine is running, so its files cannot be removed; stop it first")
-        await asyncio.to_thread(remove_build_record, self._layout, slot)
-        await asyncio.to_thread(manual_changes.forget, self._layout, slot)
-        await remove_trees(self._layout, self._commands, slot)
-        if await asyncio.to_thread(remove_settings, self._layout, slot):
+        await asyncio.to_thread(remove_build_record, self._paths, slot)
+        await asyncio.to_thread(manual_changes.forget, self._paths, slot)
+        await remove_trees(self._paths, self._commands, slot)
+        if await asyncio.to_thread(remove_settings, self._paths, slot):
             await self._units.disable(unit_of(slot))
             await self._units.reload()
 
@@ -149,16 +149,16 @@ class HostNodes:
         return CertificateAccess(SecretStr(content))
 
     def _certificate(self, slot: Slot) -> str | None:
-        if not self._layout.rootfs(slot).is_dir():
+        if not self._paths.rootfs(slot).is_dir():
             return None
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             content = tree.read(kubelet.CERTIFICATE)
         return content.decode(errors="replace") if content else None
 
     async def registered(self, slot: Slot, node_uid: str) -> None:
         applied = self._whole(slot, "it registered no Node")
         if applied.node_uid != node_uid:
-            await run_in_thread(write_build_record, self._layout, slot, replace(applied, node_uid=node_uid))
+            await run_in_thread(write_build_record, self._paths, slot, replace(applied, node_uid=node_uid))
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         spec = self._whole(slot, "it has no kubelet").goal
@@ -200,7 +200,7 @@ class HostNodes:
             return
         await run_in_thread(self._put, slot, (kubelet.node_drop_in(spec),), {})
         await self._running.reread(slot)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec))
+        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec))
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         applied = self._whole(slot, "its settings cannot be changed")
@@ -209,23 +209,23 @@ class HostNodes:
             return
         require_usable(settings)
         await run_in_thread(self._put_settings, slot, applied.goal, spec)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec))
+        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec))
         log.info("settings of slot changed", slot=slot)
 
     def _put_settings(self, slot: Slot, before: NodeGoal, spec: NodeGoal) -> None:
         desired, gone = changed_files(
-            before, spec, self._surroundings.address(spec), pull_secrets.stored_response(self._layout)
+            before, spec, self._host_inputs.address(spec), pull_secrets.stored_response(self._paths)
         )
-        document = kubelet.configuration(spec, self._surroundings.resolver().pods)
+        document = kubelet.configuration(spec, self._host_inputs.resolver().pods)
         own = (kubelet.SERVICE_FILE, kubelet.configuration_file(document))
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             for path in gone:
                 tree.unlink(path)
         self._put(slot, (*desired, *own), {})
-        manual_changes.record_again(self._layout, slot, gone)
+        manual_changes.record_again(self._paths, slot, gone)
 
     def logins(self, slot: Slot) -> bytes:
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             return tree.read(pull_secrets.RESPONSE) or b""
 
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
@@ -235,7 +235,7 @@ class HostNodes:
         await run_in_thread(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec))
+        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec))
         log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
 
     async def succeed(
@@ -256,12 +256,12 @@ class HostNodes:
         await run_in_thread(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec, node_uid=node_uid))
+        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec, node_uid=node_uid))
         log.info("kubelet belongs to another cluster", slot=slot, access=str(access), node=node_uid)
 
     def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:
         files = [SlotFile(kubelet.CA, access.ca_pem.encode())]
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             files += [
                 SlotFile(path, kubeconfig_with(content, access), 0o600)
                 for path in (kubelet.KUBECONFIG, kubelet.BOOTSTRAP)
@@ -279,35 +279,35 @@ class HostNodes:
 
     def _put(self, slot: Slot, files: tuple[SlotFile, ...], links: Mapping[str, str]) -> None:
         """Write files and links durably."""
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             for file in files:
                 tree.put(file.path, file.content, mode=file.mode)
             for path, target in links.items():
                 tree.link(path, target)
-        sync_file_system(self._layout.rootfs(slot))
-        manual_changes.record_again(self._layout, slot, [*(file.path for file in files), *links])
+        sync_file_system(self._paths.rootfs(slot))
+        manual_changes.record_again(self._paths, slot, [*(file.path for file in files), *links])
 
     def applied(self, slot: Slot) -> BuildRecord | None:
-        return read_build_record(self._layout, slot)
+        return read_build_record(self._paths, slot)
 
     async def _prepare(self, slot: Slot) -> None:
         """Adapt the slot to the host's present state: devices and the driver may change with a reboot."""
-        devices = await asyncio.to_thread(find_devices, self._layout)
+        devices = await asyncio.to_thread(find_devices, self._paths)
         driver = gpus.DriverLibraries()
         if devices.nvidia:
             output = await self._commands.run("ldconfig", "-p")
             driver = gpus.libraries(output.stdout, self._arch)
         if not await self._running.active(slot):
-            await run_in_thread(self._surroundings.refresh, slot, driver)
-        if await run_in_thread(self._surroundings.write, self._surroundings.files(slot, devices, driver)):
+            await run_in_thread(self._host_inputs.refresh, slot, driver)
+        if await run_in_thread(self._host_inputs.write, self._host_inputs.files(slot, devices, driver)):
             await self._units.reload()
 
     async def show_devices(self) -> None:
         """Update the /dev of the running machine. Raises OSError where it ended in between."""
         for slot in Slot:
-            if self._layout.rootfs(slot).is_dir() and (leader := await self._running.leader(slot)):
-                root, block = self._layout.at(f"/proc/{leader}/root"), self._layout.at("/sys/dev/block")
-                changes = await run_in_thread(sync_devices, self._layout.at("/dev"), root, block)
+            if self._paths.rootfs(slot).is_dir() and (leader := await self._running.leader(slot)):
+                root, block = self._paths.at(f"/proc/{leader}/root"), self._paths.at("/sys/dev/block")
+                changes = await run_in_thread(sync_devices, self._paths.at("/dev"), root, block)
                 if changes != DeviceChanges():
                     added = [path for path, _ in changes.add]
                     log.info("devices of the machine changed", slot=slot, added=added, removed=changes.remove)
@@ -322,7 +322,7 @@ class HostNodes:
         """Generate the GPUs' CDI specification for the container runtime. Without it, the node still runs Pods without
         GPUs.
         """
-        devices = await asyncio.to_thread(find_devices, self._layout)
+        devices = await asyncio.to_thread(find_devices, self._paths)
         described: CdiResult | None = None
         if devices.nvidia:
             try:
@@ -332,10 +332,10 @@ class HostNodes:
             except Failure as failure:
                 log.warning("cannot describe the GPUs to the container runtime", error=failure, slot=slot)
                 described = CdiResult(error=str(failure))
-        await run_in_thread(write_cdi_result, self._layout, described)
+        await run_in_thread(write_cdi_result, self._paths, described)
 
     def _specified(self, slot: Slot) -> CdiResult:
-        with closing(SystemTree(self._layout.rootfs(slot))) as tree:
+        with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             return cdi_result(tree.read(gpus.SPECIFICATION))
 
     async def _generate(self, slot: Slot) -> None:
@@ -349,9 +349,9 @@ class HostNodes:
         await self._running.run_inside(slot, *last, timeout_s=_GPU_S)
 
 
-def _filled(layout: Layout, slot: Slot) -> bool:
+def _filled(paths: HostPaths, slot: Slot) -> bool:
     try:
-        return any(layout.rootfs(slot).iterdir())
+        return any(paths.rootfs(slot).iterdir())
     except OSError:
         return False
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.node.slot_files import SlotFile
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
@@ -58,9 +58,9 @@ def secret_names(settings: NodeSettings) -> tuple[str, ...]:
 class PullSecrets:
     """Copies the logins of a node's Secrets to this host, readable by root only."""
 
-    def __init__(self, api: Api, layout: Layout) -> None:
+    def __init__(self, api: Api, paths: HostPaths) -> None:
         self._api = api
-        self._layout = layout
+        self._paths = paths
 
     async def bring(self, settings: NodeSettings) -> bytes:
         """Read the Secrets, store their logins and return them. The caller holds the host's lock.
@@ -108,26 +108,26 @@ class PullSecrets:
         return logins
 
     def _keep(self, content: bytes) -> None:
-        if content == stored_response(self._layout):
+        if content == stored_response(self._paths):
             return
         if content:
-            make_folders(self._layout.etc, mode=0o700)
-            write_durably(self._layout.pull_secrets, content, mode=0o600)
+            make_folders(self._paths.etc, mode=0o700)
+            write_durably(self._paths.pull_secrets, content, mode=0o600)
         else:
-            remove_durably(self._layout.pull_secrets)
+            remove_durably(self._paths.pull_secrets)
 
 
-def stored_response(layout: Layout) -> bytes:
+def stored_response(paths: HostPaths) -> bytes:
     """Return the logins stored on this host; empty for none."""
     try:
-        return layout.pull_secrets.read_bytes()
+        return paths.pull_secrets.read_bytes()
     except FileNotFoundError:
         return b""
 
 
-def stored_logins(layout: Layout) -> RegistryLogins:
+def stored_logins(paths: HostPaths) -> RegistryLogins:
     """Return the logins stored on this host, for the agent's own download of an image."""
-    return parse_response(stored_response(layout))
+    return parse_response(stored_response(paths))
 
 
 def parse_response(response: bytes) -> RegistryLogins:

@@ -11,7 +11,6 @@ from typing import Final
 
 from unbounded.agent.artifact_cache import BRIEF, PATIENT, ArtifactCache, BlobStore, Fetched
 from unbounded.agent.artifact_sources import Artifact, artifacts, sandbox_artifact
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node import containerd, contract, files, rootfs
 from unbounded.agent.node.containerd import ARCHIVE
@@ -22,6 +21,7 @@ from unbounded.agent.node.pull_secrets import secret_names, stored_logins, store
 from unbounded.agent.node.rootfs import CachedImage, ImageCache
 from unbounded.agent.node.settings import added_trust, proxies, require_usable
 from unbounded.agent.node.slot_files import workspace, write_build_record
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.step import ReversibleStep, add_all
 from unbounded.api.failures import Rejected, Transient
@@ -59,11 +59,11 @@ class SlotBuilder:
     """
 
     def __init__(
-        self, layout: Layout, commands: Commands, surroundings: HostInputs, *, arch: str, trust: Trust | None = None
+        self, paths: HostPaths, commands: Commands, host_inputs: HostInputs, *, arch: str, trust: Trust | None = None
     ) -> None:
-        self._layout = layout
+        self._paths = paths
         self._commands = commands
-        self._surroundings = surroundings
+        self._host_inputs = host_inputs
         self._arch = arch
         self._trust = trust
 
@@ -76,14 +76,14 @@ class SlotBuilder:
         desired = artifacts(spec, self._arch)
         node_flags(spec)  # both reject before any download
         require_usable(spec.settings)
-        shelf = BlobStore(self._layout.artifacts)
-        work = workspace(self._layout, slot)
+        shelf = BlobStore(self._paths.artifacts)
+        work = workspace(self._paths, slot)
         await run_in_thread(self._prepare, shelf, work)
         async with AsyncExitStack() as open_:
             trust, by = added_trust(spec.settings, self._trust), proxies(spec)
             web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
             brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
-            logins = await run_in_thread(stored_logins, self._layout) if secret_names(spec.settings) else None
+            logins = await run_in_thread(stored_logins, self._paths) if secret_names(spec.settings) else None
             images = ImageCache(shelf, web, brief, logins)
             building = SlotBuild(slot, spec, access, work / "root", images, ArtifactCache(shelf, web, brief))
             await add_all(self._steps(desired), building, report, at_once=AT_ONCE)
@@ -97,7 +97,7 @@ class SlotBuilder:
     def _prepare(self, shelf: BlobStore, work: Path) -> None:
         shelf.open()
         try:
-            self._layout.machines.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._paths.machines.mkdir(mode=0o700, parents=True, exist_ok=True)
             work.mkdir(mode=0o700)
         except OSError as error:
             raise Transient(f"{work}: {error.strerror}") from error
@@ -123,8 +123,8 @@ class SlotBuilder:
         if building.image is not None:
             await rootfs.unpack_image(building.image.layers, building.place, report)
         else:
-            made = rootfs.distribution(self._surroundings.os_release(), self._arch)
-            cache = self._layout.cache / "packages"
+            made = rootfs.distribution(self._host_inputs.os_release(), self._arch)
+            cache = self._paths.cache / "packages"
             await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, report)
             await run_in_thread(rootfs.add_hosts, building.place)
 
@@ -149,20 +149,20 @@ class SlotBuilder:
         await run_in_thread(self._write, building)
 
     def _write(self, building: SlotBuild) -> None:
-        resolve = self._surroundings.resolver()
+        resolve = self._host_inputs.resolver()
         with closing(SystemTree(building.place)) as tree:
-            nvidia = find_devices(self._layout).nvidia and tree.has("/usr/bin/nvidia-container-runtime")
+            nvidia = find_devices(self._paths).nvidia and tree.has("/usr/bin/nvidia-container-runtime")
             for path, mode in files.FOLDERS.items():
                 tree.folder(path, mode=mode)
             for file in files.slot_files(
                 building.goal,
                 building.access,
-                self._surroundings.names(),
+                self._host_inputs.names(),
                 resolve,
                 slot=building.slot,
                 nvidia=nvidia,
-                address=self._surroundings.address(building.goal),
-                logins=stored_response(self._layout),
+                address=self._host_inputs.address(building.goal),
+                logins=stored_response(self._paths),
             ):
                 tree.put(file.path, file.content, mode=file.mode)
             masked = files.masked_parameters(name for folder in files.PARAMETERS for name in tree.names(folder))
@@ -171,15 +171,15 @@ class SlotBuilder:
 
     def _settle(self, building: SlotBuild, applied: BuildRecord) -> None:
         """Sync the file system once, rename the work folder, and write the record of the build."""
-        place = self._layout.rootfs(building.slot)
+        place = self._paths.rootfs(building.slot)
         sync_file_system(building.place)
         try:
             building.place.rename(place)
             building.place.parent.rmdir()
         except OSError as error:
             raise Transient(f"{place}: {error.strerror}") from error
-        sync_directory(self._layout.machines)
-        write_build_record(self._layout, building.slot, applied)
+        sync_directory(self._paths.machines)
+        write_build_record(self._paths, building.slot, applied)
 
 
 def _step(name: str, add: Callable[[SlotBuild, OnProgress], Awaitable[None]], *after: str) -> ReversibleStep[SlotBuild]:

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.host import unmount_below
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import remove_durably, sync_directory, write_durably
@@ -48,13 +48,13 @@ class _Header(msgspec.Struct):
     format: int = 1
 
 
-def read_build_record(layout: Layout, slot: Slot) -> BuildRecord | None:
+def read_build_record(paths: HostPaths, slot: Slot) -> BuildRecord | None:
     """Return the record of a slot's build; None where the slot is incomplete.
 
     Raises:
         Rejected: the file does not match its checksum, has another format, or is from a later agent.
     """
-    path = layout.applied(slot)
+    path = paths.applied(slot)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -84,9 +84,9 @@ def _check(path: Path, content: bytes) -> None:
         raise Rejected(f"{path}: it does not match its checksum; build the slot again, or remove both files")
 
 
-def write_build_record(layout: Layout, slot: Slot, applied: BuildRecord) -> None:
+def write_build_record(paths: HostPaths, slot: Slot, applied: BuildRecord) -> None:
     """Write the record durably. A loss of power leaves the previous one, this one, or either without its checksum."""
-    path = layout.applied(slot)
+    path = paths.applied(slot)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = msgspec.json.format(msgspec.json.encode(applied), indent=2)
     remove_durably(_sidecar(path))
@@ -94,11 +94,11 @@ def write_build_record(layout: Layout, slot: Slot, applied: BuildRecord) -> None
     write_durably(_sidecar(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n".encode())
 
 
-def remove_build_record(layout: Layout, slot: Slot) -> None:
+def remove_build_record(paths: HostPaths, slot: Slot) -> None:
     """Remove the record. From then on the slot is incomplete."""
-    if layout.applied(slot).parent.is_dir():
-        remove_durably(layout.applied(slot))
-        remove_durably(_sidecar(layout.applied(slot)))
+    if paths.applied(slot).parent.is_dir():
+        remove_durably(paths.applied(slot))
+        remove_durably(_sidecar(paths.applied(slot)))
 
 
 def _sidecar(path: Path) -> Path:
@@ -110,9 +110,9 @@ TRIES: Final = 5
 PAUSE_S: Final = 2.0
 
 
-def workspace(layout: Layout, slot: str) -> Path:
+def workspace(paths: HostPaths, slot: str) -> Path:
     """Return the work folder in which a slot is built, a sibling of its final path."""
-    return layout.machines / f".building-{slot}"
+    return paths.machines / f".building-{slot}"
 
 
 def _doomed(slot: str) -> str:
@@ -120,29 +120,29 @@ def _doomed(slot: str) -> str:
     return f".removing-{slot}-"
 
 
-async def remove_trees(layout: Layout, commands: Commands, slot: str) -> None:
+async def remove_trees(paths: HostPaths, commands: Commands, slot: str) -> None:
     """Remove the root file system, half-built and half-removed ones, and the lock of a killed systemd-nspawn. Trees are
     renamed before their removal.
 
     Raises:
         Transient: the message names what remains.
     """
-    if not layout.machines.is_dir():
+    if not paths.machines.is_dir():
         return
-    for path in (layout.rootfs(slot), workspace(layout, slot)):
-        await unmount_below(layout, commands, path)
-        _rename(path, layout.machines / f"{_doomed(slot)}{secrets.token_hex(4)}")
-    (layout.machines / f".#{slot}.lck").unlink(missing_ok=True)
-    sync_directory(layout.machines)
-    for path in sorted(layout.machines.glob(f"{_doomed(slot)}*")):
-        await _delete(layout, commands, path)
+    for path in (paths.rootfs(slot), workspace(paths, slot)):
+        await unmount_below(paths, commands, path)
+        _rename(path, paths.machines / f"{_doomed(slot)}{secrets.token_hex(4)}")
+    (paths.machines / f".#{slot}.lck").unlink(missing_ok=True)
+    sync_directory(paths.machines)
+    for path in sorted(paths.machines.glob(f"{_doomed(slot)}*")):
+        await _delete(paths, commands, path)
 
 
-def remove_settings(layout: Layout, slot: str) -> bool:
+def remove_settings(paths: HostPaths, slot: str) -> bool:
     """Remove the slot's files of the host's systemd. Return whether there were any, so that `disable` and `reload` are
     due.
     """
-    nspawn, override = layout.nspawn(slot), layout.override(slot)
+    nspawn, override = paths.nspawn(slot), paths.override(slot)
     removed = [path.parent.is_dir() and remove_durably(path) for path in (nspawn, override)]
     if override.parent.is_dir() and not any(override.parent.iterdir()):
         override.parent.rmdir()
@@ -159,10 +159,10 @@ def _rename(path: Path, target: Path) -> None:
         raise Transient(f"cannot remove {path}: {error.strerror}") from error
 
 
-async def _delete(layout: Layout, commands: Commands, path: Path) -> None:
+async def _delete(paths: HostPaths, commands: Commands, path: Path) -> None:
     """Delete a tree, with retries: a file system that was just unmounted may be busy for a moment."""
     for attempt in range(1, TRIES + 1):
-        await unmount_below(layout, commands, path)
+        await unmount_below(paths, commands, path)
         try:
             await commands.run("rm", "--recursive", "--force", "--one-file-system", "--", str(path), timeout_s=DELETE_S)
         except Transient:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.lock import host_lock
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.agent.ports import Commands
 from unbounded.agent.recreation.report import after_reset
 from unbounded.agent.recreation.status import RecreationStatusWriter
@@ -94,7 +94,7 @@ class AgentReset:
         return Observation(ResetState.GONE, f"{REMOVED}{stay}", where)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
-        async with host_lock(self._resetting.layout, f"{action} of {target.operation.name}"):
+        async with host_lock(self._resetting.paths, f"{action} of {target.operation.name}"):
             if asyncio.get_running_loop().time() >= before:
                 raise Transient("another process held the lock of the host for too long")
             done = await remove_all_parts(self._resetting, _progress(target))

@@ -126,7 +126,7 @@ class AgentUpgrade:
         if run is None:
             self._validate(operation)
         window_s = max(self._window_s, self._recorded_window_s())
-        start_s = Durations(self._ground.layout).limit(TimedWork.DAEMON)
+        start_s = Durations(self._ground.paths).limit(TimedWork.DAEMON)
         return table.procedure(trial_s=trial_limit_s(window_s, start_s), stage=run.stage if run is not None else "")
 
     def _recorded_window_s(self) -> int:

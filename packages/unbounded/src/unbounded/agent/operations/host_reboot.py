@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.operation import MachineOperation
@@ -51,9 +51,9 @@ HOST_REBOOT: Final = Procedure(
 )
 
 
-def host_boot_id(layout: Layout) -> str:
+def host_boot_id(paths: HostPaths) -> str:
     """Return the boot id of the running host."""
-    return layout.at("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return paths.at("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class HostReboot:

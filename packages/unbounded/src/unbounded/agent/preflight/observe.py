@@ -21,11 +21,11 @@ from yarl import URL
 
 from unbounded.agent.artifact_cache import BlobStore, find_cached
 from unbounded.agent.artifact_sources import Artifact
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.rootfs import is_image_cached
 from unbounded.agent.node.slot_files import read_build_record
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight.observations import (
     Graphics,
@@ -51,33 +51,33 @@ _DISPLAY: Final = "0x03"  # prefix of PCI class codes of display controllers
 _CALL_S: Final = 10.0
 
 
-async def observe_host(layout: Layout, commands: Commands, units: Units) -> HostObservation:
+async def observe_host(paths: HostPaths, commands: Commands, units: Units) -> HostObservation:
     """Return the observed state of the host. An unreadable value counts as absent."""
-    has = Programs(layout, commands, units).has
-    release = _os_release(layout.at("/etc/os-release"))
-    version, controllers = _cgroups(layout)
-    free_bytes, free_inodes = _free(layout.at("/var/lib"))
+    has = Programs(paths, commands, units).has
+    release = _os_release(paths.at("/etc/os-release"))
+    version, controllers = _cgroups(paths)
+    free_bytes, free_inodes = _free(paths.at("/var/lib"))
     return HostObservation(
         uid=os.geteuid(),
         system=release.get("ID", ""),
         like=tuple(release.get("ID_LIKE", "").split()),
         arch=platform.machine(),
-        init=_text(layout.at("/proc/1/comm")),
+        init=_text(paths.at("/proc/1/comm")),
         manager=next((one.program for one in MANAGERS if has(one.program)), ""),
         programs=frozenset(name for name in (*PROGRAMS, "systemd-nspawn", "debootstrap") if has(name)),
         systemd=await _systemd(commands),
         cgroup_version=version,
         controllers=controllers,
-        swaps=_swaps(layout.at("/proc/swaps")),
+        swaps=_swaps(paths.at("/proc/swaps")),
         docker=tuple([unit for unit in packet_filter.DOCKER_UNITS if await _active(units, unit)]),
         free_bytes=free_bytes,
         free_inodes=free_inodes,
-        unwritable=_unwritable(layout),
-        refused=kernel.refused_by_kubelet(layout) if os.geteuid() == 0 else (),  # other users may set none
-        graphics=graphics(layout),
-        slots={slot: await _slot(layout, units, slot) for slot in Slot},
-        resetting=layout.reset_state.exists(),
-        tpm=layout.at("/dev/tpmrm0").exists(),
+        unwritable=_unwritable(paths),
+        refused=kernel.refused_by_kubelet(paths) if os.geteuid() == 0 else (),  # other users may set none
+        graphics=graphics(paths),
+        slots={slot: await _slot(paths, units, slot) for slot in Slot},
+        resetting=paths.reset_state.exists(),
+        tpm=paths.at("/dev/tpmrm0").exists(),
     )
 
 
@@ -93,14 +93,14 @@ def _os_release(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip().strip("\"'").lower() for name, _, value in lines}
 
 
-def _cgroups(layout: Layout) -> tuple[int, frozenset[str]]:
+def _cgroups(paths: HostPaths) -> tuple[int, frozenset[str]]:
     """Return the cgroup version, and the controllers of version 2. Where both are mounted, version 1 has the
     controllers.
     """
-    mounts = [line.split() for line in _text(layout.at("/proc/self/mounts")).splitlines()]
+    mounts = [line.split() for line in _text(paths.at("/proc/self/mounts")).splitlines()]
     kinds = {fields[1]: fields[2] for fields in mounts if len(fields) > 2}
     if kinds.get("/sys/fs/cgroup") == "cgroup2":
-        return 2, frozenset(_text(layout.at("/sys/fs/cgroup/cgroup.controllers")).split())
+        return 2, frozenset(_text(paths.at("/sys/fs/cgroup/cgroup.controllers")).split())
     return (1 if "cgroup" in kinds.values() else 0), frozenset()
 
 
@@ -115,28 +115,28 @@ def _swaps(path: Path) -> tuple[str, ...]:
     return tuple(line.split()[0] for line in _text(path).splitlines()[1:] if line.strip())
 
 
-def _unwritable(layout: Layout) -> tuple[str, ...]:
+def _unwritable(paths: HostPaths) -> tuple[str, ...]:
     if os.geteuid() != 0:  # another check reports the missing privilege; without it, this list would hold every folder
         return ()
-    return tuple(path for path in WRITTEN if layout.at(path).is_dir() and not os.access(layout.at(path), os.W_OK))
+    return tuple(path for path in WRITTEN if paths.at(path).is_dir() and not os.access(paths.at(path), os.W_OK))
 
 
-def graphics(layout: Layout) -> Graphics:
+def graphics(paths: HostPaths) -> Graphics:
     """Return NVIDIA's cards, their devices, and the driver."""
     cards = [
         device
-        for device in layout.at("/sys/bus/pci/devices").glob("*")
+        for device in paths.at("/sys/bus/pci/devices").glob("*")
         if _text(device / "vendor") == NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY)
     ]
-    devices = [path for path in layout.at("/dev").glob("nvidia*") if re.fullmatch("nvidia[0-9]+", path.name)]
-    match = re.search(r"Kernel Module(?: for \S+)?\s+([0-9][0-9.]*)", _text(layout.at("/proc/driver/nvidia/version")))
+    devices = [path for path in paths.at("/dev").glob("nvidia*") if re.fullmatch("nvidia[0-9]+", path.name)]
+    match = re.search(r"Kernel Module(?: for \S+)?\s+([0-9][0-9.]*)", _text(paths.at("/proc/driver/nvidia/version")))
     return Graphics(len(cards), len(devices), match[1] if match else "")
 
 
-async def _slot(layout: Layout, units: Units, slot: Slot) -> SlotObservation:
-    exists = layout.rootfs(slot).is_dir()
+async def _slot(paths: HostPaths, units: Units, slot: Slot) -> SlotObservation:
+    exists = paths.rootfs(slot).is_dir()
     try:
-        applied = read_build_record(layout, slot)
+        applied = read_build_record(paths, slot)
         return SlotObservation(exists, applied, running=applied is not None and await _active(units, unit_of(slot)))
     except Rejected as failure:
         unseen = isinstance(failure.__cause__, PermissionError)  # only root can read it

@@ -13,11 +13,11 @@ from unbounded.agent.artifact_cache import BlobStore
 from unbounded.agent.artifact_sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.host import HostCommands, Systemctl
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import stored_logins
 from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.node_spec import HostFacts, goal_from_config, host_facts
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight import checks, observe
 from unbounded.agent.preflight.checks import host_findings
@@ -49,23 +49,23 @@ def run(
     fail_on_warnings: bool,
     json: bool,
     colour: bool,
-    layout: Layout | None = None,
+    paths: HostPaths | None = None,
 ) -> int:
     """Print the report of this host; return the exit status."""
-    layout = layout or Layout()
+    paths = paths or HostPaths()
     commands = HostCommands()
     config: AgentConfig | Rejected
     unknown_keys: tuple[str, ...] = ()
     try:
-        given = load_config(file, environ, layout)
+        given = load_config(file, environ, paths)
         config, unknown_keys = given.config, given.unknown_keys
     except Rejected as failure:
         config = failure
     report = asyncio.run(
         run_preflight(
             config,
-            host_facts(layout, environ),
-            layout,
+            host_facts(paths, environ),
+            paths,
             commands,
             Systemctl(commands),
             unknown_keys=unknown_keys,
@@ -85,7 +85,7 @@ _URL: Final = re.compile(r"[a-z]+://[^\s'\",][^\s'\"]*")
 async def run_preflight(
     config: AgentConfig | Rejected,
     facts: HostFacts,
-    layout: Layout,
+    paths: HostPaths,
     commands: Commands,
     units: Units,
     *,
@@ -99,12 +99,12 @@ async def run_preflight(
         config: the error where there is no valid one, which is reported with the checks that need none.
         unknown_keys: messages about unknown keys of its file.
     """
-    host = await observe_host(layout, commands, units)
+    host = await observe_host(paths, commands, units)
     if isinstance(config, Rejected):
         wrong = error("agent-config", "configuration", _without_urls(str(config)))
         found = [wrong, *host_findings(host, None), *checks.not_checked(NETWORK)]
     else:
-        found = await _findings(config, unknown_keys, facts, layout, host)
+        found = await _findings(config, unknown_keys, facts, paths, host)
     return report(found, ignored, fail_on_warnings=fail_on_warnings)
 
 
@@ -126,16 +126,16 @@ class _Answers:
 
 
 async def _findings(
-    config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, layout: Layout, host: HostObservation
+    config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, paths: HostPaths, host: HostObservation
 ) -> list[PreflightFinding]:
     spec = goal_from_config(config, facts)
-    named = list(checks.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
+    named = list(checks.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(paths)))
     try:
         files, sandbox = artifacts(spec, facts.arch), sandbox_artifact(spec, facts.arch)
     except Rejected as failure:  # its message names the URL
         files, sandbox, named = (), None, [error("agent-config", "configuration", _without_urls(str(failure)))]
-    logins = await asyncio.to_thread(stored_logins, layout)
-    answers = await _request_all(config, spec, facts.arch, (files, sandbox), BlobStore(layout.artifacts), host, logins)
+    logins = await asyncio.to_thread(stored_logins, paths)
+    answers = await _request_all(config, spec, facts.arch, (files, sandbox), BlobStore(paths.artifacts), host, logins)
     by_hand = facts.debootstrap and not spec.image
     return [
         *named,

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.durations import Durations, TimedWork
-from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import DesiredNode, desired_node
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.goal import Unresolved, VersionResolver, pending_condition
@@ -77,8 +77,8 @@ class RecreationController:
 
     Args:
         access: supplies kubelet's credential in the new slot; see access.carried_or.
-        lock: the host's lock; its argument names the holder; None for that of the layout.
-        store: stores its state; None for the files of the layout.
+        lock: the host's lock; its argument names the holder; None for that of `paths`.
+        store: stores its state; None for the files of `paths`.
         durations: of earlier work on this host, from which limits follow.
         logins: brings the logins of the settings' Secrets to this host.
         more: returns further conditions of this host, given the types that the Machine has.
@@ -89,7 +89,7 @@ class RecreationController:
         api: Api,
         machine: str,
         nodes: Nodes,
-        layout: Layout,
+        paths: HostPaths,
         caches: RecreationCaches,
         access: AccessFor,
         *,
@@ -105,20 +105,20 @@ class RecreationController:
         self._api = api
         self._name = machine
         self._nodes = nodes
-        self._layout = layout
+        self._paths = paths
         self._caches = caches
         self._limits = limits
         self._new_uid = new_uid
-        self._store = store or DiskStore(layout)
+        self._store = store or DiskStore(paths)
         self._status = RecreationStatusWriter(api, machine, now=now)
         self._resolver = VersionResolver(api, limits.resolve_s)
         self._durations = durations or Durations()
         self._more = more
-        performer = Performer(nodes, access, lock or partial(host_lock, layout), limits, self._durations, logins)
+        performer = Performer(nodes, access, lock or partial(host_lock, paths), limits, self._durations, logins)
         self._carrier = RecreationReconciler(
             api, machine, nodes, self._store, self._status, self._resolver, performer, limits, self._durations
         )
-        self._lock = lock or partial(host_lock, layout)
+        self._lock = lock or partial(host_lock, paths)
         self._follower = LabelSync(api, machine, nodes, self._lock, self._blocked_reason)
         self._keeper = NodeRestarter(nodes, self._lock, limits, self._blocked_reason)
         self._since: dict[str, float] = {}  # start of each condition on the process's clock, by its name
@@ -166,7 +166,7 @@ class RecreationController:
     # One pass
 
     async def _reconcile(self, _key: str) -> float | None:
-        if self._layout.reset_state.exists():
+        if self._paths.reset_state.exists():
             return None
         try:
             transition = self._store.current()
@@ -253,7 +253,7 @@ class RecreationController:
         machine = self._caches.machines.get(self._name)
         if machine is None or machine.metadata.deletion_timestamp:
             return "the Machine does not exist"
-        if self._layout.reset_state.exists():
+        if self._paths.reset_state.exists():
             return "a reset is in progress"
         if is_paused(machine.metadata.annotations):
             return "the Machine is paused"

@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import remove_durably, write_durably
 
@@ -101,10 +101,10 @@ T = TypeVar("T", Transition, FailedRecreation)
 
 
 class DiskStore:
-    """Store in two files of the layout. Methods block for as long as the disk takes to sync a small file."""
+    """Store in two files of the host. Methods block for as long as the disk takes to sync a small file."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._current, self._failed = layout.recreation, layout.recreation_failed
+    def __init__(self, paths: HostPaths) -> None:
+        self._current, self._failed = paths.recreation, paths.recreation_failed
 
     def current(self) -> Transition | None:
         return _read(self._current, Transition)

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState, OwnFile
 from unbounded.agent.steps.step import ReversibleStep, StepHost
@@ -90,76 +90,76 @@ class RejectedParameter:
         return f"{self.key} is {self.value}, but kubelet needs {self.needed}"
 
 
-def parameter(layout: Layout, key: str) -> Path:
-    return layout.at("/proc/sys") / key.replace(".", "/")
+def parameter(paths: HostPaths, key: str) -> Path:
+    return paths.at("/proc/sys") / key.replace(".", "/")
 
 
-def read(layout: Layout, key: str) -> str | None:
+def read(paths: HostPaths, key: str) -> str | None:
     """Return the value of a parameter; None when this kernel has none of that name."""
     try:
-        return parameter(layout, key).read_text().strip()
+        return parameter(paths, key).read_text().strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def to_set(layout: Layout) -> dict[str, str]:
+def to_set(paths: HostPaths) -> dict[str, str]:
     """Return the desired values that differ from the present ones and can be set."""
     return {
         key: value
         for key, value in DESIRED.items()
-        if read(layout, key) not in (value, None) and os.access(parameter(layout, key), os.W_OK)
+        if read(paths, key) not in (value, None) and os.access(parameter(paths, key), os.W_OK)
     }
 
 
-def cannot_be_set(layout: Layout) -> list[str]:
+def cannot_be_set(paths: HostPaths) -> list[str]:
     """Return the parameters that differ, and that the kernel does not have or does not allow to write."""
-    settable = to_set(layout)
-    return [key for key, value in DESIRED.items() if key not in settable and read(layout, key) != value]
+    settable = to_set(paths)
+    return [key for key, value in DESIRED.items() if key not in settable and read(paths, key) != value]
 
 
-def refused_by_kubelet(layout: Layout) -> tuple[RejectedParameter, ...]:
+def refused_by_kubelet(paths: HostPaths) -> tuple[RejectedParameter, ...]:
     """Return the parameters with whose present values kubelet would exit."""
-    settable = to_set(layout)
-    found = ((key, read(layout, key), needed) for key, needed in KUBELET.items())
+    settable = to_set(paths)
+    found = ((key, read(paths, key), needed) for key, needed in KUBELET.items())
     return tuple(
         RejectedParameter(key, value, needed, key in settable) for key, value, needed in found if value != needed
     )
 
 
 async def _present(host: StepHost) -> bool:
-    layout = host.layout
-    return FILE.is_present(layout) and not to_set(layout) and not refused_by_kubelet(layout)
+    paths = host.paths
+    return FILE.is_present(paths) and not to_set(paths) and not refused_by_kubelet(paths)
 
 
 async def _add(host: StepHost, report: OnProgress) -> None:
-    layout = host.layout
-    keys = [*DESIRED, _SIDE, *_forwarding(layout)]
-    found = {key: value for key in keys if (value := read(layout, key)) is not None}
-    BEFORE.record(layout, FoundValues(found))
-    for key, value in to_set(layout).items():
+    paths = host.paths
+    keys = [*DESIRED, _SIDE, *_forwarding(paths)]
+    found = {key: value for key in keys if (value := read(paths, key)) is not None}
+    BEFORE.record(paths, FoundValues(found))
+    for key, value in to_set(paths).items():
         try:
-            await _write(layout, key, value)
+            await _write(paths, key, value)
         except OSError as error:  # a security module may deny a write that the mode allows
             log.warning("cannot set kernel parameter", error=error, key=key)
-    if refused := refused_by_kubelet(layout):
+    if refused := refused_by_kubelet(paths):
         raise Rejected(f"{'; '.join(map(str, refused))}; {REMEDY}")
-    if missing := cannot_be_set(layout):
+    if missing := cannot_be_set(paths):
         log.warning("kernel parameters not set", keys=missing)
         report(f"this kernel does not have {', '.join(missing)}, or does not allow changes")
-    FILE.put(layout)
+    FILE.put(paths)
 
 
 async def _remove(host: StepHost) -> None:
-    layout = host.layout
-    FILE.revert(layout)
-    found = BEFORE.read(layout)
+    paths = host.paths
+    FILE.revert(paths)
+    found = BEFORE.read(paths)
     if found is None:
         return
     for key in restored_in_order(found.values):  # parameters of a removed interface are gone with it
-        now = read(layout, key)
+        now = read(paths, key)
         if now not in (found.values[key], None):
-            await _write(layout, key, found.values[key])
-    BEFORE.forget(layout)
+            await _write(paths, key, found.values[key])
+    BEFORE.forget(paths)
 
 
 def restored_in_order(values: Mapping[str, str]) -> list[str]:
@@ -167,12 +167,12 @@ def restored_in_order(values: Mapping[str, str]) -> list[str]:
     return sorted(values, key=lambda key: (key != FORWARD, key == _SIDE or key.endswith(".forwarding")))
 
 
-async def _write(layout: Layout, key: str, value: str) -> None:
-    await asyncio.to_thread(parameter(layout, key).write_text, f"{value}\n")
+async def _write(paths: HostPaths, key: str, value: str) -> None:
+    await asyncio.to_thread(parameter(paths, key).write_text, f"{value}\n")
 
 
-def _forwarding(layout: Layout) -> list[str]:
-    interfaces = layout.at("/proc/sys/net/ipv4/conf")
+def _forwarding(paths: HostPaths) -> list[str]:
+    interfaces = paths.at("/proc/sys/net/ipv4/conf")
     if not interfaces.is_dir():
         return []
     # Dots in an interface's name would be separators in a key: such an interface is skipped.
@@ -186,28 +186,28 @@ BEFORE_CONFIGURED: Final = OriginalState(CONFIGURED, FoundValues)
 _FOLDER: Final = "/proc/sys"
 
 
-def apply_configured(layout: Layout, desired: Mapping[str, str]) -> None:
+def apply_configured(paths: HostPaths, desired: Mapping[str, str]) -> None:
     """Set these parameters on the host, and restore the original values of an earlier configuration's.
 
     Raises:
         Rejected: the kernel has no such parameter, or rejects the value; the message names the field.
     """
-    before = BEFORE_CONFIGURED.read(layout)
+    before = BEFORE_CONFIGURED.read(paths)
     found = {} if before is None else dict(before.values)
     if not desired and before is None:
         return
     for name in sorted(found.keys() - desired.keys()):
-        _write_configured(layout, name, found.pop(name), gone="is fine")
+        _write_configured(paths, name, found.pop(name), gone="is fine")
     for name in sorted(desired):
-        found.setdefault(name, _read_configured(layout, name))
-    BEFORE_CONFIGURED.replace(layout, FoundValues(found))
+        found.setdefault(name, _read_configured(paths, name))
+    BEFORE_CONFIGURED.replace(paths, FoundValues(found))
     for name, value in sorted(desired.items()):
-        _write_configured(layout, name, value)
+        _write_configured(paths, name, value)
     if desired:
-        _configured_file(desired).put(layout)
+        _configured_file(desired).put(paths)
         return
-    _configured_file({}).revert(layout)
-    BEFORE_CONFIGURED.forget(layout)
+    _configured_file({}).revert(paths)
+    BEFORE_CONFIGURED.forget(paths)
 
 
 def _configured_file(desired: Mapping[str, str]) -> OwnFile:
@@ -222,18 +222,18 @@ def _place(name: str) -> str:
     return name if first == "/" else name.translate(str.maketrans("./", "/."))
 
 
-def _read_configured(layout: Layout, name: str) -> str:
+def _read_configured(paths: HostPaths, name: str) -> str:
     try:
-        return layout.at(f"{_FOLDER}/{_place(name)}").read_text().strip()
+        return paths.at(f"{_FOLDER}/{_place(name)}").read_text().strip()
     except OSError as error:
         raise Rejected(f"sysctl {name}: this kernel has no such parameter ({error.strerror})") from error
 
 
-def _write_configured(layout: Layout, name: str, value: str, *, gone: str = "") -> None:
-    path = layout.at(f"{_FOLDER}/{_place(name)}")
+def _write_configured(paths: HostPaths, name: str, value: str, *, gone: str = "") -> None:
+    path = paths.at(f"{_FOLDER}/{_place(name)}")
     if gone and not path.exists():  # parameters of a removed interface are gone with it
         return
-    if _read_configured(layout, name).split() == value.split():
+    if _read_configured(paths, name).split() == value.split():
         return
     try:
         path.write_text(f"{value}\n")
@@ -250,7 +250,7 @@ async def _nothing(_host: StepHost, _tell: object) -> None:
 
 
 async def _remove_configured(host: StepHost) -> None:
-    await run_in_thread(apply_configured, host.layout, {})
+    await run_in_thread(apply_configured, host.paths, {})
 
 
 CONFIGURED_SYSCTL: Final = ReversibleStep(CONFIGURED, _always, _nothing, _remove_configured)
@@ -273,35 +273,35 @@ class FoundModules(msgspec.Struct, frozen=True):
 BEFORE_MODULES: Final = OriginalState("modules", FoundModules)
 
 
-def loaded_modules(layout: Layout) -> tuple[str, ...]:
+def loaded_modules(paths: HostPaths) -> tuple[str, ...]:
     """Return the agent's modules that are loaded, or built in with parameters."""
-    return tuple(name for name in MODULES if (layout.at("/sys/module") / name).is_dir())
+    return tuple(name for name in MODULES if (paths.at("/sys/module") / name).is_dir())
 
 
 async def _modules_present(host: StepHost) -> bool:
     # written last; the load of an unavailable module is not retried at each start
-    return MODULES_FILE.is_present(host.layout)
+    return MODULES_FILE.is_present(host.paths)
 
 
 async def _add_modules(host: StepHost, report: OnProgress) -> None:
-    found = BEFORE_MODULES.record(host.layout, FoundModules(loaded_modules(host.layout)))
+    found = BEFORE_MODULES.record(host.paths, FoundModules(loaded_modules(host.paths)))
     for name in MODULES:
         if name not in found.loaded and not await _modprobe(host, "modprobe", name):
             report(f"{name} is not a module of this kernel: built in, or missing")
-    MODULES_FILE.put(host.layout)
+    MODULES_FILE.put(host.paths)
 
 
 async def _remove_modules(host: StepHost) -> None:
-    MODULES_FILE.revert(host.layout)
-    found = BEFORE_MODULES.read(host.layout)
+    MODULES_FILE.revert(host.paths)
+    found = BEFORE_MODULES.read(host.paths)
     if found is None:
         return
-    for name in loaded_modules(host.layout):
+    for name in loaded_modules(host.paths):
         if name not in found.loaded:
             await _modprobe(
                 host, "modprobe", "-r", name
             )  # a module in use stays until the next boot, which does no harm
-    BEFORE_MODULES.forget(host.layout)
+    BEFORE_MODULES.forget(host.paths)
 
 
 async def _modprobe(host: StepHost, *argv: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import remove_durably, sweep, sync_directory, write_durably
 
@@ -38,16 +38,16 @@ class OriginalState(Generic[T]):
     name: str
     type: type[T]
 
-    def path(self, layout: Layout) -> Path:
-        return layout.changes / f"{self.name}.json"
+    def path(self, paths: HostPaths) -> Path:
+        return paths.changes / f"{self.name}.json"
 
-    def read(self, layout: Layout) -> T | None:
+    def read(self, paths: HostPaths) -> T | None:
         """Return the original state; None where nothing was changed yet, or all was undone.
 
         Raises:
             Rejected: a later agent has written it, or it is damaged.
         """
-        path = self.path(layout)
+        path = self.path(paths)
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -62,23 +62,23 @@ class OriginalState(Generic[T]):
         except msgspec.DecodeError as error:
             raise Rejected(f"cannot read {path}: {error}") from error
 
-    def record(self, layout: Layout, found: T) -> T:
+    def record(self, paths: HostPaths, found: T) -> T:
         """Write the original state, unless an earlier run has: only the first run observes it."""
-        earlier = self.read(layout)
+        earlier = self.read(paths)
         if earlier is not None:
             return earlier
-        self.replace(layout, found)
+        self.replace(paths, found)
         return found
 
-    def replace(self, layout: Layout, found: T) -> None:
+    def replace(self, paths: HostPaths, found: T) -> None:
         """Write this state, and replace an earlier record."""
-        make_folders(layout.changes, mode=0o700)
+        make_folders(paths.changes, mode=0o700)
         content = msgspec.json.encode(_StoredState(FORMAT, msgspec.Raw(msgspec.json.encode(found))))
-        write_durably(self.path(layout), content)
+        write_durably(self.path(paths), content)
 
-    def forget(self, layout: Layout) -> None:
-        if layout.changes.is_dir():
-            remove_durably(self.path(layout))
+    def forget(self, paths: HostPaths) -> None:
+        if paths.changes.is_dir():
+            remove_durably(self.path(paths))
 
 
 def missing_folders(path: Path) -> tuple[Path, ...]:
@@ -134,31 +134,31 @@ class OwnFile:
     content: bytes
     mode: int = 0o644
 
-    def is_present(self, layout: Layout) -> bool:
+    def is_present(self, paths: HostPaths) -> bool:
         """Return whether the file exists with its content and mode."""
-        path = layout.at(self.path)
+        path = paths.at(self.path)
         try:
             return path.read_bytes() == self.content and stat.S_IMODE(path.stat().st_mode) == self.mode
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def put(self, layout: Layout) -> None:
-        path = layout.at(self.path)
-        if self.is_present(layout):
+    def put(self, paths: HostPaths) -> None:
+        path = paths.at(self.path)
+        if self.is_present(paths):
             return
-        self._before.record(layout, found_file(path))
+        self._before.record(paths, found_file(path))
         make_folders(path.parent)
         sweep(path)
         write_durably(path, self.content, mode=self.mode)
 
-    def revert(self, layout: Layout) -> None:
+    def revert(self, paths: HostPaths) -> None:
         """Restore the former file; without a record of it, remove a file that is certainly the agent's."""
-        path = layout.at(self.path)
-        found = self._before.read(layout)
+        path = paths.at(self.path)
+        found = self._before.read(paths)
         if found is not None:
             restore_file(path, found)
-            self._before.forget(layout)
-        elif self.is_present(layout):
+            self._before.forget(paths)
+        elif self.is_present(paths):
             remove_durably(path)
 
     @property

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState, OwnFile
 from unbounded.agent.steps.step import ReversibleStep, StepHost
@@ -98,20 +98,20 @@ def manager_of(host: StepHost) -> PackageManager:
     raise Rejected(f"install {', '.join(missing(host))} by hand: this host has none of {known}")
 
 
-def installed_by_us(layout: Layout) -> tuple[str, ...]:
+def installed_by_us(paths: HostPaths) -> tuple[str, ...]:
     """Return the packages that the agent's installations added, for the report of a reset."""
-    found = INSTALLED.read(layout)
+    found = INSTALLED.read(paths)
     return found.names if found else ()
 
 
 async def _present(host: StepHost) -> bool:
-    unfinished = BEFORE.read(host.layout) is not None and INSTALLED.read(host.layout) is None
+    unfinished = BEFORE.read(host.paths) is not None and INSTALLED.read(host.paths) is None
     return not missing(host) and not unfinished
 
 
 async def _add(host: StepHost, report: OnProgress) -> None:
     manager = manager_of(host)
-    before = BEFORE.record(host.layout, FoundPackages(await _names(host, manager)))
+    before = BEFORE.record(host.paths, FoundPackages(await _names(host, manager)))
     if programs := missing(host):
         packages = tuple(manager.packages[program] for program in programs)
         report(f"installing {', '.join(packages)}")
@@ -120,7 +120,7 @@ async def _add(host: StepHost, report: OnProgress) -> None:
         raise Rejected(f"the packages are installed, but {', '.join(still)} is missing")
     came = sorted(set(await _names(host, manager)) - set(before.names))
     log.info("packages installed", packages=came)
-    INSTALLED.replace(host.layout, FoundPackages(tuple(came)))
+    INSTALLED.replace(host.paths, FoundPackages(tuple(came)))
 
 
 async def _install(host: StepHost, manager: PackageManager, packages: tuple[str, ...]) -> None:
@@ -159,8 +159,8 @@ async def _names(host: StepHost, manager: PackageManager) -> tuple[str, ...]:
 
 
 async def _remove(host: StepHost) -> None:
-    BEFORE.forget(host.layout)
-    INSTALLED.forget(host.layout)
+    BEFORE.forget(host.paths)
+    INSTALLED.forget(host.paths)
 
 
 PACKAGES: Final = ReversibleStep(NAME, _present, _add, _remove, after=("upgrade drop-ins",))
@@ -187,17 +187,17 @@ DROP_IN_FILES: Final = (APT, NEEDRESTART)
 
 
 async def _drop_ins_present(host: StepHost) -> bool:
-    return not host.has("apt-get") or all(file.is_present(host.layout) for file in DROP_IN_FILES)
+    return not host.has("apt-get") or all(file.is_present(host.paths) for file in DROP_IN_FILES)
 
 
 async def _add_drop_ins(host: StepHost, _tell: OnProgress) -> None:
     for file in DROP_IN_FILES:
-        file.put(host.layout)
+        file.put(host.paths)
 
 
 async def _remove_drop_ins(host: StepHost) -> None:
     for file in DROP_IN_FILES:
-        file.revert(host.layout)
+        file.revert(host.paths)
 
 
 DROP_INS: Final = ReversibleStep(DROP_INS_NAME, _drop_ins_present, _add_drop_ins, _remove_drop_ins)

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress, UnitFacts
 from unbounded.agent.steps.original_state import (
     FoundFile,
@@ -98,29 +98,29 @@ def _docker_text(values: dict[str, Any]) -> bytes:
 
 
 async def _docker_isolated(host: StepHost) -> bool:
-    config = found_file(host.layout.at(DOCKER_CONFIG)).content
+    config = found_file(host.paths.at(DOCKER_CONFIG)).content
     if config is None or without_iptables(config) != config:
         return False
-    return all([_is_masked(host.layout, await host.units.observe(unit)) for unit in DOCKER_UNITS])
+    return all([_is_masked(host.paths, await host.units.observe(unit)) for unit in DOCKER_UNITS])
 
 
-def _is_masked(layout: Layout, unit: UnitFacts) -> bool:
-    down = unit.load == "masked" or (_is_own(layout, unit.name) and unit.enabled == "disabled")
+def _is_masked(paths: HostPaths, unit: UnitFacts) -> bool:
+    down = unit.load == "masked" or (_is_own(paths, unit.name) and unit.enabled == "disabled")
     return down and unit.active in ("inactive", "failed")
 
 
-def _is_own(layout: Layout, unit: str) -> bool:
+def _is_own(paths: HostPaths, unit: str) -> bool:
     """Return whether the unit is a file of the user at the path of the mask."""
-    path = layout.units / unit
+    path = paths.units / unit
     return path.is_file() and not path.is_symlink()
 
 
 async def _isolate_docker(host: StepHost, report: OnProgress) -> None:
-    path = host.layout.at(DOCKER_CONFIG)
+    path = host.paths.at(DOCKER_CONFIG)
     config = found_file(path)
     desired = without_iptables(config.content)
     units = tuple([await _found(host, unit) for unit in DOCKER_UNITS])
-    BEFORE_DOCKER.record(host.layout, FoundDocker(config=config, written=desired, units=units))
+    BEFORE_DOCKER.record(host.paths, FoundDocker(config=config, written=desired, units=units))
     if desired != config.content:
         make_folders(path.parent)
         write_durably(path, desired, mode=config.mode)
@@ -128,7 +128,7 @@ async def _isolate_docker(host: StepHost, report: OnProgress) -> None:
         if (await host.units.observe(unit)).active not in ("inactive", "failed"):
             report(f"stopping {unit}")
             await host.units.stop(unit)
-        if _is_own(host.layout, unit):
+        if _is_own(host.paths, unit):
             await host.units.disable(unit)
         else:
             await host.units.mask(unit)
@@ -141,12 +141,12 @@ async def _found(host: StepHost, unit: str) -> FoundUnit:
 
 
 async def _restore_docker(host: StepHost) -> None:
-    found = BEFORE_DOCKER.read(host.layout)
+    found = BEFORE_DOCKER.read(host.paths)
     if found is None:
         return
-    _restore(host.layout, found)
+    _restore(host.paths, found)
     for unit in found.units:
-        if not unit.masked and not _is_own(host.layout, unit.name):
+        if not unit.masked and not _is_own(host.paths, unit.name):
             await host.units.unmask(unit.name)
     there = [unit for unit in found.units if (await host.units.observe(unit.name)).load == "loaded"]  # or removed since
     for unit in there:
@@ -155,11 +155,11 @@ async def _restore_docker(host: StepHost) -> None:
     for unit in there:
         if unit.active:
             await host.units.start(unit.name)
-    BEFORE_DOCKER.forget(host.layout)
+    BEFORE_DOCKER.forget(host.paths)
 
 
-def _restore(layout: Layout, found: FoundDocker) -> None:
-    path = layout.at(DOCKER_CONFIG)
+def _restore(paths: HostPaths, found: FoundDocker) -> None:
+    path = paths.at(DOCKER_CONFIG)
     now = found_file(path)
     if now.content in (found.written, None):
         restore_file(path, found.config)
@@ -318,30 +318,30 @@ WantedBy={_MACHINES}
 
 
 async def _present(host: StepHost) -> bool:
-    files = RULES.is_present(host.layout) and UNIT_FILE.is_present(host.layout)
+    files = RULES.is_present(host.paths) and UNIT_FILE.is_present(host.paths)
     return files and (await host.units.observe(UNIT)).enabled == "enabled"
 
 
 async def _add(host: StepHost, _tell: OnProgress) -> None:
-    RULES.put(host.layout)
-    UNIT_FILE.put(host.layout)
+    RULES.put(host.paths)
+    UNIT_FILE.put(host.paths)
     await host.units.reload()
     await host.units.enable(UNIT)
 
 
 async def _remove(host: StepHost) -> None:
-    if _unit_is_there(host.layout):
+    if _unit_is_there(host.paths):
         await host.units.disable(UNIT)
-    UNIT_FILE.revert(host.layout)
-    RULES.revert(host.layout)
+    UNIT_FILE.revert(host.paths)
+    RULES.revert(host.paths)
     await host.units.reload()
     if host.has("nft"):
         await host.commands.run("nft", "-f", "-", stdin=cleared().encode())
         await _remove_kubernetes(host.commands)
 
 
-def _unit_is_there(layout: Layout) -> bool:
-    return (layout.units / UNIT).exists()
+def _unit_is_there(paths: HostPaths) -> bool:
+    return (paths.units / UNIT).exists()
 
 
 NFTABLES: Final = ReversibleStep(NAME, _present, _add, _remove)

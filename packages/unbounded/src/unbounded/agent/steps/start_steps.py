@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
+from unbounded.agent.paths import DAEMON_UNIT, HostPaths
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.settings import read_stored_config, store_config, without_token
 from unbounded.agent.steps.kernel import CONFIGURED_SYSCTL, MODULES_STEP, SYSCTL
@@ -64,8 +64,8 @@ class StartContext:
     adopt: Callable[[], Awaitable[None]]
 
     @property
-    def layout(self) -> Layout:
-        return self.host.layout
+    def paths(self) -> HostPaths:
+        return self.host.paths
 
     async def choice(self) -> SlotChoice:
         one, two = await self.nodes.observe(Slot.KUBE1), await self.nodes.observe(Slot.KUBE2)
@@ -79,7 +79,7 @@ class StartContext:
     @property
     def is_being_recreated(self) -> bool:
         """Return whether a recreation is under way, which the daemon resumes: the slots are not start's then."""
-        return self.layout.recreation.exists()
+        return self.paths.recreation.exists()
 
 
 # Identity
@@ -98,13 +98,13 @@ async def _join(starting: StartContext, report: OnProgress) -> None:
 
 async def _config_kept(starting: StartContext) -> bool:
     try:
-        return read_stored_config(starting.layout) == without_token(starting.config)
+        return read_stored_config(starting.paths) == without_token(starting.config)
     except Rejected:  # damaged: written again
         return False
 
 
 async def _keep_config(starting: StartContext, _tell: OnProgress) -> None:
-    store_config(starting.layout, starting.config)
+    store_config(starting.paths, starting.config)
 
 
 # The slot
@@ -155,12 +155,12 @@ async def _use_release(starting: StartContext, _tell: OnProgress) -> None:
 
 async def _daemon_runs(starting: StartContext) -> bool:
     daemon = await starting.host.units.observe(DAEMON_UNIT)
-    return units_present(starting.layout) and daemon.enabled == "enabled" and daemon.active == "active"
+    return units_present(starting.paths) and daemon.enabled == "enabled" and daemon.active == "active"
 
 
 async def _start_daemon(starting: StartContext, _tell: OnProgress) -> None:
     units = starting.host.units
-    if install_units(starting.layout):
+    if install_units(starting.paths):
         await units.reload()
     await units.enable(DAEMON_UNIT)
     if (await units.observe(DAEMON_UNIT)).active == "failed":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Generic, TypeVar
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 from unbounded.kube.logs import Log
@@ -29,14 +29,14 @@ class StepHost:
         debootstrap: the root file system is made by debootstrap, not from an image.
     """
 
-    layout: Layout
+    paths: HostPaths
     commands: Commands
     units: Units
     debootstrap: bool = False
 
     def has(self, program: str) -> bool:
         """Return whether this program is installed."""
-        return any((self.layout.at(folder) / program).exists() for folder in _PROGRAMS)
+        return any((self.paths.at(folder) / program).exists() for folder in _PROGRAMS)
 
 
 W = TypeVar("W")

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.step import ReversibleStep, StepHost
@@ -95,15 +95,15 @@ def _number(table: object) -> int:
     return int(str(table)) if str(table).isdigit() else 0
 
 
-async def observe_network(layout: Layout, commands: Commands, *, with_routes: bool) -> NodeNetworkState:
+async def observe_network(paths: HostPaths, commands: Commands, *, with_routes: bool) -> NodeNetworkState:
     """Return the present state.
 
     Args:
         with_routes: include rules and tables, for which `ip` runs.
     """
-    folder = layout.at("/sys/class/net")
+    folder = paths.at("/sys/class/net")
     interfaces = sorted(one.name for one in folder.iterdir() if is_node_interface(one.name)) if folder.is_dir() else []
-    keys = tuple(key for key in KEYS if layout.at(key).exists())
+    keys = tuple(key for key in KEYS if paths.at(key).exists())
     rules: tuple[RoutingRule, ...] = ()
     tables: tuple[RoutingTable, ...] = ()
     for family in FAMILIES if with_routes else ():
@@ -163,30 +163,30 @@ BEFORE: Final = OriginalState("survey", HostSurvey)
 MACHINE_UNITS: Final = ("machine.slice", "systemd-machined.service")  # started by the first machine of a host
 
 
-def folders(layout: Layout) -> tuple[Path, ...]:
+def folders(paths: HostPaths) -> tuple[Path, ...]:
     """Return folders on the host that the agent creates and others may use as well, outermost first."""
-    ours = {layout.changes, layout.state, layout.releases, layout.bin, layout.nspawn(Slot.KUBE1).parent}
-    ours |= {layout.machines, layout.at(KEYS[0]).parent, *(layout.override(slot).parent for slot in Slot)}
-    above = {folder for one in ours for folder in (one, *one.parents) if folder.is_relative_to(layout.root)}
-    return tuple(sorted(above - {layout.root}, key=lambda folder: len(folder.parts)))
+    ours = {paths.changes, paths.state, paths.releases, paths.bin, paths.nspawn(Slot.KUBE1).parent}
+    ours |= {paths.machines, paths.at(KEYS[0]).parent, *(paths.override(slot).parent for slot in Slot)}
+    above = {folder for one in ours for folder in (one, *one.parents) if folder.is_relative_to(paths.root)}
+    return tuple(sorted(above - {paths.root}, key=lambda folder: len(folder.parts)))
 
 
-def spared(layout: Layout) -> NodeNetworkState:
+def spared(paths: HostPaths) -> NodeNetworkState:
     """Return the network state before `start`, of the kinds that a node leaves."""
-    found = BEFORE.read(layout)
+    found = BEFORE.read(paths)
     return found.network if found else NodeNetworkState()
 
 
 async def _present(host: StepHost) -> bool:
-    return BEFORE.read(host.layout) is not None
+    return BEFORE.read(host.paths) is not None
 
 
 async def _add(host: StepHost, _tell: OnProgress) -> None:
-    layout = host.layout
-    missing = tuple(str(folder) for folder in folders(layout) if not folder.is_dir())
-    network = await observe_network(layout, host.commands, with_routes=host.has("ip"))
+    paths = host.paths
+    missing = tuple(str(folder) for folder in folders(paths) if not folder.is_dir())
+    network = await observe_network(paths, host.commands, with_routes=host.has("ip"))
     idle = tuple([unit for unit in MACHINE_UNITS if (await host.units.observe(unit)).active != "active"])
-    BEFORE.record(layout, HostSurvey(network=network, folders=missing, idle=idle))
+    BEFORE.record(paths, HostSurvey(network=network, folders=missing, idle=idle))
 
 
 async def _remove(host: StepHost) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.host import unescaped
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.step import ReversibleStep, StepHost
@@ -63,36 +63,36 @@ def _is_swap(line: bytes) -> bool:
     return len(fields) >= 3 and not fields[0].startswith(b"#") and fields[2] == b"swap"
 
 
-def in_use(layout: Layout) -> tuple[SwapArea, ...]:
+def in_use(paths: HostPaths) -> tuple[SwapArea, ...]:
     try:
-        return areas(layout.at("/proc/swaps").read_text())
+        return areas(paths.at("/proc/swaps").read_text())
     except FileNotFoundError:  # a kernel without swap
         return ()
 
 
-def _fstab(layout: Layout) -> bytes:
+def _fstab(paths: HostPaths) -> bytes:
     try:
-        return layout.at("/etc/fstab").read_bytes()
+        return paths.at("/etc/fstab").read_bytes()
     except FileNotFoundError:
         return b""
 
 
-def _write_fstab(layout: Layout, content: bytes) -> None:
-    if content != _fstab(layout):
-        path = Path(os.path.realpath(layout.at("/etc/fstab")))
+def _write_fstab(paths: HostPaths, content: bytes) -> None:
+    if content != _fstab(paths):
+        path = Path(os.path.realpath(paths.at("/etc/fstab")))
         sweep(path)
         write_durably(path, content, mode=stat.S_IMODE(path.stat().st_mode))
 
 
 async def _present(host: StepHost) -> bool:
-    fstab = _fstab(host.layout)
-    return not in_use(host.layout) and disabled_swap(fstab) == fstab
+    fstab = _fstab(host.paths)
+    return not in_use(host.paths) and disabled_swap(fstab) == fstab
 
 
 async def _add(host: StepHost, report: OnProgress) -> None:
-    active = in_use(host.layout)
-    BEFORE.record(host.layout, FoundSwap(active))
-    _write_fstab(host.layout, disabled_swap(_fstab(host.layout)))
+    active = in_use(host.paths)
+    BEFORE.record(host.paths, FoundSwap(active))
+    _write_fstab(host.paths, disabled_swap(_fstab(host.paths)))
     await host.units.reload()  # systemd still has the units of these lines otherwise, and starts them again
     for area in active:
         report(f"switching off swap area {area.path}")
@@ -100,23 +100,23 @@ async def _add(host: StepHost, report: OnProgress) -> None:
 
 
 async def _remove(host: StepHost) -> None:
-    fstab = _fstab(host.layout)
+    fstab = _fstab(host.paths)
     if enabled_swap(fstab) != fstab:
-        _write_fstab(host.layout, enabled_swap(fstab))
+        _write_fstab(host.paths, enabled_swap(fstab))
         await host.units.reload()
-    found = BEFORE.read(host.layout)
+    found = BEFORE.read(host.paths)
     if found is None:
         return
-    active = {area.path for area in in_use(host.layout)}
+    active = {area.path for area in in_use(host.paths)}
     for area in found.areas:
-        if area.path not in active and _is_there(host.layout, area.path):
+        if area.path not in active and _is_there(host.paths, area.path):
             priority = ("--priority", str(area.priority)) if area.priority >= 0 else ()
             await host.commands.run("swapon", *priority, "--", area.path)
-    BEFORE.forget(host.layout)
+    BEFORE.forget(host.paths)
 
 
-def _is_there(layout: Layout, path: str) -> bool:
-    if layout.at(path).exists():
+def _is_there(paths: HostPaths, path: str) -> bool:
+    if paths.at(path).exists():
         return True
     log.warning("swap area disappeared since start", path=path)
     return False

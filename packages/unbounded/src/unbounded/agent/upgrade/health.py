@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.durations import BOUNDS, TimedWork
-from unbounded.agent.layout import RECOVERY_UNIT, Layout
 from unbounded.agent.lock import WITHIN_S, host_lock
+from unbounded.agent.paths import RECOVERY_UNIT, HostPaths
 from unbounded.agent.ports import Units
 from unbounded.agent.upgrade import units as unit_files
 from unbounded.agent.upgrade.releases import ReleaseSlots
@@ -58,15 +58,15 @@ class TrialVerdict(Enum):
 class UpgradeContext:
     """Environment of an upgrade, which all its parts share."""
 
-    layout: Layout
+    paths: HostPaths
     units: Units
     releases: ReleaseSlots
     store: TrialStore
     running: Path  # the executable of this process
 
     @classmethod
-    def of(cls, layout: Layout, units: Units, running: Path) -> UpgradeContext:
-        return cls(layout, units, ReleaseSlots(layout), TrialStore(layout), running)
+    def of(cls, paths: HostPaths, units: Units, running: Path) -> UpgradeContext:
+        return cls(paths, units, ReleaseSlots(paths), TrialStore(paths), running)
 
     @contextlib.asynccontextmanager
     async def locked(self, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
@@ -77,13 +77,13 @@ class UpgradeContext:
         Raises:
             Transient: another process holds the lock, or a reset has begun: what that removes must not come back.
         """
-        async with host_lock(self.layout, who, within_s=within_s):
+        async with host_lock(self.paths, who, within_s=within_s):
             self.refuse_in_reset()
             yield
 
     def refuse_in_reset(self) -> None:
         """Raise Transient where a reset has begun: what that removes must not come back."""
-        if self.layout.reset_state.exists():
+        if self.paths.reset_state.exists():
             raise Transient("a reset of this host has started and not finished")
 
     def verdict(self) -> TrialVerdict:
@@ -98,7 +98,7 @@ class ReleaseHealth:
     """Health check of a release on trial; the daemon creates it once.
 
     Args:
-        ground: `UpgradeContext.of(layout, units, Path(sys.executable))`, the same object as AgentUpgrade's.
+        ground: `UpgradeContext.of(paths, units, Path(sys.executable))`, the same object as AgentUpgrade's.
         machine: the Machine's name.
     """
 
@@ -120,7 +120,7 @@ class ReleaseHealth:
             log.warning("cannot read the last upgrade", error=error)
         try:
             if self._ground.verdict() is TrialVerdict.SETTLED:
-                await unit_files.disarm(self._ground.layout, self._ground.units)
+                await unit_files.disarm(self._ground.paths, self._ground.units)
         except (Failure, OSError) as error:
             log.warning("cannot remove the timer of an upgrade", error=error)
 
@@ -248,9 +248,9 @@ async def prove(ground: UpgradeContext, trial: Trial) -> None:
 
 
 async def _tidy(ground: UpgradeContext, trial: Trial) -> None:
-    await unit_files.disarm(ground.layout, ground.units)
+    await unit_files.disarm(ground.paths, ground.units)
     ground.store.clear_notes()
-    if unit_files.install_units(ground.layout):  # unit files of this version, now that it stays
+    if unit_files.install_units(ground.paths):  # unit files of this version, now that it stays
         await ground.units.reload()
     ground.store.clear_failed(trial.sha256)
 

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.layout import BINARY, Layout
+from unbounded.agent.paths import BINARY, HostPaths
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import UNFINISHED, link_durably, sync_directory, write_durably
 
@@ -66,14 +66,14 @@ class ReleaseLinks:
 class ReleaseSlots:
     """Slots and links of this host. Methods block for as long as the disk takes; they wait for nothing else."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, paths: HostPaths) -> None:
+        self._paths = paths
 
     def executable(self, colour: Colour) -> Path:
-        return self._layout.release(colour) / BINARY
+        return self._paths.release(colour) / BINARY
 
     def selection(self) -> ReleaseLinks:
-        return ReleaseLinks(self._target(self._layout.current), self._target(self._layout.last_good))
+        return ReleaseLinks(self._target(self._paths.current), self._target(self._paths.last_good))
 
     def _target(self, link: Path) -> Colour | None:
         try:
@@ -85,12 +85,12 @@ class ReleaseSlots:
     def _names_of(self, colour: Colour) -> tuple[str, str]:
         """Return the executable's path for this process, and its path on the host: a link may be absolute."""
         here = self.executable(colour)
-        return str(here), f"/{here.relative_to(self._layout.root)}"
+        return str(here), f"/{here.relative_to(self._paths.root)}"
 
     def colour_of(self, executable: Path) -> Colour | None:
         """Return the slot of a file; None for a file outside of both."""
         place = executable.resolve()
-        return next((one for one in Colour if place.is_relative_to(self._layout.release(one).resolve())), None)
+        return next((one for one in Colour if place.is_relative_to(self._paths.release(one).resolve())), None)
 
     def works(self, colour: Colour | None) -> bool:
         """Return whether a slot has an executable that can be started."""
@@ -98,12 +98,12 @@ class ReleaseSlots:
 
     def about(self, colour: Colour) -> ReleaseInfo:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((self._layout.release(colour) / ABOUT).read_bytes(), type=ReleaseInfo)
+            return msgspec.json.decode((self._paths.release(colour) / ABOUT).read_bytes(), type=ReleaseInfo)
         return ReleaseInfo()
 
     def describe(self, colour: Colour, about: ReleaseInfo) -> None:
         """Write the description of a slot's content."""
-        write_durably(self._layout.release(colour) / ABOUT, msgspec.json.encode(about), mode=0o644)
+        write_durably(self._paths.release(colour) / ABOUT, msgspec.json.encode(about), mode=0o644)
 
     # Content of a slot
 
@@ -124,10 +124,10 @@ class ReleaseSlots:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """Yield an empty directory on the slots' file system, for `place`; remove it at the end."""
-        self._layout.releases.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for left in self._layout.releases.glob(f"{UNFINISHED}*"):
+        self._paths.releases.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for left in self._paths.releases.glob(f"{UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
-        fresh = self._layout.releases / (UNFINISHED + secrets.token_hex(6))
+        fresh = self._paths.releases / (UNFINISHED + secrets.token_hex(6))
         fresh.mkdir(mode=0o755)
         try:
             yield fresh
@@ -146,8 +146,8 @@ class ReleaseSlots:
         _sync_tree(made)
         colour = self.free()
         self.clear(colour)
-        os.rename(made, self._layout.release(colour))
-        sync_directory(self._layout.releases)
+        os.rename(made, self._paths.release(colour))
+        sync_directory(self._paths.releases)
         return colour
 
     def clear(self, colour: Colour) -> None:
@@ -159,13 +159,13 @@ class ReleaseSlots:
         selection = self.selection()
         if colour in (selection.current, selection.last_good):
             raise Transient(f"{colour} is in use or the last good release, and stays")
-        slot = self._layout.release(colour)
+        slot = self._paths.release(colour)
         if not os.path.lexists(slot):
             return
         # a rename first, so that a slot never holds half a release
         leaving = slot.with_name(UNFINISHED + secrets.token_hex(6))
         os.rename(slot, leaving)
-        sync_directory(self._layout.releases)
+        sync_directory(self._paths.releases)
         shutil.rmtree(leaving, ignore_errors=True)
 
     # Selection
@@ -173,12 +173,12 @@ class ReleaseSlots:
     def first(self, colour: Colour) -> None:
         """Activate a release where no working one is in use, so that there is nothing to roll back to."""
         with self._locked():
-            self._link(self._layout.last_good, colour)
-            self._link(self._layout.current, colour)
+            self._link(self._paths.last_good, colour)
+            self._link(self._paths.current, colour)
 
     def name_command(self) -> None:
         """Create the link to the release in use in the users' path."""
-        link_durably(self._layout.command, self._layout.current.name)
+        link_durably(self._paths.command, self._paths.current.name)
 
     def switch(self, colour: Colour) -> None:
         """Put a release on trial; the one in use stays as the last good one.
@@ -195,7 +195,7 @@ class ReleaseSlots:
                 raise Transient(f"the last good release {selection.last_good} is not the one in use: no trial now")
             if not self.works(colour):
                 raise Rejected(f"{colour}: it contains no executable release")
-            self._link(self._layout.current, colour)
+            self._link(self._paths.current, colour)
 
     def prove(self, colour: Colour) -> None:
         """Make the release on trial the last good one.
@@ -206,24 +206,24 @@ class ReleaseSlots:
         with self._locked():
             if self.selection().current != colour:
                 raise Transient(f"{colour} is not in use any more: it was rolled back")
-            self._link(self._layout.last_good, colour)
+            self._link(self._paths.last_good, colour)
 
     def roll_back(self, refused: Colour) -> None:
         """Roll back from a rejected release to the last good one; do nothing where the rejected one is not in use."""
         with self._locked():
             selection = self.selection()
             if selection.current == refused and selection.on_trial and selection.last_good is not None:
-                self._link(self._layout.current, selection.last_good)
+                self._link(self._paths.current, selection.last_good)
 
     def _link(self, link: Path, colour: Colour) -> None:
-        self._layout.bin.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._paths.bin.mkdir(mode=0o755, parents=True, exist_ok=True)
         link_durably(link, os.path.relpath(self.executable(colour), link.parent))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock that the recovery script also takes while it changes a link."""
-        self._layout.run.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor = os.open(self._layout.release_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._paths.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(self._paths.release_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 from yarl import URL
 
-from unbounded.agent.layout import BINARY
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.settings import added_trust, proxies
+from unbounded.agent.paths import BINARY
 from unbounded.agent.ports import Commands, HostCommandResult
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.procedure import (
@@ -211,8 +211,8 @@ async def stage(
     """
     _refuse_failed(ground, wish, wish.sha256)
     ground.releases.free()
-    ground.layout.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    archive = ground.layout.cache / _ARCHIVE
+    ground.paths.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    archive = ground.paths.cache / _ARCHIVE
     sha256 = await (fetch or fetch_release)(wish, archive, limits, on_bytes)
     try:
         _refuse_failed(ground, wish, sha256)

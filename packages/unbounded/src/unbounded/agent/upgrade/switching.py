@@ -12,7 +12,7 @@ import os
 import msgspec
 
 from unbounded.agent.durations import Durations, TimedWork
-from unbounded.agent.layout import BINARY, DAEMON_UNIT
+from unbounded.agent.paths import BINARY, DAEMON_UNIT
 from unbounded.agent.upgrade import units as unit_files
 from unbounded.agent.upgrade.health import UpgradeContext, overdue_s
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, content_digest, copy_running
@@ -44,7 +44,7 @@ def make_trial(
         former_version=ground.releases.about(former).version if former else "",
         sha256=sha256,
         window_s=window_s,
-        overdue_s=overdue_s(window_s, Durations(ground.layout).limit(TimedWork.DAEMON)),
+        overdue_s=overdue_s(window_s, Durations(ground.paths).limit(TimedWork.DAEMON)),
     )
 
 
@@ -63,7 +63,7 @@ async def put_on_trial(ground: UpgradeContext, trial: Trial) -> None:
     elif ground.store.rollback_note() is not None:
         raise Transient(f"{trial.release} was selected before, and rolled back")
     if ground.releases.selection().current != trial.release:
-        await unit_files.arm(ground.layout, ground.units, seconds=trial.overdue_s)
+        await unit_files.arm(ground.paths, ground.units, seconds=trial.overdue_s)
     await run_in_thread(ground.releases.switch, trial.release)
 
 
@@ -82,7 +82,7 @@ async def restart_daemon(ground: UpgradeContext) -> None:
 async def revert_switch(ground: UpgradeContext, trial: Trial) -> None:
     """Revert a switch whose release was never started: restore the links and disarm the rollback."""
     await run_in_thread(ground.releases.roll_back, trial.release)
-    await unit_files.disarm(ground.layout, ground.units)
+    await unit_files.disarm(ground.paths, ground.units)
 
 
 def discard(ground: UpgradeContext, trial: Trial) -> None:
@@ -111,7 +111,7 @@ def _is_same(ground: UpgradeContext, colour: Colour | None) -> bool:
 
 
 def _is_named(ground: UpgradeContext) -> bool:
-    command, current = ground.layout.command, ground.layout.current
+    command, current = ground.paths.command, ground.paths.current
     return command.is_symlink() and os.path.normpath(command.parent / os.readlink(command)) == str(current)
 
 

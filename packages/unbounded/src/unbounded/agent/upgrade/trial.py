@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from unbounded.agent.layout import Layout
+from unbounded.agent.paths import HostPaths
 from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import remove_durably, write_durably
@@ -90,14 +90,14 @@ class _Numbered(msgspec.Struct):
 class TrialStore:
     """Record files of one host's upgrades."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, paths: HostPaths) -> None:
+        self._paths = paths
 
     # The trial
 
     def read(self) -> Trial | None:
         """Return the latest trial; None without one. Raises Rejected for a file that this version cannot read."""
-        return _read(self._layout.upgrade, Trial)
+        return _read(self._paths.upgrade, Trial)
 
     def write(self, trial: Trial) -> None:
         """Write the trial. Raises Rejected instead of replacing a later version's record of an open trial."""
@@ -106,15 +106,15 @@ class TrialStore:
         except _Unreadable:
             pass
         except Rejected:
-            if ReleaseSlots(self._layout).selection().on_trial:
+            if ReleaseSlots(self._paths).selection().on_trial:
                 raise
-        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._layout.upgrade, msgspec.json.encode(trial))
+        self._paths.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._paths.upgrade, msgspec.json.encode(trial))
 
     def forget(self) -> None:
         """Remove the records of upgrade and rollback."""
-        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for path in (self._layout.upgrade, self._layout.upgrade_signal):
+        self._paths.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (self._paths.upgrade, self._paths.upgrade_signal):
             remove_durably(path)
         self.clear_notes()
 
@@ -123,7 +123,7 @@ class TrialStore:
     def rollback_note(self) -> RollbackNote | None:
         """Return the recovery script's message since the last switch; None without one."""
         try:
-            text = self._layout.upgrade_signal.read_text(errors="replace")
+            text = self._paths.upgrade_signal.read_text(errors="replace")
         except OSError:
             return None
         number, _, rest = text.strip().partition(" ")
@@ -136,34 +136,34 @@ class TrialStore:
 
     def begin_trial(self) -> None:
         """Remove records of an earlier trial, so that they do not count for the next one."""
-        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
-        remove_durably(self._layout.upgrade_signal)
+        self._paths.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_durably(self._paths.upgrade_signal)
         self.clear_notes()
 
     def clear_notes(self) -> None:
         for name in ("starts", "ended", "stderr", "trouble"):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                remove_durably(self._layout.upgrade_notes / name)
+                remove_durably(self._paths.upgrade_notes / name)
 
     def starts(self) -> int:
         """Return the number of starts of the release on trial."""
         try:
-            return int((self._layout.upgrade_notes / "starts").read_text())
+            return int((self._paths.upgrade_notes / "starts").read_text())
         except (OSError, ValueError):
             return 0
 
     def record_problem(self, words: str) -> None:
         """Record why the release on trial is not proven; a rollback includes this in its cause."""
         line = " ".join(words.split())[:_MOST_WORDS]
-        self._layout.upgrade_notes.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._layout.upgrade_notes / "trouble", f"{line}\n".encode())
+        self._paths.upgrade_notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._paths.upgrade_notes / "trouble", f"{line}\n".encode())
 
     # Failed releases
 
     def failed(self) -> Mapping[str, FailedRelease]:
         """Return the releases that failed on this host, by digest; none where the file is a later version's."""
         with contextlib.suppress(Rejected):
-            return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
+            return (_read(self._paths.failed_digests, FailedReleases) or FailedReleases()).releases
         return {}
 
     def add_failed(self, sha256: str, failed: FailedRelease) -> None:
@@ -187,12 +187,12 @@ class TrialStore:
 
     def _failed_to_change(self) -> Mapping[str, FailedRelease]:
         with contextlib.suppress(_Unreadable):
-            return (_read(self._layout.failed_digests, FailedReleases) or FailedReleases()).releases
+            return (_read(self._paths.failed_digests, FailedReleases) or FailedReleases()).releases
         return {}
 
     def _write_failed(self, releases: dict[str, FailedRelease]) -> None:
-        self._layout.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(self._layout.failed_digests, msgspec.json.encode(FailedReleases(releases=releases)))
+        self._paths.etc.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(self._paths.failed_digests, msgspec.json.encode(FailedReleases(releases=releases)))
 
 
 class _Unreadable(Rejected):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, Layout
+from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
 from unbounded.agent.ports import Units
 from unbounded.kube.durable import link_durably, remove_durably, sync_directory, write_durably
 
@@ -77,33 +77,33 @@ WantedBy=timers.target
 """
 
 
-def unit_files(layout: Layout) -> Mapping[Path, tuple[str, int]]:
+def unit_files(paths: HostPaths) -> Mapping[Path, tuple[str, int]]:
     """Return the permanent files: path, content and mode."""
     places = {
-        "config": layout.config,
+        "config": paths.config,
         "recovery": RECOVERY_UNIT,
-        "script": layout.recovery_script,
-        "current": layout.current,
+        "script": paths.recovery_script,
+        "current": paths.current,
         "watchdog_s": WATCHDOG_S,
     }
     return {
-        layout.recovery_script: (recovery_script(layout), 0o755),
-        layout.units / RECOVERY_UNIT: (_RECOVERY.format(**places), 0o644),
-        layout.units / DAEMON_UNIT: (_DAEMON.format(**places), 0o644),
+        paths.recovery_script: (recovery_script(paths), 0o755),
+        paths.units / RECOVERY_UNIT: (_RECOVERY.format(**places), 0o644),
+        paths.units / DAEMON_UNIT: (_DAEMON.format(**places), 0o644),
     }
 
 
-def units_present(layout: Layout) -> bool:
+def units_present(paths: HostPaths) -> bool:
     """Return whether all files have this version's content."""
-    return all(_holds(path, text) for path, (text, _mode) in unit_files(layout).items())
+    return all(_holds(path, text) for path, (text, _mode) in unit_files(paths).items())
 
 
-def install_units(layout: Layout) -> bool:
+def install_units(paths: HostPaths) -> bool:
     """Write the files that differ; return whether any did, so that a daemon-reload is due. The caller enables and
     starts.
     """
     changed = False
-    for path, (text, mode) in unit_files(layout).items():
+    for path, (text, mode) in unit_files(paths).items():
         if not _holds(path, text):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, text.encode(), mode=mode)
@@ -111,10 +111,10 @@ def install_units(layout: Layout) -> bool:
     return changed
 
 
-def remove_units(layout: Layout) -> bool:
+def remove_units(paths: HostPaths) -> bool:
     """Remove all files and their links; return whether there were any, so that a daemon-reload is due."""
-    links = [layout.units / folder / unit for unit, folder in _STARTED_BY.items()]
-    files = [layout.units / RECOVERY_TIMER, *reversed(list(unit_files(layout)))]
+    links = [paths.units / folder / unit for unit, folder in _STARTED_BY.items()]
+    files = [paths.units / RECOVERY_TIMER, *reversed(list(unit_files(paths)))]
     removed = [path for path in (*links, *files) if _remove(path)]
     return bool(removed)
 
@@ -129,51 +129,51 @@ def _holds(path: Path, text: str) -> bool:
     return False
 
 
-async def arm(layout: Layout, units: Units, *, seconds: int) -> None:
+async def arm(paths: HostPaths, units: Units, *, seconds: int) -> None:
     """Start the timer of the rollback, which also survives a loss of power; `disarm` stops it."""
-    _write_timer(layout, seconds)
+    _write_timer(paths, seconds)
     await units.reload()
     await units.restart(RECOVERY_TIMER)
 
 
-def _write_timer(layout: Layout, seconds: int) -> None:
-    timer, link = _timer_files(layout)
+def _write_timer(paths: HostPaths, seconds: int) -> None:
+    timer, link = _timer_files(paths)
     link.parent.mkdir(parents=True, exist_ok=True)
-    sync_directory(layout.units)
+    sync_directory(paths.units)
     write_durably(timer, _TIMER.format(seconds=seconds).encode(), mode=0o644)
     link_durably(link, f"../{RECOVERY_TIMER}")
 
 
-async def disarm(layout: Layout, units: Units) -> None:
+async def disarm(paths: HostPaths, units: Units) -> None:
     """Stop the timer of the rollback, if it is armed."""
-    if is_armed(layout):
+    if is_armed(paths):
         await units.stop(RECOVERY_TIMER)
-        for path in reversed(_timer_files(layout)):
+        for path in reversed(_timer_files(paths)):
             _remove(path)
         await units.reload()
 
 
-def is_armed(layout: Layout) -> bool:
+def is_armed(paths: HostPaths) -> bool:
     """Return whether the timer exists, or its remains after a loss of power."""
-    return any(os.path.lexists(path) for path in _timer_files(layout))
+    return any(os.path.lexists(path) for path in _timer_files(paths))
 
 
-def _timer_files(layout: Layout) -> tuple[Path, Path]:
-    return layout.units / RECOVERY_TIMER, layout.units / _STARTED_BY[RECOVERY_TIMER] / RECOVERY_TIMER
+def _timer_files(paths: HostPaths) -> tuple[Path, Path]:
+    return paths.units / RECOVERY_TIMER, paths.units / _STARTED_BY[RECOVERY_TIMER] / RECOVERY_TIMER
 
 
 MOST_STARTS: Final = 5  # of a release on trial: the limit for reboots and slow crashes
 SIGNAL_FORMAT: Final = 1
 
 
-def recovery_script(layout: Layout) -> str:
-    """Return the script's text for the paths of a layout."""
+def recovery_script(paths: HostPaths) -> str:
+    """Return the script's text for the paths of a host."""
     places = {
-        "current": layout.current,
-        "last_good": layout.last_good,
-        "signal": layout.upgrade_signal,
-        "notes": layout.upgrade_notes,
-        "lock": layout.release_lock,
+        "current": paths.current,
+        "last_good": paths.last_good,
+        "signal": paths.upgrade_signal,
+        "notes": paths.upgrade_notes,
+        "lock": paths.release_lock,
         "daemon": DAEMON_UNIT,
         "timer": RECOVERY_TIMER,
         "most": MOST_STARTS,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.agent.paths import DAEMON_UNIT
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase
 from unbounded.api.machine_status import accept_command

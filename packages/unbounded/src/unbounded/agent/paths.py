@@ -13,7 +13,7 @@ BINARY: Final = "unbounded-agent"
 
 
 @dataclass(frozen=True)
-class Layout:
+class HostPaths:
     """Paths below `root`, which is / on a host and a temporary folder in tests."""
 
     root: Path = Path("/")
