@@ -12,15 +12,26 @@ from tests.boot.bench import MAC, bench
 from tests.boot.rack import ADDRESS, MACHINE, SEEN, blank_disk, rack, seen
 from tests.fetch.layers import from_layout
 from tests.fetch.registries import push
+from tests.support.libvirt import libvirt_driver
 from tests.support.qemu import Firmware, Hardware, Segment
 from tests.support.qemu.payload import grub_config, kernel, ram_disk
 from tests.support.qemu.tools import built, needed
+from tests.support.sushy import PASSWORD, USERNAME, sushy, system_ids
+from tests.support.waiting import eventually
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, media_image
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaTicket, PresentedTicket, TicketKey
-from unbounded.metalman.redfish.bmc_interface import BootTarget
+from unbounded.metalman.redfish.bmc_interface import (
+    BmcAccount,
+    BmcPowerState,
+    BootEnabled,
+    BootOverride,
+    BootTarget,
+    ResetType,
+)
+from unbounded.metalman.redfish.pool import BmcPool
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(3000)]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(3000)]
 
 BOOTS_S = 300.0
 INSTALLS_S = 1500.0
@@ -51,6 +62,7 @@ def media() -> MediaImage:
     )
 
 
+@pytest.mark.soak
 async def test_secure_boot_starts_the_signed_loader_and_kernel_of_the_image(net: Segment, tmp_path: Path) -> None:
     drive = tmp_path / "boot.iso"
     drive.write_bytes(b"".join(part if isinstance(part, bytes) else part.path.read_bytes() for part in media().parts))
@@ -77,6 +89,7 @@ class OneBoot:
         return self.made if is_permitted else None
 
 
+@pytest.mark.soak
 async def test_firmware_starts_from_the_image_that_its_bmc_has_inserted(net: Segment, tmp_path: Path) -> None:
     """The BMC fetches the image by HTTPS with the site's CA, over a URL that is for its address alone."""
     authority, pem, drive = trustme.CA(), tmp_path / "site.pem", tmp_path / "boot.iso"
@@ -96,6 +109,33 @@ async def test_firmware_starts_from_the_image_that_its_bmc_has_inserted(net: Seg
     assert it.machine.boots == ["Cd"]
 
 
+async def test_libvirt_behind_sushy_tools_starts_from_the_inserted_image(tmp_path: Path) -> None:
+    """Between our client and QEMU are two programs of others; the image is ejected at the end."""
+    authority, pem, ca = trustme.CA(), tmp_path / "site.pem", tmp_path / "ca.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
+    authority.cert_pem.write_to_path(str(ca))
+    (system,) = system_ids()
+    driver, source = libvirt_driver(tmp_path, system), OneBoot()
+    async with (
+        sushy(tmp_path, libvirt=driver, environment={"REQUESTS_CA_BUNDLE": str(ca)}) as emulator,
+        VirtualMediaServer(MediaServerSettings(pem, pem, "127.0.0.1", 0), source).serving() as server,
+        BmcPool() as pool,
+    ):
+
+        async def is_off() -> bool:
+            return (await bmc.system()).power is BmcPowerState.OFF
+
+        pin = await pool.fingerprint(emulator.url)
+        bmc = pool.bmc(BmcAccount(emulator.url, USERNAME, PASSWORD, system, pin))
+        assert (await bmc.insert_media(f"https://127.0.0.1:{server.port}{source.path()}")).inserted
+        await bmc.set_boot_override(BootOverride(BootEnabled.ONCE, BootTarget.CD, "UEFI"))
+        await bmc.reset(ResetType.ON)
+        await eventually(lambda: "guest: reads k7" in driver.shown(), driver.shown, within_s=BOOTS_S)
+        await eventually(is_off, within_s=60.0, every_s=0.5)
+        assert (await bmc.eject_media()).is_empty
+
+
+@pytest.mark.soak
 async def test_a_host_is_installed_from_virtual_media_with_a_static_address_and_no_dhcp(
     net: Segment, tmp_path: Path
 ) -> None:

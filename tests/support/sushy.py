@@ -12,14 +12,17 @@ import os
 import re
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import bcrypt
 import trustme
+
+from tests.support.libvirt import LibvirtDriver
 
 USERNAME: Final = "admin"
 PASSWORD: Final = "calvin"
@@ -28,7 +31,7 @@ LISTENING: Final = re.compile(r"Running on https://127\.0\.0\.1:(\d+)")
 
 # The driver waits a random 1..11 s before power changes; `random` is its own module's name, so only that is replaced.
 # Each requested change of power is recorded, with the time at which the driver carries it out.
-_LAUNCHER: Final = """
+_SHORT: Final = """
 import json, sys, types
 import sushy_tools.emulator.resources.systems.fakedriver as driver
 driver.random = types.SimpleNamespace(randint=lambda low, high: 1)
@@ -41,8 +44,11 @@ def noted(self, identity, state):
         journal.write(json.dumps([pending["apply_time"], identity, pending["power_state"]]) + "\\n")
 
 driver.FakeDriver.set_power_state = noted
-from sushy_tools.emulator.main import main
 journal_path = sys.argv[2]
+"""
+_MAIN: Final = """
+import sys
+from sushy_tools.emulator.main import main
 sys.argv = ["sushy-emulator", "--config", sys.argv[1]]
 sys.exit(main())
 """
@@ -62,19 +68,33 @@ class Sushy:
 
 
 @asynccontextmanager
-async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
-    """Run the emulator on loopback with that many systems, all off; USERNAME and PASSWORD open it."""
+async def sushy(
+    folder: Path,
+    *,
+    systems: int = 1,
+    libvirt: LibvirtDriver | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[Sushy]:
+    """Run the emulator on loopback with that many systems, all off; USERNAME and PASSWORD open it.
+
+    Args:
+        libvirt: its machine is the only system; without it the systems are the emulator's own.
+        environment: more variables of the emulator.
+    """
     ca = trustme.CA()
-    device_ids = tuple(str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node{number}")) for number in range(systems))
-    config = _configure(folder, ca, device_ids)
+    device_ids = system_ids(systems)
+    config = _configure(folder, ca, device_ids, {} if libvirt is None else libvirt.settings)
+    launcher, before, more = (
+        (_SHORT + _MAIN, (), {}) if libvirt is None else (_MAIN, libvirt.command, libvirt.environment)
+    )
     log = (folder / "sushy.log").open("wb")
     with log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _LAUNCHER, str(config), str(folder / "journal")),
+            *(*before, sys.executable, "-c", launcher, str(config), str(folder / "journal")),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "NO_PROXY": "*"},
+            env={**os.environ, "NO_PROXY": "*", **more, **environment},
         )
         try:
             port = await _wait_listening(process, folder / "sushy.log")
@@ -86,7 +106,12 @@ async def sushy(folder: Path, *, systems: int = 1) -> AsyncIterator[Sushy]:
             await process.wait()
 
 
-def _configure(folder: Path, ca: trustme.CA, device_ids: tuple[str, ...]) -> Path:
+def system_ids(systems: int = 1) -> tuple[str, ...]:
+    """Return the UUIDs of that many systems."""
+    return tuple(str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node{number}")) for number in range(systems))
+
+
+def _configure(folder: Path, ca: trustme.CA, device_ids: tuple[str, ...], more: Mapping[str, Any]) -> Path:
     leaf = ca.issue_cert("127.0.0.1", "localhost")
     leaf.private_key_pem.write_to_path(folder / "key.pem")
     leaf.cert_chain_pems[0].write_to_path(folder / "cert.pem")
@@ -106,6 +131,7 @@ def _configure(folder: Path, ca: trustme.CA, device_ids: tuple[str, ...]) -> Pat
         "SSL_KEY": str(folder / "key.pem"),
         "AUTH_FILE": str(folder / "htpasswd"),
         "FAKE_SYSTEMS": fakes,
+        **more,
     }
     path = folder / "emulator.conf"
     path.write_text("".join(f"SUSHY_EMULATOR_{name} = {value!r}\n" for name, value in settings.items()))
