@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from unbounded.api.crd import DEFINITIONS, custom_resource_definition, custom_resource_definitions, struct_schema
+from unbounded.api.crd import DEFINITIONS, RULES, custom_resource_definition, custom_resource_definitions, struct_schema
 from unbounded.api.fields import ApiStruct, Field, ObjectName
-from unbounded.api.rules import RULES
 
 Schema = dict[str, Any]
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}

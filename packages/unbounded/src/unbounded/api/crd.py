@@ -20,8 +20,12 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
 from unbounded.api.names import LABEL_CONFIGURATION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation_rules import OPERATION_RULES
 from unbounded.api.profile import MACHINE_PROFILES
-from unbounded.api.rules import RULES, ValidationRule
+from unbounded.api.profile_rules import PROFILE_RULES
+from unbounded.api.rules import MACHINE_RULES, RuleTable, ValidationRule
+
+RULES: Final[RuleTable] = {**MACHINE_RULES, **OPERATION_RULES, **PROFILE_RULES}
 
 
 @dataclass(frozen=True)
