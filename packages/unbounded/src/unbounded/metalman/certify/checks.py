@@ -76,7 +76,6 @@ class CertifiedBmc:
     state: SystemState | None = None
     system: Document = field(default_factory=dict)
     hardware: Inventory | None = None
-    no_hardware: str = ""
     manager: Document | None = None
 
     async def read(self, path: str) -> Document:

@@ -69,20 +69,14 @@ class Use(StrEnum):
 
 
 class Grade(StrEnum):
-    """A is the best. The texts of GRADES say what each means."""
+    """Grade of one use of a BMC; A is the best."""
 
-    A = "A"
-    B = "B"
-    C = "C"
-    F = "F"
+    A = "A"  # all checks work
+    B = "B"  # the required checks work; a check that helps does not
+    C = "C"  # a required check deviates
+    F = "F"  # the BMC does not offer what a required check needs, or its system cannot be read
 
 
-GRADES: Final[Mapping[Grade, str]] = {
-    Grade.A: "all checks work",
-    Grade.B: "the required checks work; a check that helps does not",
-    Grade.C: "a required check deviates",
-    Grade.F: "the BMC does not offer what a required check needs, or its system cannot be read",
-}
 OVERALL: Final[Mapping[Grade, str]] = {
     Grade.A: "reboots and an install work, and all other uses",
     Grade.B: "reboots and an install work, with limits or without some of the other uses",

@@ -1,6 +1,6 @@
 """Redfish (DSP0266) client for BMCs: power, resets and the boot override of one system.
 
-`bmc_interface` is the interface for callers, with the failures of a BMC; `pool` implements it with
+`bmc_interface` has the values that calls take and return, and the failures of a BMC; `pool` has the calls, as
 `BmcPool.bmc(access)`. The layers inside, from the wire up:
 
 - `http` sends one request.

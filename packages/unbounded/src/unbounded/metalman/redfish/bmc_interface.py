@@ -1,4 +1,4 @@
-"""Interface of a BMC for callers: read one system, change its power, and write its boot override; its failures.
+"""Interface of a BMC: the values that its calls take and return, and its failures. `pool.PooledBmc` has the calls.
 
 Each failure is a narrower subclass of the class in `unbounded.api.failures` that decides who acts next. Their texts
 come from the extended error, cleaned for display.
@@ -184,52 +184,6 @@ class BmcAccount:
     secret: str = ""
     secret_version: str = ""
     next_password: str = field(default="", repr=False)
-
-
-class PowerControl(Protocol):
-    """Power of one system. Calls raise the failures of `unbounded.api.failures`, or the narrower ones below.
-
-    `leave_by` is a time of the event loop's clock: a changing request is sent before it, or not at all (Transient). The
-    default is `BmcLimits.start_s` after the call.
-    """
-
-    async def system(self) -> SystemState:
-        """Read the system now; the result is never cached."""
-        ...
-
-    async def reset(self, desired: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
-        """Send one reset, and return when the BMC has accepted it (a 202 task is followed to its end or limit).
-
-        Raises:
-            Unsupported: the BMC offers no equivalent; the message lists its ResetTypes.
-            Transient: not done: busy, unreachable, or the task failed, with the task's message.
-            Uncertain: sent, and the answer or the task's end was lost.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Delete the BMC's session now; the next call opens another one."""
-        ...
-
-
-class BootControl(Protocol):
-    async def system(self) -> SystemState: ...
-
-    async def set_boot_override(self, desired: BootOverride, *, leave_by: float | None = None) -> BootOverride:
-        """Write the boot override and return the value read back, which may differ: some BMCs accept and ignore it.
-
-        Raises:
-            Unsupported: this BMC lacks the boot override or the value.
-        """
-        ...
-
-    async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
-        """Let the machine boot from its disk: Disabled, or Hdd/Continuous if that is rejected or has no effect.
-
-        Returns:
-            the value read back, as above.
-        """
-        ...
 
 
 TrustHostKey = Callable[[str], Awaitable[None]]

@@ -119,7 +119,7 @@ class RedfishClient:
         return (await self._read(device_id)).state
 
     async def reset(self, device_id: str, desired: ResetType, leave_by: float | None = None) -> ResetAcceptance:
-        """See `PowerControl.reset`."""
+        """See `PooledBmc.reset`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         if device_id not in self._known:
             await self._read(device_id)
@@ -196,7 +196,7 @@ class RedfishClient:
     async def set_boot_override(
         self, device_id: str, desired: BootOverride, leave_by: float | None = None
     ) -> BootOverride:
-        """See `BootControl.set_boot_override`."""
+        """See `PooledBmc.set_boot_override`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         system = await self._read(device_id)
         if system.state.boot is None:
@@ -214,7 +214,7 @@ class RedfishClient:
         return (await self._read(device_id)).state.boot or BootOverride(None)
 
     async def disable_boot_override(self, device_id: str, leave_by: float | None = None) -> BootOverride:
-        """See `BootControl.disable_boot_override`."""
+        """See `PooledBmc.disable_boot_override`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
         override: BootOverride | None = None

@@ -239,26 +239,48 @@ class BmcPool:
 
 
 class PooledBmc:
-    """One system behind the pool: a PowerControl and a BootControl. It owns no connection."""
+    """One system behind the pool. It owns no connection. Calls raise the failures of `bmc_interface`.
+
+    `leave_by` is a time of the event loop's clock: a changing request is sent before it, or not at all (Transient). The
+    default is `BmcLimits.start_s` after the call.
+    """
 
     def __init__(self, pool: BmcPool, access: bmc_interface.BmcAccount) -> None:
         self._pool = pool
         self._access = access
 
     async def system(self) -> bmc_interface.SystemState:
+        """Read the system now; the result is never cached."""
         return await self._pool.client(self._access).system(self._access.device_id)
 
     async def reset(
         self, desired: bmc_interface.ResetType, *, leave_by: float | None = None
     ) -> bmc_interface.ResetAcceptance:
+        """Send one reset, and return when the BMC has accepted it (a 202 task is followed to its end or limit).
+
+        Raises:
+            Unsupported: the BMC offers no equivalent; the message lists its ResetTypes.
+            Transient: not done: busy, unreachable, or the task failed, with the task's message.
+            Uncertain: sent, and the answer or the task's end was lost.
+        """
         return await self._pool.client(self._access).reset(self._access.device_id, desired, leave_by)
 
     async def set_boot_override(
         self, desired: bmc_interface.BootOverride, *, leave_by: float | None = None
     ) -> bmc_interface.BootOverride:
+        """Write the boot override and return the value read back, which may differ: some BMCs accept and ignore it.
+
+        Raises:
+            Unsupported: this BMC lacks the boot override or the value.
+        """
         return await self._pool.client(self._access).set_boot_override(self._access.device_id, desired, leave_by)
 
     async def disable_boot_override(self, *, leave_by: float | None = None) -> bmc_interface.BootOverride:
+        """Let the machine boot from its disk: Disabled, or Hdd/Continuous if that is rejected or has no effect.
+
+        Returns:
+            the value read back, as above.
+        """
         return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)
 
     async def media_drive(self) -> MediaDrive:

@@ -107,12 +107,9 @@ class Value:
 
 BOOL: Final = GoType(GoKind.BOOL, "bool")
 INT: Final = GoType(GoKind.INT, "int")
-INT8: Final = GoType(GoKind.INT, "int8", bits=8)
 INT32: Final = GoType(GoKind.INT, "int32", bits=32)
 INT64: Final = GoType(GoKind.INT, "int64")
 UINT8: Final = GoType(GoKind.UINT, "uint8", bits=8)
-UINT64: Final = GoType(GoKind.UINT, "uint64")
-FLOAT32: Final = GoType(GoKind.FLOAT, "float32", bits=32)
 FLOAT64: Final = GoType(GoKind.FLOAT, "float64")
 COMPLEX128: Final = GoType(GoKind.COMPLEX, "complex128")
 STRING: Final = GoType(GoKind.STRING, "string")
@@ -135,22 +132,12 @@ def slice_of(elem: GoType) -> GoType:
     return GoType(GoKind.SLICE, f"[]{elem}", elem=elem)
 
 
-def array_of(length: int, elem: GoType) -> GoType:
-    return GoType(GoKind.ARRAY, f"[{length}]{elem}", elem=elem)
-
-
 def map_of(key: GoType, elem: GoType) -> GoType:
     return GoType(GoKind.MAP, f"map[{key}]{elem}", key=key, elem=elem)
 
 
 def pointer_to(elem: GoType) -> GoType:
     return GoType(GoKind.POINTER, f"*{elem}", elem=elem)
-
-
-def func_of(params: tuple[GoType, ...], result: GoType, *, fails: bool = False) -> GoType:
-    """Return the type of a function; its value is a `Signature`, or None for nil."""
-    results = f"({result}, error)" if fails else str(result)
-    return GoType(GoKind.FUNC, f"func({', '.join(map(str, params))}) {results}")
 
 
 ANY_SLICE: Final = slice_of(ANY)
