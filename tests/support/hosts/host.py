@@ -289,8 +289,7 @@ async def keep_awake(nsenter: asyncio.subprocess.Process, *, every_s: float = _A
     """Wake nsenter, which waits for a signal, from outside, where the host's systemd does not reach.
 
     A systemd that shuts down stops all of its host's processes before it kills them. nsenter stops itself when its
-    command
-    is stopped.
+    command is stopped.
     """
     while nsenter.returncode is None:
         with contextlib.suppress(ProcessLookupError):

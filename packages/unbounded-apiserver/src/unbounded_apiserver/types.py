@@ -115,8 +115,7 @@ class Subresource:
     """A subresource of stored objects that shows the whole object and allows changes of a part.
 
     `prepare` completes the client's object, in place, to the one that is stored over the old object at this time.
-    `rules`
-    return its errors beyond those of the type's rules.
+    `rules` return its errors beyond those of the type's rules.
     """
 
     prepare: Callable[[Object, Object, datetime], None]

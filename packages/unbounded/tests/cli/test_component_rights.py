@@ -1,8 +1,7 @@
 """Every right of deploy/ is used by its component: a story fails without a removed right.
 
 The stories run the controllers under their service accounts; the server reports the rights that they use. Rights that
-no
-story here uses are listed below with the test that does. The list can neither lack one nor keep one that is used.
+no story here uses are listed below with the test that does. The list can neither lack one nor keep one that is used.
 """
 
 from __future__ import annotations

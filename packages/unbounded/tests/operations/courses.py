@@ -190,8 +190,7 @@ class Plot:
 
     Attributes:
         sees: the observation so many seconds after the beginning, after so many accepted calls; a number is the
-            duration of
-            an observation that fails.
+            duration of an observation that fails.
         answers: to one call after the other: None is an acceptance, text its handle, a number its duration, and
             both together a handle that comes late.
     """

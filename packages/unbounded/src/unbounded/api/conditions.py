@@ -304,9 +304,8 @@ def set_condition(
     """Return the list with one condition set, to be written back whole; None when it is set already.
 
     All other conditions stay, and so do unknown fields of this one. `lastTransitionTime` moves to `now` (RFC 3339) only
-    when
-    the status changes, `reasonTransitionTime` when status or reason change. `observedGeneration` stays where none is
-    given.
+    when the status changes, `reasonTransitionTime` when status or reason change. `observedGeneration` stays where none
+    is given.
     """
     said: Raw = {"type": kind, "status": status, "reason": camel_reason(reason), "message": fit_message(message)}
     if observed_generation is not None:

@@ -220,8 +220,7 @@ class ProviderProcesses:
 
         Args:
             trouble: how the processes before it failed in a row, reported until this one has run for STEADY_S. Empty if
-                the
-                process counts as served as soon as it reports that it serves.
+                the process counts as served as soon as it reports that it serves.
         """
         loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
 

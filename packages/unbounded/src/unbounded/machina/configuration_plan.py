@@ -187,8 +187,7 @@ class AnnounceChange:
     """Announce that a version is about to change.
 
     An agent that locks its Machine for the version later reads the announcement. A live read before the change finds
-    the
-    agents that did so earlier. So a version never changes under a node that is made from it.
+    the agents that did so earlier. So a version never changes under a node that is made from it.
     """
 
     version: ObservedVersion

@@ -99,8 +99,7 @@ def check_losses(losses: Sequence[Loss], parameters: Mapping[str, str], named: s
     """Check that all losses are acceptable.
 
     A loss of security needs acceptance by name (parameter `accept`); with `keep: strict` every loss does. The
-    controller
-    checks after each observation with losses. A provider checks if it observes again by itself.
+    controller checks after each observation with losses. A provider checks if it observes again by itself.
 
     Args:
         named: the instance, for the message.
@@ -338,9 +337,8 @@ class ReplaceStep:
         late_s: extension of the limit while `Next.under_way`, so that a step is not given up shortly before its end.
         cancel: AT_ONCE while nothing is lost by a cancellation, then TOO_LATE. A cancellation at once removes the state
             unless `Next.still_needed`.
-        undo: the step changes or ends the old instance, and the change can be reverted until the instance has ended.
-            If the operation ends in this step, or is cancelled in one with AT_ONCE, the controller requests PUT_BACK
-            from
+        undo: the step changes or ends the old instance, and the change can be reverted until the instance has ended. If
+            the operation ends in this step, or is cancelled in one with AT_ONCE, the controller requests PUT_BACK from
             `act_replace` until `Next.is_as_it_was`. Then it removes the state, as with AT_ONCE.
         hands_over: the controller binds the Machine to `Next.new_instance`.
         needs_user_data: the step creates the new host. Neither the step nor the replacement starts while a new host
@@ -386,8 +384,7 @@ class Next:
         more: a part of the step is complete, and the cloud accepts the next one now: it is requested at once.
         most_user_data: limit of user data in bytes, if it is lower for this instance.
         failed: the last accepted request has failed, for this reason: it is repeated after a pause, and the message
-            names
-            the reason.
+            names the reason.
         losses: properties that the new instance will not have, besides the content of the old boot disk; set before the
             first change. The controller shows them and refuses those that are not accepted: see `check_losses`.
     """
@@ -416,17 +413,15 @@ class Session(Protocol):
         """Request an action; return once it is accepted, with the handle of a long call if there is one.
 
         The end of the long call proves the action. Without a handle, the record proves a restart and must show it as
-        CHANGING.
-        If the record never does, and the cloud shows no call either, return a handle for which `follow` returns
-        ACCEPTED. With
-        `restarts_once`, a repeated restart of the same `job.uid` is accepted again and changes nothing.
+        CHANGING. If the record never does, and the cloud shows no call either, return a handle for which `follow`
+        returns ACCEPTED. With `restarts_once`, a repeated restart of the same `job.uid` is accepted again and changes
+        nothing.
 
         Args:
             before: time of the loop after which the request must not be sent: raise Transient then.
         Returns:
             At most 4 KiB without secrets. The handle is stored before the first `follow`, and survives restarts. A
-            `Handle`
-            names the time of that `follow`.
+            `Handle` names the time of that `follow`.
         """
         ...
 
@@ -434,8 +429,7 @@ class Session(Protocol):
         """Observe a long call by its handle alone.
 
         DONE claims that a restart was executed, on the evidence of the cloud. Return ACCEPTED if the cloud shows only
-        the
-        request.
+        the request.
         """
         ...
 
@@ -456,11 +450,9 @@ class Session(Protocol):
                 it.
         Returns:
             Seconds after which the cloud wants to be polled, such as its Retry-After; None for any time. Until then the
-            step
-            counts as under way. Then it is observed, at this interval while `Next.under_way` names no `again_s` of its
-            own.
-            A `Handle` has this time as well, and `look_replace` finds the handle in `Job.handle` from then on, in this
-            process and in the next: it belongs to a long call whose failure nothing else shows.
+            step counts as under way. Then it is observed, at this interval while `Next.under_way` names no `again_s` of
+            its own. A `Handle` has this time as well, and `look_replace` finds the handle in `Job.handle` from then on,
+            in this process and in the next: it belongs to a long call whose failure nothing else shows.
         """
         ...
 

@@ -154,8 +154,7 @@ def with_newest(history: Iterable[Raw], newest: Raw) -> list[Raw]:
     """Return the history with one more entry, and KEPT entries at most.
 
     The oldest one is dropped. The newest entry of a kind that determines the state of the host stays at any age:
-    decisions
-    depend on it until a newer one of its kind exists.
+    decisions depend on it until a newer one of its kind exists.
     """
     entries = [*(one for one in history if one.get("uid") != newest.get("uid")), newest]
     lasting = {one["kind"]: one for one in entries if _lasts(one)}

@@ -192,8 +192,7 @@ def expects_silence(operation: MachineOperation, machine: Machine | None, ended_
     """Return whether to detect that a host falls silent: after its agent was reset, while no operation acts on it.
 
     Each supervisor counts from its own first observation. The Machine's status shows that a reset is long over: a later
-    operation,
-    or a new join of the host. A later silence of such a host has another cause.
+    operation, or a new join of the host. A later silence of such a host has another cause.
     """
     status = operation.status
     return (

@@ -1,8 +1,7 @@
 """Node-like state of a host before `start`, which a reset does not remove, and the network state that a node leaves.
 
 A user's own WireGuard tunnel may be named wg0, and folders may have existed; a reset has to know them to restore the
-host. The survey is taken once, before any change. Interfaces, rules and tables of a node are observed and removed
-here.
+host. The survey is taken once, before any change. Interfaces, rules and tables of a node are observed and removed here.
 """
 
 from __future__ import annotations

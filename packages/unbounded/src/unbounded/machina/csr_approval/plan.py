@@ -150,8 +150,7 @@ def _deny_kubelet(request: CertificateRequest) -> Verdict:
     """Deny a kubelet other certificates than its own.
 
     A Pod that breaks out can obtain the kubelet's identity, which may read the Secrets of its Pods. So this identity
-    must
-    not lead to further ones.
+    must not lead to further ones.
     """
     if GROUP_AGENTS not in organizations_of(request):
         return NotOurs()

@@ -1,8 +1,7 @@
 """Changes on the Node of a Machine, and on the Machine because of its Node. Pure.
 
 A Node gets the labels and taints of its Machine from kubelet at its registration, and later from the agent. machina
-adds
-the labels that neither of them may set, and acts for Nodes whose agent is missing. All three decide by
+adds the labels that neither of them may set, and acts for Nodes whose agent is missing. All three decide by
 `join.node_marks`, so none reverts the change of another.
 
 Labels are reconciled. A taint follows only changes of its source: a taint that another actor removed, as its reason is

@@ -66,8 +66,7 @@ class HostRuns:
     """Runs of one kind, in a task group of the term. They end with the term; processes on the hosts continue.
 
     A Machine that cannot start a run because of the limit waits in a queue. It is woken when a run may start. Then it
-    must
-    leave the queue: by a start, or by `dequeue`, which wakes the next Machine.
+    must leave the queue: by a start, or by `dequeue`, which wakes the next Machine.
 
     Args:
         at_once: concurrency limit.

@@ -181,8 +181,7 @@ class SshConnection:
         """Connect a session of asyncssh's to another host through the server.
 
         A request cannot be withdrawn. So a cancelled call still waits for the answer and closes the new channel:
-        asyncssh
-        would keep an unused channel as long as the connection lasts.
+        asyncssh would keep an unused channel as long as the connection lasts.
 
         Raises:
             asyncssh.Error, OSError

@@ -140,8 +140,7 @@ class Arrival:
         boot.
 
         A client without an address sends from 0.0.0.0, which no router passes on. A relayed packet counts only if it
-        came from
-        a configured relay: any sender can fill in giaddr.
+        came from a configured relay: any sender can fill in giaddr.
         """
         if packet.giaddr != NOWHERE:
             return packet.giaddr in self.relays and (self.source == packet.giaddr or self.source in self.relays)

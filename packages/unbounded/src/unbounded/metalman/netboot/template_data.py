@@ -1,7 +1,6 @@
 """Data for a machine's boot files from the cluster: the context of templates, and the Machine's own user-data.
 
-The context holds facts of the cluster besides the Machine. The user-data is in the ConfigMap that its spec refers
-to.
+The context holds facts of the cluster besides the Machine. The user-data is in the ConfigMap that its spec refers to.
 """
 
 from __future__ import annotations
