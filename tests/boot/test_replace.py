@@ -37,7 +37,7 @@ VERSION: Final = "1.34.0"
 BOOTS_S: Final = 300.0  # alone it takes a tenth of that; where others work as well, the firmware gets little of a CPU
 MAC: Final = "52:54:00:00:00:0a"
 REPLACES_S: Final = 600.0
-SEEN_NODE: Final = "the Node is Ready since the new boot"
+EVIDENCE_NODE: Final = "the Node is Ready since the new boot"
 
 
 def host_image() -> Built:
@@ -64,7 +64,7 @@ async def test_a_machine_with_a_tpm_is_installed_attests_and_becomes_a_node(net:
             await it.ask("HostReplace")
             status = await it.ended("HostReplace", within_s=1500)
             assert status["phase"] == "Complete", status
-            assert seen(status) >= SEEN | {SEEN_NODE}
+            assert seen(status) >= SEEN | {EVIDENCE_NODE}
             assert it.machine.boots == ["Pxe", "Hdd"]
             disk = (await it.up.get("machine", MACHINE))["status"]["targetDisk"]
             assert disk == f"/dev/disk/by-id/virtio-{hardware.disk_serial}"

@@ -100,10 +100,10 @@ class MadeUpNodes:
         self._do(f"introduce {slot}")
         self.certificates.add(slot)
 
-    async def kubelet_trouble(self, slot: Slot) -> str:
+    async def kubelet_problem(self, slot: Slot) -> str:
         return self.trouble
 
-    async def sandbox_trouble(self, slot: Slot) -> str:
+    async def sandbox_problem(self, slot: Slot) -> str:
         self.proven.append(slot)
         return self.sandbox
 
@@ -178,7 +178,7 @@ class MadeUpStart:
             nodes=self.nodes,
             config=self.config,
             goal=self.goal,
-            wanted=wanted,
+            read_goal=wanted,
             joined=joined,
             join=join,
             access=access,

@@ -58,7 +58,7 @@ async def test_the_sandbox_image_of_each_containerd_is_imported_runs_and_is_pinn
     await nodes.start(Slot.KUBE1)
     said = await host.run(*INSIDE, "/usr/local/bin/ctr", "version")
     assert said.stdout.count(f"Version:  {version}") == 2, said.stdout  # of client and server
-    assert await nodes.sandbox_trouble(Slot.KUBE1) == ""
+    assert await nodes.sandbox_problem(Slot.KUBE1) == ""
 
     listed = await _images(host)
     assert [one for one in listed if containerd.IMAGE in one.tags] == [

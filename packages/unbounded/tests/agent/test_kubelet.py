@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from unbounded.agent.node import kubelet
-from unbounded.agent.node.kubelet import kubelet_trouble, last_error_line
+from unbounded.agent.node.kubelet import kubelet_problem, last_error_line
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def answering(answer: bytes, *, after_s: float = 0.0) -> AsyncIterator[tup
 )
 async def test_kubelet_is_well_when_it_says_so(answer: bytes, trouble: str) -> None:
     async with answering(answer) as (port, asked):
-        told = await kubelet_trouble(port)
+        told = await kubelet_problem(port)
         assert asked == [b"GET /healthz HTTP/1.0\r\n"]
     assert told.startswith(trouble)
     assert bool(told) is bool(trouble)
@@ -53,13 +53,13 @@ async def test_kubelet_is_well_when_it_says_so(answer: bytes, trouble: str) -> N
 async def test_a_kubelet_that_is_not_there_is_not_well() -> None:
     async with answering(b"") as (port, _):
         pass
-    assert (await kubelet_trouble(port)).startswith("kubelet does not answer health checks: ")
+    assert (await kubelet_problem(port)).startswith("kubelet does not answer health checks: ")
 
 
 async def test_a_kubelet_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubelet, "ANSWER_S", 0.05)
     async with answering(b"", after_s=1) as (port, _):
-        assert await kubelet_trouble(port) == "kubelet does not answer health checks within 0.05 s"
+        assert await kubelet_problem(port) == "kubelet does not answer health checks within 0.05 s"
 
 
 LOCKED = "cannot set feature gate SidecarContainers to false, feature is locked to true"

@@ -43,7 +43,7 @@ async def test_slot_of_the_project_image_boots_with_its_own_sandbox(
     assert applied.image_digest == named["digest"]
 
     await nodes.start(Slot.KUBE1)
-    assert await nodes.sandbox_trouble(Slot.KUBE1) == ""
+    assert await nodes.sandbox_problem(Slot.KUBE1) == ""
     inside = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait")
     assert (await host.run(*inside, "systemctl", "list-units", "--failed", "--plain", "--no-legend")).stdout == ""
     for argv in (("iptables", "--version"), ("conntrack", "--version"), ("ethtool", "--version"), ("socat", "-V")):

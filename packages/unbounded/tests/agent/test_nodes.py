@@ -436,5 +436,5 @@ async def test_repeatedly_ending_kubelet_is_reported_with_its_output(parts: Part
         failed("no journal"),
     ]
     trouble = "kubelet in kube1 does not stay up"
-    assert await parts.nodes.kubelet_trouble(KUBE1) == f"{trouble}; its last output: panic: locked"
-    assert await parts.nodes.kubelet_trouble(KUBE1) == trouble
+    assert await parts.nodes.kubelet_problem(KUBE1) == f"{trouble}; its last output: panic: locked"
+    assert await parts.nodes.kubelet_problem(KUBE1) == trouble

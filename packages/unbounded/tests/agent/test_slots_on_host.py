@@ -73,13 +73,13 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     assert first.boot_id not in ("", host_boot)
     ctr = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", "/usr/local/bin/ctr", "version")
     assert "1.6.20" in (await host.run(*ctr)).stdout
-    assert await nodes.sandbox_trouble(KUBE1) == ""
+    assert await nodes.sandbox_problem(KUBE1) == ""
     sandboxes = ("/usr/local/bin/ctr", "--namespace", "k8s.io", "containers", "list", "--quiet")
     assert (await host.run("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait", *sandboxes)).stdout == ""
     hosts = paths_of(host).rootfs(KUBE1) / "etc/hosts"
     content = hosts.read_bytes()
     hosts.unlink()
-    assert (await nodes.sandbox_trouble(KUBE1)).endswith("open /etc/hosts: no such file or directory")
+    assert (await nodes.sandbox_problem(KUBE1)).endswith("open /etc/hosts: no such file or directory")
     hosts.write_bytes(content)
     await nodes.start(KUBE1)  # again: nothing happens
     assert (await nodes.observe(KUBE1)).boot_id == first.boot_id

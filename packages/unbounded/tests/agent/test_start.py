@@ -355,7 +355,7 @@ async def test_machine_status_names_the_version_before_the_first_build(
     monkeypatch.setattr("unbounded.agent.start.connected", connected)
     around = StartInputs(HostPaths(tmp_path), facts=HostFacts(image="registry.example.com/node:v1"))
     starting = _starting(CONFIG, around, made_up_host(tmp_path).host)
-    assert (await starting.wanted()).kubernetes_version == "1.35.0", "as it is, and not as it was"
+    assert (await starting.read_goal()).kubernetes_version == "1.35.0", "as it is, and not as it was"
     said = (await api.get(MACHINES, "m1")).status.configuration
     assert said is not None
     assert (said.name, said.version, said.version_name) == ("workers", 1, "workers-v1")

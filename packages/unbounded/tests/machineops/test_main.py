@@ -77,7 +77,7 @@ async def test_unavailable_provider_is_reported_with_the_error_of_its_process(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert starting == Unavailability("its process was started, and is not ready yet", is_trouble=False)
+    assert starting == Unavailability("its process was started, and is not ready yet", is_problem=False)
     assert absent is not None
     assert re.match(told, absent.text), absent
     assert absent.then.startswith("the next start is at 20")
@@ -97,7 +97,7 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     )
     publishing = asyncio.create_task(providers._publish())
     await asyncio.sleep(0)
-    starting = Unavailability("its process was started", is_trouble=False)
+    starting = Unavailability("its process was started", is_problem=False)
     for told in (Unavailability("gone", "`unbounded up` looks for it"), Unavailability("gone"), starting, None):
         absences.report("Other", starting)
         absences.report("Acme", told)
@@ -142,7 +142,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     served = [absence is None for absence in told]
     assert served == [False, True, False, False, True, False, False, False, False]
     assert [absence.text for absence in told[2:] if absence is not None] == [how] * 6
-    assert [absence.is_trouble for absence in told[5:] if absence is not None] == [True, False, False, True]
+    assert [absence.is_problem for absence in told[5:] if absence is not None] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(

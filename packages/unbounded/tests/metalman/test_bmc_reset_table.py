@@ -9,9 +9,9 @@ import pytest
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman.bmc_reset import (
     COMPARING_POWER,
+    EVIDENCE_RESTART,
     READING_BMC,
     RESTART_BMC,
-    SEEN_RESTART,
     TABLE,
     BmcResetFact,
     reset,
@@ -29,7 +29,7 @@ def test_the_table_is_sound() -> None:
 def test_it_completes_only_with_a_restart_and_the_host_as_before() -> None:
     ends = [here for here, step in TABLE.items() if step.stage == COMPLETE]
     assert ends == [(COMPARING_POWER, BmcResetFact.POWER_AS_BEFORE)]
-    assert PROCEDURE.proof == {SEEN_RESTART}
+    assert PROCEDURE.proof == {EVIDENCE_RESTART}
 
 
 def test_the_reset_is_requested_of_an_answering_bmc_only_and_never_repeated() -> None:

@@ -328,7 +328,7 @@ def test_a_proxy_names_the_file_and_gives_no_address(
         (asked(MessageType.REQUEST, UEFI), ON_67, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
         (asked(MessageType.RELEASE, UEFI), ON_4011, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
         (asked(MessageType.OFFER, UEFI, op=2), ON_67, book(files=FILES), NoReplyReason.NOT_A_REQUEST),
-        (asked(MessageType.DISCOVER, UEFI), ON_67, book(), NoReplyReason.NO_BOOT_WANTED),
+        (asked(MessageType.DISCOVER, UEFI), ON_67, book(), NoReplyReason.NO_BOOT_REQUESTED),
         (asked(MessageType.DISCOVER, UEFI), ON_67, FixedBook(), NoReplyReason.UNKNOWN_MAC),
         (
             asked(MessageType.DISCOVER, UEFI),

@@ -34,8 +34,8 @@ def test_a_cancel_of_a_boot_ends_in_the_cleanup_that_switches_the_host_off(stage
 def test_it_completes_only_off_and_with_all_disks_erased() -> None:
     ends = {(stage, fact) for (stage, fact), step in TABLE.items() if step.stage == COMPLETE and step.fail is None}
     assert ends == {(netboot.RESTORING, ReplaceFact.OFF_AS_BEFORE)}
-    assert erase_stages.SEEN_ERASED in PROCEDURE.proof
-    assert {fact for (stage, fact), step in TABLE.items() if step.evidence == erase_stages.SEEN_ERASED} == {
+    assert erase_stages.EVIDENCE_ERASED in PROCEDURE.proof
+    assert {fact for (stage, fact), step in TABLE.items() if step.evidence == erase_stages.EVIDENCE_ERASED} == {
         ReplaceFact.ERASED
     }
 

@@ -8,8 +8,8 @@ import pytest
 
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman.firmware_update import (
+    EVIDENCE_DONE,
     READING_FIRMWARE,
-    SEEN_DONE,
     TABLE,
     UPDATE,
     UPDATING,
@@ -35,8 +35,8 @@ def test_the_update_is_sent_when_none_runs_and_never_repeated() -> None:
 
 def test_it_completes_only_with_another_version_or_after_the_end_of_its_task() -> None:
     assert {fact for (_, fact), step in TABLE.items() if step.stage == COMPLETE} == {FirmwareFact.CHANGED}
-    assert TABLE[UPDATING, FirmwareFact.DONE].evidence == SEEN_DONE
-    assert PROCEDURE.proof == {SEEN_DONE}
+    assert TABLE[UPDATING, FirmwareFact.DONE].evidence == EVIDENCE_DONE
+    assert PROCEDURE.proof == {EVIDENCE_DONE}
 
 
 @pytest.mark.parametrize("stage", sorted(PROCEDURE.stages))

@@ -11,7 +11,7 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.metalman.bmc_reset import SEEN_GONE, SEEN_RESTART
+from unbounded.metalman.bmc_reset import EVIDENCE_GONE, EVIDENCE_RESTART
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
@@ -46,10 +46,10 @@ def test_bmc_is_restarted_once_and_its_host_stays_as_it_is(power: HostPower, dia
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert bmc.bmc.restarts == 1
             assert bmc.history() == []
-            assert {f"before the reset, the host was {power}", SEEN_RESTART} <= whats(operation)
+            assert {f"before the reset, the host was {power}", EVIDENCE_RESTART} <= whats(operation)
             assert f"after the reset, the host is {power}, as before" in whats(operation)
             if not dials.last_reset_shown:
-                assert SEEN_GONE in whats(operation)
+                assert EVIDENCE_GONE in whats(operation)
 
     run(scene())
 

@@ -14,7 +14,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.core import NODES, PODS
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.metalman.erase_stages import SEEN_ERASED, SEEN_STAYS_OFF
+from unbounded.metalman.erase_stages import EVIDENCE_ERASED, EVIDENCE_STAYS_OFF
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 
@@ -34,7 +34,7 @@ def test_an_erased_host_stays_off_and_its_report_is_in_the_operation(power: Host
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert (await cluster.machine(machine)).status.agent is None
             words = {one.what for one in operation.status.evidence}
-            assert {SEEN_ERASED, SEEN_STAYS_OFF, "the erasure of the disks was requested by alice"} <= words
+            assert {EVIDENCE_ERASED, EVIDENCE_STAYS_OFF, "the erasure of the disks was requested by alice"} <= words
             assert states(operation) == {"S1": "Erased", "S2": "Erased"}
             assert "erased: S1, S2" in (operation.status.message or "")
             assert bmc.power() is HostPower.OFF

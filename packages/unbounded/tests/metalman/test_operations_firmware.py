@@ -11,7 +11,7 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.metalman.firmware_update import SEEN_DONE
+from unbounded.metalman.firmware_update import EVIDENCE_DONE
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 
@@ -45,7 +45,7 @@ def test_an_update_is_sent_once_and_followed_to_its_end(dials: BmcDials) -> None
             operation = await updated(cluster, bmc)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert bmc.bmc.updates == [IMAGE]
-            assert {OLD_BIOS, SEEN_DONE, NEW_BIOS} <= whats(operation)
+            assert {OLD_BIOS, EVIDENCE_DONE, NEW_BIOS} <= whats(operation)
             assert bmc.history() == []
 
     run_swiftly(scene())
@@ -79,7 +79,7 @@ def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_v
             operation = await updated(cluster, bmc, imageURI=image, targets="BMC")
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert bmc.bmc.updates == [image]
-            assert {"before the update: BMC 1.0.0", SEEN_DONE, "after the update: BMC 1.1.0"} <= whats(operation)
+            assert {"before the update: BMC 1.0.0", EVIDENCE_DONE, "after the update: BMC 1.1.0"} <= whats(operation)
 
     run_swiftly(scene())
 

@@ -12,7 +12,7 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.metalman.inspect_stages import SEEN_REPORT, SEEN_RESTORED, WAS_OFF, WAS_ON
+from unbounded.metalman.inspect_stages import EVIDENCE_REPORT, EVIDENCE_RESTORED, WAS_OFF, WAS_ON
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
@@ -27,7 +27,9 @@ def test_host_is_powered_afterwards_as_it_was_before(power: HostPower) -> None:
         async with LabBmc(power=power) as bmc:
             cluster, _, operation = await replaced(bmc, kind="HostInspect")
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
-            assert {BEFORE[power], SEEN_REPORT, SEEN_RESTORED} <= {one.what for one in operation.status.evidence}
+            assert {BEFORE[power], EVIDENCE_REPORT, EVIDENCE_RESTORED} <= {
+                one.what for one in operation.status.evidence
+            }
             assert bmc.power() is power
             assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             boots = [event.detail for event in bmc.history() if event.what == "boot"]

@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.redfish.bmc_interface import BmcLimits
-from unbounded.metalman.replace import SEEN_CLOUD_INIT, SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
+from unbounded.metalman.replace import EVIDENCE_CLOUD_INIT, EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
@@ -38,9 +38,9 @@ def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
                 operation = await cluster.done("HostReplace", machine)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             evidence = {one.what: one.where for one in operation.status.evidence}
-            assert DIGEST in evidence[SEEN_WRITTEN]
-            assert evidence[SEEN_NODE] == f"Node {machine}"
-            assert {SEEN_LOADER, SEEN_CLOUD_INIT} <= evidence.keys()
+            assert DIGEST in evidence[EVIDENCE_WRITTEN]
+            assert evidence[EVIDENCE_NODE] == f"Node {machine}"
+            assert {EVIDENCE_LOADER, EVIDENCE_CLOUD_INIT} <= evidence.keys()
             assert host.sources == ["network", "disk"]
             assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             assert stages_of(cluster, operation.name) == [
@@ -85,7 +85,7 @@ def test_replacement_without_a_node_completes_with_cloud_init() -> None:
         async with LabBmc(power=HostPower.OFF) as bmc:
             _, _, operation = await replaced(bmc)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
-            assert operation.status.evidence[-1].what == SEEN_CLOUD_INIT
+            assert operation.status.evidence[-1].what == EVIDENCE_CLOUD_INIT
 
     run_swiftly(scene())
 

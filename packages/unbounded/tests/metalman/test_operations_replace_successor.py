@@ -13,7 +13,7 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.metalman.replace import SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
+from unbounded.metalman.replace import EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import OverrideEnabled
@@ -56,7 +56,7 @@ def test_a_successor_finishes_the_replacement(stage: str, after_s: float) -> Non
                 async with metalman(cluster):
                     operation = await cluster.ended(name, within_s=7200.0)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
-            assert {SEEN_LOADER, SEEN_WRITTEN, SEEN_NODE} <= {one.what for one in operation.status.evidence}
+            assert {EVIDENCE_LOADER, EVIDENCE_WRITTEN, EVIDENCE_NODE} <= {one.what for one in operation.status.evidence}
             assert host.sources == ["network", "disk"]
             pressed = [event.detail for event in bmc.history() if event.what == "pressed"]
             assert pressed.count("GracefulShutdown") <= 1

@@ -13,7 +13,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.metalman.inspect_stages import SEEN_LEFT, SEEN_RESCUE, SEEN_RESTORED, WAS_OFF, WAS_ON
+from unbounded.metalman.inspect_stages import EVIDENCE_LEFT, EVIDENCE_RESCUE, EVIDENCE_RESTORED, WAS_OFF, WAS_ON
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 
@@ -31,8 +31,8 @@ def test_host_is_powered_after_a_rescue_as_it_was_before(power: HostPower, story
             cluster, _, operation = await replaced(bmc, story, kind="HostRescue", parameters=PARAMETERS)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             evidence = {one.what for one in operation.status.evidence}
-            assert {BEFORE[power], SEEN_RESCUE, SEEN_RESTORED, SHOWN} <= evidence
-            assert (SEEN_LEFT in evidence) == (story.leaves_s is not None)
+            assert {BEFORE[power], EVIDENCE_RESCUE, EVIDENCE_RESTORED, SHOWN} <= evidence
+            assert (EVIDENCE_LEFT in evidence) == (story.leaves_s is not None)
             assert bmc.power() is power
             assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             boots = [event.detail for event in bmc.history() if event.what == "boot"]

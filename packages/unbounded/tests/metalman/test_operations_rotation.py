@@ -17,7 +17,13 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.bmc_access import redfish_of
-from unbounded.metalman.password_rotation import SEEN_DISCARDED, SEEN_KEPT, SEEN_LOGIN, SEEN_STORED, SEEN_USED
+from unbounded.metalman.password_rotation import (
+    EVIDENCE_DISCARDED,
+    EVIDENCE_KEPT,
+    EVIDENCE_LOGIN,
+    EVIDENCE_STORED,
+    EVIDENCE_USED,
+)
 from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
@@ -85,7 +91,7 @@ def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(dials: Bmc
             assert len(bmc.password) == (20 if dials.password_lengths else 16)
             assert bmc.bmc.access.passwords_set == [bmc.password]
             assert bmc.bmc.access.refused_logins == 0
-            assert whats(operation) == [SEEN_STORED, SEEN_LOGIN, SEEN_USED]
+            assert whats(operation) == [EVIDENCE_STORED, EVIDENCE_LOGIN, EVIDENCE_USED]
             reboot = await cluster.done("HostReboot", machine)
             assert result(reboot) == ("Complete", "Succeeded"), reboot.status.message
             assert bmc.bmc.access.refused_logins == 0
@@ -127,7 +133,7 @@ def test_without_the_effect_both_passwords_stay_and_the_next_rotation_completes(
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done(KIND, machine)
             assert result(operation) == ("Failed", reason), operation.status.message
-            assert SEEN_KEPT in whats(operation)
+            assert EVIDENCE_KEPT in whats(operation)
             passwords = await stored(cluster, bmc)
             assert passwords.keys() == {PASSWORD_KEY, NEXT}
             assert passwords[PASSWORD_KEY] == bmc.password == former
@@ -155,7 +161,7 @@ def test_a_password_that_the_bmc_refuses_is_discarded_and_shown_nowhere() -> Non
             assert result(operation) == ("Failed", "NewPasswordRefused"), operation.status.message
             words = "The value '***' for the property Password is not a format that the property can accept."
             assert words in (operation.status.message or "")
-            assert SEEN_DISCARDED in whats(operation)
+            assert EVIDENCE_DISCARDED in whats(operation)
             assert await stored(cluster, bmc) == {PASSWORD_KEY: former}
             assert bmc.bmc.access.passwords_set == []
             assert bmc.bmc.access.refused_logins == 0

@@ -60,7 +60,7 @@ async def test_a_new_log_in_does_not_depend_on_the_deletion_of_the_session(bmc: 
     bmc.always("DELETE", f"{SESSIONS}/1", BUSY)
     async with BmcPool(BmcLimits(close_s=0.1)) as pool:
         await pool.bmc(bmc.access()).system()
-        await pool.client(bmc.access()).channel.log_in_anew()
+        await pool.client(bmc.access()).channel.log_in_again()
         await pool.bmc(bmc.access()).system()
     assert bmc.opened == 2
 

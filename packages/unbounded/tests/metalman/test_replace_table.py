@@ -13,7 +13,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import power
 from unbounded.metalman import replace as table
-from unbounded.metalman.boot_order import missing_target, sends_to_network, wanted_override
+from unbounded.metalman.boot_order import desired_override, missing_target, sends_to_network
 from unbounded.metalman.redfish.bmc_interface import BmcLimits, BmcPowerState, BootEnabled, BootOverride
 from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source, is_about_boot_order
 from unbounded.metalman.replace_observation import (
@@ -23,7 +23,7 @@ from unbounded.metalman.replace_observation import (
     is_armed,
     node_identity,
     node_name,
-    node_trouble,
+    node_problem,
     power_fact,
     progress_of,
 )
@@ -303,7 +303,7 @@ def test_a_host_is_armed_when_its_override_is_the_wanted_one(
 )
 def test_the_target_is_one_that_the_bmc_offers(protocol: str, targets: Any, target: str) -> None:
     machine = machine_with(spec={"pxe": {"image": "i", "bootProtocol": protocol}})
-    wanted = wanted_override(machine, BootEnabled.ONCE, targets)
+    wanted = desired_override(machine, BootEnabled.ONCE, targets)
     assert (wanted.enabled, wanted.target, wanted.mode) == ("Once", target, "UEFI" if target == "UefiHttp" else None)
     assert sends_to_network(machine, wanted, targets)
     assert bool(missing_target(machine, targets)) is (protocol == "HTTP" and target == "Pxe")
@@ -360,7 +360,7 @@ def test_the_node_proves_the_boot_when_it_has_reported_ready_since(now: Node | N
     machine = machine_with(netboot={"boot": UID, "milestone": "ImageWritten"}, spec={"kubernetes": {}},
                            CloudInitDone=("True", "Succeeded", ""))  # fmt: skip
     seen = told(table.WAITING_NODE, machine, now, node_identity(node()))
-    assert node_trouble(seen) == trouble
+    assert node_problem(seen) == trouble
     assert progress_of(seen) == (trouble or "")
     assert boot_fact(seen) is (ReplaceFact.JOINED if trouble is None else ReplaceFact.CONFIGURED)
 
@@ -368,7 +368,7 @@ def test_the_node_proves_the_boot_when_it_has_reported_ready_since(now: Node | N
 def test_new_ready_node_is_evidence_of_the_boot() -> None:
     machine = machine_with(spec={"kubernetes": {"nodeRef": {"name": "n7"}}})
     assert node_name(machine) == "n7"
-    assert node_trouble(told(table.WAITING_NODE, machine, node(), node_identity(None))) is None
+    assert node_problem(told(table.WAITING_NODE, machine, node(), node_identity(None))) is None
 
 
 def test_ends_are_no_stages() -> None:

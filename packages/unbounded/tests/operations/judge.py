@@ -34,9 +34,9 @@ AFTER_S: Final = 60.0  # in which what arrives late after an operation is still 
 DOWN_SHARE: Final = 1.0  # of the time that no process was there
 EXECUTOR: Final = "metalman"
 PROOF: Final = {
-    "HostReboot": {power.SEEN_OFF, power.SEEN_ON},
-    "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
-    "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
+    "HostReboot": {power.EVIDENCE_OFF, power.EVIDENCE_ON},
+    "HostPowerOff": {power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN},
+    "HostPowerOn": {power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN},
 }
 DARK_S: Final = 15.0  # of a reboot: the host takes 4 s at most to come up, and is observed every 5 s
 UNANNOUNCED_S: Final = 60.0  # until metalman reads on its own: 20 s for each of the changes of one process

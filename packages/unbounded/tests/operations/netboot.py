@@ -45,15 +45,23 @@ from unbounded.operations.ports import NotDone, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
-PROOF[REIMAGE] = {power.SEEN_OFF, replace.SEEN_LOADER, replace.SEEN_WRITTEN, replace.SEEN_CLOUD_INIT}
+PROOF[REIMAGE] = {power.EVIDENCE_OFF, replace.EVIDENCE_LOADER, replace.EVIDENCE_WRITTEN, replace.EVIDENCE_CLOUD_INIT}
 PROOF[OperationKind.HOST_ERASE] = {
-    replace.SEEN_LOADER,
-    inspect_stages.SEEN_REPORT,
-    erase_stages.SEEN_ERASED,
-    erase_stages.SEEN_STAYS_OFF,
+    replace.EVIDENCE_LOADER,
+    inspect_stages.EVIDENCE_REPORT,
+    erase_stages.EVIDENCE_ERASED,
+    erase_stages.EVIDENCE_STAYS_OFF,
 }
-PROOF[OperationKind.HOST_INSPECT] = {replace.SEEN_LOADER, inspect_stages.SEEN_REPORT, inspect_stages.SEEN_RESTORED}
-PROOF[OperationKind.HOST_RESCUE] = {replace.SEEN_LOADER, inspect_stages.SEEN_RESCUE, inspect_stages.SEEN_RESTORED}
+PROOF[OperationKind.HOST_INSPECT] = {
+    replace.EVIDENCE_LOADER,
+    inspect_stages.EVIDENCE_REPORT,
+    inspect_stages.EVIDENCE_RESTORED,
+}
+PROOF[OperationKind.HOST_RESCUE] = {
+    replace.EVIDENCE_LOADER,
+    inspect_stages.EVIDENCE_RESCUE,
+    inspect_stages.EVIDENCE_RESTORED,
+}
 LEAVE_SYSTEM: Final = (OperationKind.HOST_INSPECT, OperationKind.HOST_RESCUE)
 RESCUE: Final = {"authorizedKeys": RESCUE_SYSTEM["hostKey"], "minutes": "1"}
 CLEANED_EVERY_S: Final = 20.0

@@ -22,7 +22,7 @@ def test_a_reboot_is_off_seen_off_on_seen_on() -> None:
         await world.operation("r1", "HostReboot", "m1")
         operation = await world.ended("r1", within_s=60)
         assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded")
-        assert [evidence.what for evidence in operation.status.evidence] == [power.SEEN_OFF, power.SEEN_ON]
+        assert [evidence.what for evidence in operation.status.evidence] == [power.EVIDENCE_OFF, power.EVIDENCE_ON]
         assert [act.action for act in world.outside.acts] == [power.SHUT_DOWN, power.SWITCH_ON]
         await asyncio.sleep(5)
         machine = await world.api.get(MACHINES, "m1")

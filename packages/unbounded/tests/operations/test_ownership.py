@@ -10,7 +10,7 @@ import pytest
 from tests.operations.building import REDFISH, machine_of
 from unbounded.api.machine import Machine
 from unbounded.api.operation import OperationKind
-from unbounded.operations.ownership import TABLE, ExecutorKind, executor_name, executor_of, why_nobody
+from unbounded.operations.ownership import TABLE, ExecutorKind, executor_name, executor_of, why_unsupported
 
 HOST = [kind for kind in OperationKind if kind.is_host]
 WITH_BMC = [kind for kind in OperationKind if kind.needs_bmc]
@@ -59,7 +59,7 @@ def test_an_agent_reboots_its_host_where_nobody_else_can() -> None:
 @pytest.mark.parametrize("has", ["nothing", "agent without version", "BMC and providerID"])
 def test_nobody_owns_a_host_that_nobody_reaches(has: str, kind: OperationKind) -> None:
     assert executor_of(kind, MACHINES[has]) is None
-    assert "spec.pxe.redfish" in why_nobody(kind, MACHINES[has])
+    assert "spec.pxe.redfish" in why_unsupported(kind, MACHINES[has])
 
 
 @pytest.mark.parametrize("kind", HOST)
@@ -72,7 +72,7 @@ def test_nobody_owns_a_host_that_nobody_reaches(has: str, kind: OperationKind) -
 )
 def test_what_is_no_name_of_a_provider_is_nobodys(has: str, words: str, kind: OperationKind) -> None:
     assert executor_of(kind, MACHINES[has]) is None
-    assert words in why_nobody(kind, MACHINES[has])
+    assert words in why_unsupported(kind, MACHINES[has])
 
 
 @pytest.mark.parametrize("kind", WITH_BMC)
@@ -80,7 +80,7 @@ def test_what_is_no_name_of_a_provider_is_nobodys(has: str, words: str, kind: Op
 def test_what_needs_a_bmc_is_metalmans_whatever_else_the_machine_has(has: str, kind: OperationKind) -> None:
     owner = executor_of(kind, MACHINES[has])
     assert owner is (ExecutorKind.METALMAN if "BMC" in has else None)
-    assert why_nobody(kind, MACHINES[has]).endswith("the Machine needs spec.pxe.redfish")
+    assert why_unsupported(kind, MACHINES[has]).endswith("the Machine needs spec.pxe.redfish")
 
 
 @pytest.mark.parametrize("kind", INSIDE)

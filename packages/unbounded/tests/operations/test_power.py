@@ -39,14 +39,20 @@ def _evidence(operation: MachineOperation) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "power_now", "parameters", "asked", "evidence"),
     [
-        ("HostReboot", "On", {}, [power.SHUT_DOWN, power.SWITCH_ON], [power.SEEN_OFF, power.SEEN_ON]),
-        ("HostReboot", "On", {"force": "true"}, [power.SWITCH_OFF, power.SWITCH_ON], [power.SEEN_OFF, power.SEEN_ON]),
-        ("HostReboot", "Off", {}, [power.SWITCH_ON], [power.SEEN_OFF, power.SEEN_ON]),
-        ("HostPowerOff", "On", {}, [power.SHUT_DOWN], [power.SEEN_OFF, power.SEEN_OFF_AGAIN]),
-        ("HostPowerOff", "On", {"force": "true"}, [power.SWITCH_OFF], [power.SEEN_OFF, power.SEEN_OFF_AGAIN]),
-        ("HostPowerOff", "Off", {}, [], [power.SEEN_OFF, power.SEEN_OFF_AGAIN]),
-        ("HostPowerOn", "Off", {}, [power.SWITCH_ON], [power.SEEN_ON, power.SEEN_ON_AGAIN]),
-        ("HostPowerOn", "On", {}, [], [power.SEEN_ON, power.SEEN_ON_AGAIN]),
+        ("HostReboot", "On", {}, [power.SHUT_DOWN, power.SWITCH_ON], [power.EVIDENCE_OFF, power.EVIDENCE_ON]),
+        (
+            "HostReboot",
+            "On",
+            {"force": "true"},
+            [power.SWITCH_OFF, power.SWITCH_ON],
+            [power.EVIDENCE_OFF, power.EVIDENCE_ON],
+        ),
+        ("HostReboot", "Off", {}, [power.SWITCH_ON], [power.EVIDENCE_OFF, power.EVIDENCE_ON]),
+        ("HostPowerOff", "On", {}, [power.SHUT_DOWN], [power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN]),
+        ("HostPowerOff", "On", {"force": "true"}, [power.SWITCH_OFF], [power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN]),
+        ("HostPowerOff", "Off", {}, [], [power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN]),
+        ("HostPowerOn", "Off", {}, [power.SWITCH_ON], [power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN]),
+        ("HostPowerOn", "On", {}, [], [power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN]),
     ],
 )
 @story

@@ -31,7 +31,13 @@ from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.deadline import LOST_AFTER_S
-from unbounded.operations.supervisor_plan import LISTEN_EVERY_S, LISTEN_FOR_S, LOST_SLOT_S, SEEN_SILENT, SILENT_AFTER_S
+from unbounded.operations.supervisor_plan import (
+    EVIDENCE_SILENT,
+    LISTEN_EVERY_S,
+    LISTEN_FOR_S,
+    LOST_SLOT_S,
+    SILENT_AFTER_S,
+)
 
 TERMINAL = ("Complete", "Failed")
 
@@ -268,7 +274,7 @@ async def test_the_history_keeps_the_last_ten_when_operations_are_gone(world: Wo
     assert [one.name for one in kept] == [f"op{number:02}" for number in range(3, 13)]
     for one in kept:
         assert (one.kind, one.phase, one.reason) == ("HostPowerOn", "Complete", "Succeeded")
-        assert [evidence.what for evidence in one.evidence] == [power.SEEN_ON, power.SEEN_ON_AGAIN]
+        assert [evidence.what for evidence in one.evidence] == [power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN]
         assert one.started_at
         assert one.completed_at
 
@@ -480,7 +486,7 @@ def test_host_silence_after_agent_reset_is_evidence_with_one_event() -> None:
         assert not (await world.get("reset")).status.evidence
         await asyncio.sleep(SILENT_AFTER_S + 2 * LISTEN_EVERY_S)
         (seen,) = (await world.get("reset")).status.evidence
-        assert (seen.what, seen.where) == (SEEN_SILENT, "Lease kube-node-lease/m1")
+        assert (seen.what, seen.where) == (EVIDENCE_SILENT, "Lease kube-node-lease/m1")
         announcing_steward(world, announced).start()
         await asyncio.sleep(SILENT_AFTER_S + 2 * LISTEN_EVERY_S)
         assert announced.events == [("reset", reasons.HOST_SILENT)]

@@ -297,7 +297,7 @@ async def test_possible_call_of_an_ended_process_is_repeated_at_once(world: Worl
     began = _now()
     process.start()
     await world.until("op", lambda _op: bool(world.outside.acts), within_s=3)
-    on = await world.until("op", lambda op: power.SEEN_ON in {one.what for one in op.status.evidence}, within_s=60)
+    on = await world.until("op", lambda op: power.EVIDENCE_ON in {one.what for one in op.status.evidence}, within_s=60)
     assert on.status.phase == "Complete", "watched until the first one could no longer arrive"
     assert _now() - began == pytest.approx(35, abs=5)
     assert [act.action for act in world.outside.acts] == [power.SWITCH_OFF, power.SWITCH_ON]

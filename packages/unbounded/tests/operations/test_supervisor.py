@@ -19,12 +19,12 @@ from unbounded.operations import reasons
 from unbounded.operations.deadline import DEADLINE_S, LOST_AFTER_S, deadline_s
 from unbounded.operations.ownership import Unavailability
 from unbounded.operations.supervisor_plan import (
-    AFTERMATH_S,
+    EVIDENCE_SILENT,
     LISTEN_EVERY_S,
     LISTEN_FOR_S,
     LOST_SLOT_S,
     MACHINE_WAIT_S,
-    SEEN_SILENT,
+    RELEASE_WITHIN_S,
     SILENT_AFTER_S,
     AddEvidence,
     DeleteOperation,
@@ -118,7 +118,7 @@ def test_unavailable_executor_is_not_reported_as_busy(*, busy: bool) -> None:
 
 
 def test_an_executor_that_is_starting_is_not_said_to_be_away() -> None:
-    absent = Unavailability("its process was started at T", is_trouble=False)
+    absent = Unavailability("its process was started at T", is_problem=False)
     said = _said(_verdict(operation_of(), known_s=30.0, absent=absent))
     assert (said.reason, said.held_by) == (reasons.WAITING_FOR_EXECUTOR, "metalman/lab")
     assert said.text == "metalman/lab is starting: its process was started at T"
@@ -287,8 +287,8 @@ def test_an_ended_operation_is_unheld_and_without_a_ttl_kept() -> None:
 def test_finalizer_stays_until_lock_release_or_for_a_minute() -> None:
     operation = operation_of(status=ended(), metadata=HELD)
     machine = machine_of(status={"activeOperation": slot_of("op")})
-    assert _verdict(operation, machine, ended_s=10.0) == NoAction(AFTERMATH_S - 10.0)
-    assert _verdict(operation, machine, ended_s=AFTERMATH_S) == RemoveOperationFinalizer()
+    assert _verdict(operation, machine, ended_s=10.0) == NoAction(RELEASE_WITHIN_S - 10.0)
+    assert _verdict(operation, machine, ended_s=RELEASE_WITHIN_S) == RemoveOperationFinalizer()
 
 
 def test_lock_of_a_lost_executor_keeps_the_finalizer_until_its_limit() -> None:
@@ -340,7 +340,7 @@ def test_silence_is_expected_after_an_agent_reset_until_observed() -> None:
     assert not expects_silence(_reset(), taken, 0.0)
     assert not expects_silence(_reset(), None, 0.0)
     assert not expects_silence(_reset(), free, LISTEN_FOR_S)
-    assert not expects_silence(_reset(SEEN_SILENT), free, 0.0)
+    assert not expects_silence(_reset(EVIDENCE_SILENT), free, 0.0)
     assert not expects_silence(_reset(phase="Failed"), free, 0.0)
     assert not expects_silence(_reset(kind="HostReboot"), free, 0.0)
 
@@ -356,7 +356,7 @@ def test_a_reset_that_is_long_over_is_not_listened_after_again() -> None:
 
 def test_silence_is_noted_after_a_minute_of_it() -> None:
     assert _verdict(_reset(), silent_s=0.0) == NoAction(LISTEN_EVERY_S)
-    assert _verdict(_reset(), silent_s=SILENT_AFTER_S) == AddEvidence(SEEN_SILENT)
+    assert _verdict(_reset(), silent_s=SILENT_AFTER_S) == AddEvidence(EVIDENCE_SILENT)
     assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=25.0, silent_s=0.0) == NoAction(5.0)
     assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=30.0, silent_s=0.0) == DeleteOperation()
     assert _verdict(_reset(metadata=HELD), silent_s=SILENT_AFTER_S) == RemoveOperationFinalizer()

@@ -56,9 +56,9 @@ from unbounded.workflow.run_state import ACT_WITHIN_S
 TERMINAL: Final = ("Complete", "Failed")
 
 PROOF: Final = {
-    "HostReboot": {power.SEEN_OFF, power.SEEN_ON},
-    "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
-    "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
+    "HostReboot": {power.EVIDENCE_OFF, power.EVIDENCE_ON},
+    "HostPowerOff": {power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN},
+    "HostPowerOn": {power.EVIDENCE_ON, power.EVIDENCE_ON_AGAIN},
     "NodeReboot": {BOOTED},
     "AgentReset": {BOOTED},
     "HostReplace": {RUNS, HANDED_OVER, OLD_GONE},

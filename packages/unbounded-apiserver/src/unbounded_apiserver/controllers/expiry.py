@@ -21,7 +21,7 @@ from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import WriteTarget, wait_stored
 
 _PREFIX: Final = SECRETS.key(tokens.NAMESPACE, "")
-KEPT: Final = timedelta(hours=1)
+MAX_AGE: Final = timedelta(hours=1)
 AT_ONCE: Final = 500
 
 
@@ -76,12 +76,12 @@ class EventExpiry:
         """Index the stored Events by the times in them, and listen for changes."""
         now = self._now()
         records = self._store.snapshot(EVENTS.name).with_prefix("")
-        self._due.extend(sorted(((_written(r, now) + KEPT, r) for r in records), key=lambda due: due[0]))
+        self._due.extend(sorted(((_written(r, now) + MAX_AGE, r) for r in records), key=lambda due: due[0]))
         self._store.listen(self._on_change, EVENTS.name)
 
     def _on_change(self, change: ObjectChange) -> None:
         if not change.deleted:
-            self._due.append((self._now() + KEPT, change.record))
+            self._due.append((self._now() + MAX_AGE, change.record))
             self._wake.set()
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = "text/event-stream"
 OPENED: Final = b": stream opened\n\n"  # a comment, which a client ignores
-KEPT: Final = 1_000
+HISTORY: Final = 1_000
 
 MESSAGES: Final = {
     HostPower.OFF: ("ResourcePoweredOff", "The resource '{}' has powered off."),
@@ -47,7 +47,7 @@ class BmcEventLog:
     def __init__(self) -> None:
         self.last_id = 0
         self.streams: dict[str, float] = {}
-        self._events: deque[BmcEvent] = deque(maxlen=KEPT)
+        self._events: deque[BmcEvent] = deque(maxlen=HISTORY)
         self._last_stream = 0
 
     def record(self, at: float, origin: str, power: HostPower) -> None:

@@ -173,7 +173,7 @@ class ArtifactCache:
     async def _download(self, artifact: Artifact, desired: Digest | None, place: Path, report: OnProgress) -> Digest:
         request = Download((artifact.url,), desired.hex if desired else "", LARGEST_BYTES, plain=True)
         try:
-            digest = await download(self._web, request, place, on_bytes=_told(artifact.version, report))
+            digest = await download(self._web, request, place, on_bytes=_progress(artifact.version, report))
         except Rejected as failure:
             raise Rejected(f"{artifact.name} {artifact.version}: {failure}") from failure
         report(f"{artifact.version}: fetched")
@@ -214,17 +214,17 @@ def _key(artifact: Artifact) -> str:
     return f"{artifact.name} {artifact.url}"
 
 
-def _told(what: str, report: OnProgress) -> OnBytes:
+def _progress(what: str, report: OnProgress) -> OnBytes:
     last = 0
 
-    def told(done: int, total: int | None) -> None:
+    def report_bytes(done: int, total: int | None) -> None:
         nonlocal last
         percent = done * 100 // total if total else 0
         if percent >= last + _STEP and percent < 100:
             last = percent - percent % _STEP
             report(f"{what}: {last} %")
 
-    return told
+    return report_bytes
 
 
 async def _text(web: Web, text: str) -> str:

@@ -71,15 +71,15 @@ class ProgressOutput:
     def __init__(self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._printed_at: dict[str, float] = {}
 
     def __call__(self, words: str) -> None:
         about, _, _how_far = words.rpartition(": ")
         person = self._stream.isatty()
         now = self._clock()
-        if about and now - self._told.get(about, -1e9) < _PAUSE_S[person]:
+        if about and now - self._printed_at.get(about, -1e9) < _PAUSE_S[person]:
             return
-        self._told[about] = now
+        self._printed_at[about] = now
         if person:
             print(f"  {words}", file=self._stream, flush=True)
         else:

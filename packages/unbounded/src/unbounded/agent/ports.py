@@ -140,11 +140,11 @@ class Nodes(Protocol):
         """Give kubelet in a complete slot this certificate; its services are stopped for this and stay stopped."""
         ...
 
-    async def kubelet_trouble(self, slot: Slot) -> str:
+    async def kubelet_problem(self, slot: Slot) -> str:
         """Return why kubelet in the running slot is not healthy, and how it exited last; empty when it is healthy."""
         ...
 
-    async def sandbox_trouble(self, slot: Slot) -> str:
+    async def sandbox_problem(self, slot: Slot) -> str:
         """Run a Pod sandbox in the running slot and remove it; return why it failed, empty when it ran."""
         ...
 

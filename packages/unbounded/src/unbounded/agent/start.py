@@ -48,7 +48,7 @@ log = Log("agent")
 
 COMMAND: Final = "unbounded-agent start"
 NODE_S: Final = 180.0
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
 
     known: list[NodeGoal] = []
 
-    async def wanted() -> NodeGoal:
+    async def read_goal() -> NodeGoal:
         if not known:  # build and choice of a slot in one start use the same goal
             async with connected(paths, config) as api:
                 spec = require_image(await recorded_goal(api, base), around.facts)
@@ -203,7 +203,7 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
         nodes=HostNodes(paths, host.commands, host.units, arch=around.facts.arch),
         config=config,
         goal=base,
-        wanted=wanted,
+        read_goal=read_goal,
         joined=partial(is_set_up, paths, config),
         join=get_identity,
         access=access,
@@ -258,7 +258,7 @@ async def wait_node(api: Api, nodes: Nodes, name: str, report: OnProgress, *, wi
             lacks = "" if before in (None, running) else "the Machine changes too often"
             # equal twice in a row: a machine that crashes soon after its start does not count
             if running == before and running is not None:
-                lacks = await nodes.sandbox_trouble(running.slot)
+                lacks = await nodes.sandbox_problem(running.slot)
                 if not lacks:
                     return f"Node {name} exists{_unready(observation)}; a Pod sandbox ran in {running.slot}"
             before = running
@@ -269,7 +269,7 @@ async def wait_node(api: Api, nodes: Nodes, name: str, report: OnProgress, *, wi
                 later = "the daemon manages it from now on"
                 raise Transient(f"{lacks}, {within_s:g} s after all steps were done; {later}")
             report(f"waiting for Node {name}: {lacks}")
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 async def _observe_node(api: Api, nodes: Nodes, running: SlotFacts | None, name: str) -> Node | str:
@@ -285,7 +285,7 @@ async def _observe_node(api: Api, nodes: Nodes, running: SlotFacts | None, name:
     info = node.status.node_info
     if running.boot_id and (info is None or info.boot_id != running.boot_id):
         return f"the Node's status is from a boot before that of {running.slot}"
-    trouble = await nodes.kubelet_trouble(running.slot)
+    trouble = await nodes.kubelet_problem(running.slot)
     if not running.kubelet:
         return trouble or f"kubelet in {running.slot} does not stay up"
     return trouble or node

@@ -232,7 +232,7 @@ class ProviderProcesses:
                 is_steady()
                 return
             then = f"it was restarted, and counts as served after {STEADY_S:.0f} s without a failure"
-            self._absences.report(name, Unavailability(trouble, then, is_trouble=False))
+            self._absences.report(name, Unavailability(trouble, then, is_problem=False))
             timers.append(loop.call_later(STEADY_S, is_steady))
 
         def hangs(why: str) -> None:
@@ -308,8 +308,8 @@ def _starting(how: str) -> Unavailability:
         how: the end of the process before it; empty for the first one.
     """
     if not how:
-        return Unavailability("its process was started, and is not ready yet", is_trouble=False)
-    return Unavailability(how, "it was restarted, and is not ready yet", is_trouble=False)
+        return Unavailability("its process was started, and is not ready yet", is_problem=False)
+    return Unavailability(how, "it was restarted, and is not ready yet", is_problem=False)
 
 
 def _end_text(end: ProcessEnd) -> str:

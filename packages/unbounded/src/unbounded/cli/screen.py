@@ -65,7 +65,7 @@ class PlainScreen:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._said: dict[tuple[type, str], str] = {}
+        self._printed: dict[tuple[type, str], str] = {}
 
     def print_message(self, text: str) -> None:
         print(text, file=self._out, flush=True)
@@ -88,8 +88,8 @@ class PlainScreen:
             return
         key = (type(item), item.name)
         line = view.line(row_of(item)) if new is not None else f"{item.kind or 'object'} {item.name}: deleted"
-        if self._said.get(key) != line:
-            self._said[key] = line
+        if self._printed.get(key) != line:
+            self._printed[key] = line
             self.print_message(f"{utc_now().astimezone():%H:%M:%S} {line}")
 
 

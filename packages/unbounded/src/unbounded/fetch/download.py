@@ -59,7 +59,7 @@ class Partial:
                 rest = rest[os.write(self.descriptor, rest) :]
         except OSError as error:
             self.restart()  # the digest lacks the part of the chunk that was written
-            raise _disk_trouble(self.path, error) from error
+            raise _disk_error(self.path, error) from error
         self._hash.update(chunk)
         self.size += len(chunk)
 
@@ -83,7 +83,7 @@ class Partial:
         try:
             await run_in_thread(place_durably, self.descriptor, self.path, target)
         except OSError as error:
-            raise _disk_trouble(target, error) from error
+            raise _disk_error(target, error) from error
 
 
 @asynccontextmanager
@@ -93,7 +93,7 @@ async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: 
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
-        raise _disk_trouble(path, error) from error
+        raise _disk_error(path, error) from error
     try:
         partial = Partial(path, descriptor, limit, algorithm)
         if resume and os.fstat(descriptor).st_size <= limit:
@@ -105,7 +105,7 @@ async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: 
         os.close(descriptor)
 
 
-def _disk_trouble(path: Path, error: OSError) -> Unavailable:
+def _disk_error(path: Path, error: OSError) -> Unavailable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "the disk is full; free some space" if full else error.strerror or str(error)
     return Unavailable(f"{path}: {hint}")

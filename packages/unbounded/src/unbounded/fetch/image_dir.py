@@ -56,7 +56,7 @@ class ImageDir:
         """Own the folder while inside. Raises Rejected when another process does."""
         try:
             self.create()
-            self._look()
+            self._observe()
             yield
         finally:
             if self._lock is not None:
@@ -84,7 +84,7 @@ class ImageDir:
             self._lock.close()
         self._lock = lock
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         for folder in self._images.iterdir():
             digest = _digest_of(folder.name)
             if digest is None:

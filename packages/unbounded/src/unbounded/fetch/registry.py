@@ -123,7 +123,7 @@ class RegistryClient:
         if self.reference.digest:
             return self.reference.digest
         accept = {"Accept": manifest.ACCEPT}
-        async with self._asked("HEAD", f"manifests/{self.reference.tag_or_digest}", accept) as response:
+        async with self._requested("HEAD", f"manifests/{self.reference.tag_or_digest}", accept) as response:
             header_digest = response.headers.get("Docker-Content-Digest")
             return Digest.parse(header_digest) if header_digest else None
 
@@ -155,7 +155,7 @@ class RegistryClient:
         what = f"image {self.reference}"
 
         async def once() -> tuple[bytes, str, str | None]:
-            async with self._asked("GET", f"manifests/{reference}", {"Accept": manifest.ACCEPT}) as response:
+            async with self._requested("GET", f"manifests/{reference}", {"Accept": manifest.ACCEPT}) as response:
                 body = await _bounded(response, manifest.MOST_BYTES, f"{what}: its manifest")
                 kind = response.headers.get("Content-Type", "")
                 return body, kind, response.headers.get("Docker-Content-Digest")
@@ -180,7 +180,7 @@ class RegistryClient:
         what = f"image {self.reference}: layer {blob.digest}"
 
         def opened(headers: Mapping[str, str]) -> _Opened:
-            return self._asked("GET", f"blobs/{blob.digest}", headers, fine=(200, 206, 416))
+            return self._requested("GET", f"blobs/{blob.digest}", headers, fine=(200, 206, 416))
 
         if blob.size > limit:
             raise TooLarge(f"{what}: {blob.size} bytes exceed the limit of {limit}")
@@ -191,7 +191,7 @@ class RegistryClient:
             await transfer.run()
             await partial.put_in_place(target)
 
-    def _asked(self, method: str, path: str, headers: Mapping[str, str], fine: tuple[int, ...] = (200,)) -> _Opened:
+    def _requested(self, method: str, path: str, headers: Mapping[str, str], fine: tuple[int, ...] = (200,)) -> _Opened:
         return self._opened(method, self._base.join(URL(path, encoded=True)), headers, fine)
 
     @asynccontextmanager

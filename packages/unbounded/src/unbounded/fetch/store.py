@@ -78,7 +78,7 @@ class _Pull:
     progress: PullProgress
     task: asyncio.Task[None] | None = None
     waiting: int = 0
-    told_at: float = 0.0
+    logged_at: float = 0.0
     fetched: dict[Digest, int] = field(default_factory=dict)
 
 
@@ -221,8 +221,8 @@ class ImageStore:
 
     def _log_progress(self, pull: _Pull) -> None:
         now = asyncio.get_running_loop().time()
-        if now - pull.told_at >= LOG_EVERY_S:
-            pull.told_at = now
+        if now - pull.logged_at >= LOG_EVERY_S:
+            pull.logged_at = now
             progress = pull.progress
             log.info("image pull continues", image=progress.reference, stage=progress.stage, percent=progress.percent)
 

@@ -225,10 +225,10 @@ class Web:
         log.debug("retrying fetch", what=what, attempt=failures + 1, wait_s=round(wait_s, 1), error=str(failure))
         await asyncio.sleep(wait_s)
 
-    def failure_of(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
+    def failure_of(self, response: aiohttp.ClientResponse, what: str, explanation: str = "") -> Exception:
         """Return the failure of a response with an unexpected status."""
         message = f"{what}{self.by_proxy(response.url)}: {response.status} {response.reason or ''}".rstrip() + (
-            f" ({told})" if told else ""
+            f" ({explanation})" if explanation else ""
         )
         if response.status in (401, 403, 407):
             return Denied(message)

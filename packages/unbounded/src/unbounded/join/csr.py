@@ -34,14 +34,14 @@ from unbounded.kube.tls import ClientCertificate
 
 WITHIN_S: Final = 600.0  # default limit for a decision
 MACHINA: Final = "machina"  # approves requests of bootstrap tokens and of valid certificates
-_LOOKS_S: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # between reads of the decision; the last one repeats
+_POLLS_S: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 5.0)  # between reads of the decision; the last one repeats
 _USAGES: Final = ("digital signature", "client auth")
 _RENEW_FROM, _RENEW_TO = 0.7, 0.9  # share of a certificate's lifetime; drawn once for each
 
 AGENT: Final = "agent"  # purpose of the agent's own identity
 KUBELET: Final = "kubelet"
 
-Tell = Callable[[str], None]
+ReportText = Callable[[str], None]
 
 log = Log("join")
 
@@ -211,7 +211,7 @@ async def certificate(
     files: IdentityFiles,
     desired: RequestedIdentity,
     *,
-    report: Tell = ignore_progress,
+    report: ReportText = ignore_progress,
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
 ) -> StoredCertificate:
@@ -228,7 +228,7 @@ async def certificate(
     key = files.next_key()
     name = request_name(desired, key)
     try:
-        request = await _asked(api, name, desired, key)
+        request = await _requested(api, name, desired, key)
         stored = files.store(await _issued(api, request, desired, report, within_s, approver), key)
     except Rejected as error:
         if not isinstance(error, Forbidden):  # these credentials may not read the request's state
@@ -253,7 +253,7 @@ async def good_certificate(
     files: IdentityFiles,
     desired: RequestedIdentity,
     *,
-    report: Tell = ignore_progress,
+    report: ReportText = ignore_progress,
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
@@ -267,7 +267,7 @@ async def good_certificate(
     return await certificate(api, files, desired, report=report, within_s=within_s, approver=approver)
 
 
-async def _asked(
+async def _requested(
     api: Api, name: str, desired: RequestedIdentity, key: ec.EllipticCurvePrivateKey
 ) -> CertificateRequest:
     """Return the request of that name, new or existing."""
@@ -288,11 +288,16 @@ async def _asked(
 
 
 async def _issued(
-    api: Api, request: CertificateRequest, desired: RequestedIdentity, report: Tell, within_s: float, approver: str
+    api: Api,
+    request: CertificateRequest,
+    desired: RequestedIdentity,
+    report: ReportText,
+    within_s: float,
+    approver: str,
 ) -> bytes:
     """Wait for the certificate of a request."""
     loop = asyncio.get_running_loop()
-    began, looks = loop.time(), 0
+    began, polls = loop.time(), 0
     trouble: Failure | None = None
     while True:
         state = request.status
@@ -304,10 +309,10 @@ async def _issued(
         left_s = within_s - (loop.time() - began)
         if left_s <= 0:
             raise Transient(_waiting_words(request, desired, approver, within_s)) from trouble
-        if looks == len(_LOOKS_S) - 2:  # not at once: a decision usually takes a moment
+        if polls == len(_POLLS_S) - 2:  # not at once: a decision usually takes a moment
             report(_waiting_words(request, desired, approver))
-        await asyncio.sleep(min(_LOOKS_S[min(looks, len(_LOOKS_S) - 1)], left_s))
-        looks += 1
+        await asyncio.sleep(min(_POLLS_S[min(polls, len(_POLLS_S) - 1)], left_s))
+        polls += 1
         try:
             request, trouble = await api.get(CERTIFICATE_REQUESTS, request.name), None
         except NotFound as error:

@@ -24,7 +24,7 @@ from unbounded.kube.config import ClientConfig
 from unbounded.kube.logs import Log, SecretStr
 
 WAIT_S: Final = 5.0  # for the signature of a new token
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 WHERE: Final = f"ConfigMap {NAMESPACE}/{NAME}"
 
 log = Log("join")
@@ -55,7 +55,7 @@ async def signed_place(
                 return _verified(info, jws, token_id, secret)
             if not any(key.startswith(SIGNATURE) for key in info.data) or loop.time() >= ends_at:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
     return None
 
 

@@ -185,7 +185,7 @@ class FactsFollower:
         self._dns = cluster_dns
         self._given_key = self._key = release_key
         self._key_fault = ""
-        self._told: ClusterFacts | None = None
+        self._published: ClusterFacts | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._info = Cache(api, CONFIG_MAPS, namespace=CLUSTER_INFO_NAMESPACE, fields=f"metadata.name={CLUSTER_INFO}")
         self._service = Cache(api, SERVICES, namespace=KUBE_DNS_NAMESPACE, fields=f"metadata.name={KUBE_DNS}")
@@ -296,8 +296,8 @@ class FactsFollower:
 
     def _notify(self) -> None:
         facts = self.facts
-        if facts != self._told:
-            self._told = facts
+        if facts != self._published:
+            self._published = facts
             for callback in tuple(self._subscribers):
                 callback()
 

@@ -238,7 +238,7 @@ def cloud_config(setup: HostSetup) -> str:
     body = "".join(
         (
             _file(CONFIG, "0600", config_text(setup.config) + "\n"),
-            _file(SCRIPT, "0700", _told(setup.origin)),
+            _file(SCRIPT, "0700", _origin_text(setup.origin)),
             _file(UNIT_FILE, "0644", UNIT_TEXT),
         )
     )
@@ -252,7 +252,7 @@ def cloud_config(setup: HostSetup) -> str:
     )
 
 
-def _told(origin: AgentOrigin) -> str:
+def _origin_text(origin: AgentOrigin) -> str:
     """Return the script, with its variables set before it."""
     head, _, rest = install_script().partition("\n")
     return f"{head}\n{exports({FILE_VARIABLE: CONFIG, **install_environment(origin)})}{rest}"

@@ -135,10 +135,10 @@ class LeaderElection:
                 certain = await self._attempt()
         self._leads_until = float("-inf")
 
-    async def _pause(self, wanted_s: float) -> None:
+    async def _pause(self, pause_s: float) -> None:
         """Wait, but not beyond the end of our leadership."""
         left_s = self._leads_until - asyncio.get_running_loop().time()
-        await asyncio.sleep(max(0.0, min(wanted_s, left_s)))
+        await asyncio.sleep(max(0.0, min(pause_s, left_s)))
 
     def _is_ours(self) -> bool:
         return self._seen is not None and self._seen.holder == self._identity

@@ -1,7 +1,7 @@
 """Structured logs: a constant text, and the facts as fields beside it. `SecretStr` keeps passwords out of them.
 
     log = Log(__name__).bind(machine="m1", operation="reboot-m1")
-    log.info("power accepted", wanted="Off", attempt=2)
+    log.info("power accepted", desired="Off", attempt=2)
 
 The records go through the standard library's logging; `configure` sets their format in `main`.
 """

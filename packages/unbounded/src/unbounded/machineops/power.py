@@ -288,10 +288,10 @@ _FACT_OF: Final = {
 
 PROCEDURES: Final[Mapping[OperationKind, Callable[[MachineOperation], Procedure]]] = {
     OperationKind.HOST_REBOOT: lambda _operation: reboot(),
-    OperationKind.HOST_POWER_OFF: lambda operation: power_off(release=_says(operation, "deallocate")),
+    OperationKind.HOST_POWER_OFF: lambda operation: power_off(release=_is_set(operation, "deallocate")),
     OperationKind.HOST_POWER_ON: lambda _operation: power_on(),
 }
 
 
-def _says(operation: MachineOperation, parameter: str) -> bool:
+def _is_set(operation: MachineOperation, parameter: str) -> bool:
     return operation.spec.parameters.get(parameter) == "true"

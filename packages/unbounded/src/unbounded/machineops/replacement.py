@@ -38,8 +38,8 @@ UNDER_WAY: Final = "UnderWay"
 AS_IT_WAS: Final = "AsItWas"
 PAST: Final = "Past"
 NEEDED: Final = "Needed"
-NOTHING_KEPT: Final = "NothingKept"
-OTHER_FACTS: Final = (REPLACED, UNDER_WAY, AS_IT_WAS, PAST, NEEDED, NOTHING_KEPT)
+NO_STATE: Final = "NothingKept"
+OTHER_FACTS: Final = (REPLACED, UNDER_WAY, AS_IT_WAS, PAST, NEEDED, NO_STATE)
 RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REMOVING_STATE, *OTHER_FACTS})
 EVIDENCE_RESTORED: Final = "the instance is as it was before"
 EVIDENCE_NOT_RESTORABLE: Final = "the instance cannot be put back as it was"
@@ -107,7 +107,7 @@ def _put_back_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], St
 def _removing_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
     facts = _facts(steps)
     rows = {(REMOVING_STATE, fact): Step(REMOVING_STATE, action=CLEAR) for fact in facts}
-    ends = {AS_IT_WAS: EVIDENCE_RESTORED_NO_STATE, NOTHING_KEPT: EVIDENCE_NO_STATE, NEEDED: EVIDENCE_STATE_NEEDED}
+    ends = {AS_IT_WAS: EVIDENCE_RESTORED_NO_STATE, NO_STATE: EVIDENCE_NO_STATE, NEEDED: EVIDENCE_STATE_NEEDED}
     for fact, evidence in ends.items():
         rows[REMOVING_STATE, facts(fact)] = Step(
             REMOVING_STATE, fail=reasons.OUTCOME_UNKNOWN, evidence=evidence, message=UNKNOWN_FAILURE
@@ -280,7 +280,7 @@ def removal_fact(steps: Sequence[ReplaceStep], run: Run, found: Next | None, pla
     """
     facts, was_put_back = _facts(steps), any(evidence.what == EVIDENCE_RESTORED for evidence in run.evidence)
     if found is None:
-        return Observation(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), where=place)
+        return Observation(facts(AS_IT_WAS if was_put_back else NO_STATE), where=place)
     left = f"{EVIDENCE_RESTORED}; {place} is left" if was_put_back else f"{place} is left"
     return Observation(facts(NEEDED if found.still_needed else PAST), left, place)
 

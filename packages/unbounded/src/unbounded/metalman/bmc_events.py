@@ -63,7 +63,7 @@ class PowerEvents:
             if machine in self._streaming:
                 self._streaming.discard(machine)
                 self._owed.pop(machine, None)
-                self._tell(machine)
+                self._notify(machine)
 
     def forget(self, machine: str) -> None:
         """Forget a Machine that is gone."""
@@ -85,14 +85,14 @@ class PowerEvents:
             self._delayed[machine] = asyncio.get_running_loop().call_later(left_s, self._hint_late, machine)
         else:
             self._hinted[machine] = loop_time()
-            self._tell(machine)
+            self._notify(machine)
 
     def _hint_late(self, machine: str) -> None:
         self._delayed.pop(machine, None)
         self._hinted[machine] = loop_time()
-        self._tell(machine)
+        self._notify(machine)
 
-    def _tell(self, machine: str) -> None:
+    def _notify(self, machine: str) -> None:
         for listener in self._listeners:
             listener(machine)
 

@@ -31,8 +31,8 @@ COMPARING_POWER: Final = "ComparingPower"
 
 RESTART_BMC: Final = "RestartBMC"
 
-SEEN_GONE: Final = "the BMC stopped answering after the reset was requested"
-SEEN_RESTART: Final = "the BMC restarted, and answers again"
+EVIDENCE_GONE: Final = "the BMC stopped answering after the reset was requested"
+EVIDENCE_RESTART: Final = "the BMC restarted, and answers again"
 _RESET_AT: Final = "before the reset, the BMC reported LastResetTime "
 _POWER_WAS: Final = "before the reset, the host was "
 _NO_POWER: Final = f"{_POWER_WAS}in an unknown power state"
@@ -54,9 +54,9 @@ class BmcResetFact(StrEnum):
 
 def _table() -> Table:
     request = Step(RESTARTING_BMC, action=RESTART_BMC)
-    back = Step(COMPARING_POWER, evidence=SEEN_RESTART)
+    back = Step(COMPARING_POWER, evidence=EVIDENCE_RESTART)
     here = {BmcResetFact.RUNNING: request, BmcResetFact.SAME: request}
-    gone = {BmcResetFact.GONE: Step(WAITING_BMC, evidence=SEEN_GONE), BmcResetFact.RESTARTED: back}
+    gone = {BmcResetFact.GONE: Step(WAITING_BMC, evidence=EVIDENCE_GONE), BmcResetFact.RESTARTED: back}
     return {
         **table_rows(READING_BMC, BmcResetFact, here),
         **table_rows(RESTARTING_BMC, BmcResetFact, {**here, **gone}),
@@ -94,7 +94,7 @@ def reset(_operation: MachineOperation) -> Procedure:
         },
         table=TABLE,
         actions={RESTART_BMC: Repeat.ONCE},
-        proof=frozenset({SEEN_RESTART}),
+        proof=frozenset({EVIDENCE_RESTART}),
     )
 
 

@@ -94,7 +94,7 @@ class BootOrder:
         machine = target.machine
         targets = self._targets.get(machine.metadata.uid)
         try:
-            override = await bmc.set_boot_override(wanted_override(machine, enabled, targets), leave_by=before)
+            override = await bmc.set_boot_override(desired_override(machine, enabled, targets), leave_by=before)
         except (Unsupported, Uncertain) as error:
             if is_last and not isinstance(error, BmcAnswerLost):
                 await self._note(machine, str(error))
@@ -198,7 +198,7 @@ def missing_target(machine: Machine, targets: Targets) -> str:
     return "" if used is desired else f"the BMC does not support {desired}; using {used}"
 
 
-def wanted_override(machine: Machine, enabled: BootEnabled, targets: Targets) -> BootOverride:
+def desired_override(machine: Machine, enabled: BootEnabled, targets: Targets) -> BootOverride:
     """Return the boot override that lets the Machine boot the installer."""
     target = network_target(machine, targets)
     return BootOverride(enabled, target, None if target is BootTarget.PXE else "UEFI")

@@ -29,8 +29,8 @@ from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Procedure, 
 ERASE_LIMIT_S: Final = 7 * 86_400.0  # the deadline of the operation ends it earlier
 ERASE_STILL_S: Final = 1800.0  # the installer reports every half minute
 
-SEEN_ERASED: Final = "every disk was erased and verified"
-SEEN_STAYS_OFF: Final = "the host is Off, and boots from its disk"
+EVIDENCE_ERASED: Final = "every disk was erased and verified"
+EVIDENCE_STAYS_OFF: Final = "the host is Off, and boots from its disk"
 
 _TIMED_OUT: Final = Step(
     inspection.CLEANING_UP_INSTALLER,
@@ -48,14 +48,14 @@ def _erase_rows() -> netboot.Table:
     named = {
         **failures,
         ReplaceFact.INSTALL_FAILED: _FAILED,
-        ReplaceFact.ERASED: Step(inspection.WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=SEEN_ERASED),
+        ReplaceFact.ERASED: Step(inspection.WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=EVIDENCE_ERASED),
     }
     return table_rows(netboot.WAITING_ERASE, ReplaceFact, named)
 
 
 def _table() -> netboot.Table:
-    reported = Step(netboot.WAITING_ERASE, evidence=inspection.SEEN_REPORT)
-    off = Step(COMPLETE, evidence=SEEN_STAYS_OFF)
+    reported = Step(netboot.WAITING_ERASE, evidence=inspection.EVIDENCE_REPORT)
+    off = Step(COMPLETE, evidence=EVIDENCE_STAYS_OFF)
     return {
         **inspection.TABLE,
         (netboot.WAITING_REPORT, ReplaceFact.REPORTED): reported,
@@ -95,7 +95,7 @@ def erase(operation: MachineOperation) -> Procedure:
         base,
         stages=stages,
         table=table,
-        proof=frozenset({netboot.SEEN_LOADER, inspection.SEEN_REPORT, SEEN_ERASED, SEEN_STAYS_OFF}),
+        proof=frozenset({netboot.EVIDENCE_LOADER, inspection.EVIDENCE_REPORT, EVIDENCE_ERASED, EVIDENCE_STAYS_OFF}),
         end_conditions=(IS_OFF,),
     )
 

@@ -386,7 +386,7 @@ class RedfishExecutor:
             raise NotDone(refusal.reason, str(refusal)) from error
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
-        facts = {"machine": target.machine.name, "wanted": action}
+        facts = {"machine": target.machine.name, "desired": action}
         if isinstance(accepted, ResetAcceptance):
             self._read_times.accepted(target.machine.name, action, loop_time())
             if accepted.note:  # else the engine's line says as much

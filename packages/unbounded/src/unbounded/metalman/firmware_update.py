@@ -31,7 +31,7 @@ UPDATE: Final = "SimpleUpdate"
 
 OF_FIRMWARE: Final = frozenset({0, 1, 2, 3})  # PCRs that an update of firmware changes: code and settings
 
-SEEN_DONE: Final = "the BMC carried the update out"
+EVIDENCE_DONE: Final = "the BMC carried the update out"
 _BEFORE: Final = "before the update: "
 _AFTER: Final = "after the update: "
 _STILL: Final = "after the update, as before: "
@@ -57,7 +57,7 @@ class FirmwareFact(StrEnum):
 
 
 def _table() -> Table:
-    update, changed = Step(UPDATING, action=UPDATE), Step(COMPLETE, evidence=SEEN_DONE)
+    update, changed = Step(UPDATING, action=UPDATE), Step(COMPLETE, evidence=EVIDENCE_DONE)
     return {
         **table_rows(READING_FIRMWARE, FirmwareFact, {FirmwareFact.READY: update}),
         **table_rows(
@@ -65,7 +65,7 @@ def _table() -> Table:
             FirmwareFact,
             {
                 FirmwareFact.READY: update,
-                FirmwareFact.DONE: Step(COMPARING, evidence=SEEN_DONE),
+                FirmwareFact.DONE: Step(COMPARING, evidence=EVIDENCE_DONE),
                 FirmwareFact.FAILED: Step(UPDATING, fail=TASK_FAILED),
                 FirmwareFact.CHANGED: changed,
             },
@@ -103,7 +103,7 @@ def update(_operation: MachineOperation) -> Procedure:
         },
         table=TABLE,
         actions={UPDATE: Repeat.ONCE},
-        proof=frozenset({SEEN_DONE}),
+        proof=frozenset({EVIDENCE_DONE}),
         polls_s=(1.0, 2.0, 5.0),
     )
 

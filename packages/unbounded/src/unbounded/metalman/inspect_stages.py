@@ -22,11 +22,11 @@ from unbounded.metalman import replace as netboot
 from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
 from unbounded.metalman.power import (
     CONFIRM_S,
+    EVIDENCE_OFF,
     IS_OFF,
     IS_ON,
     IS_POWERING_OFF,
     POWER_LIMIT_S,
-    SEEN_OFF,
     SHUT_DOWN,
     SHUTTING_DOWN,
     SWITCH_OFF,
@@ -52,8 +52,8 @@ CLEANING_UP_INSTALLER: Final = "CleaningUpInstaller"
 
 WAS_ON: Final = "the host was On before"
 WAS_OFF: Final = "the host was Off before"
-SEEN_REPORT: Final = "the installer reported the hardware"
-SEEN_RESTORED: Final = "the host has the power state that it had before"
+EVIDENCE_REPORT: Final = "the installer reported the hardware"
+EVIDENCE_RESTORED: Final = "the host has the power state that it had before"
 
 _TIMED_OUT: Final = Step(
     CLEANING_UP_INSTALLER,
@@ -64,8 +64,8 @@ _SHUTDOWN: Final = frozenset({SHUTTING_DOWN, WAITING_OFF})  # the host still run
 ENDING_RESCUE: Final = "EndingRescue"
 SHUTTING_DOWN_RESCUE: Final = "ShuttingDownRescue"
 
-SEEN_RESCUE: Final = "the SSH server of the rescue system started"
-SEEN_LEFT: Final = "the user switched the rescue system off from inside"
+EVIDENCE_RESCUE: Final = "the SSH server of the rescue system started"
+EVIDENCE_LEFT: Final = "the user switched the rescue system off from inside"
 
 RESCUE_OFF_LIMIT_S: Final = 60.0  # the rescue system learns its end within seconds, and writes its file systems back
 
@@ -95,13 +95,13 @@ def _boot_rows() -> netboot.Table:
 
 def _report_rows() -> netboot.Table:
     failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
-    reported = {ReplaceFact.REPORTED: Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=SEEN_REPORT)}
+    reported = {ReplaceFact.REPORTED: Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=EVIDENCE_REPORT)}
     return table_rows(netboot.WAITING_REPORT, ReplaceFact, {**reported, **failures})
 
 
 def _off_rows(off_stage: str, restoring: str) -> netboot.Table:
     """Return the rows of a stage in which the host, which may run the installer, goes off."""
-    switch_off, is_off = Step(off_stage, action=SWITCH_OFF), Step(restoring, evidence=SEEN_OFF)
+    switch_off, is_off = Step(off_stage, action=SWITCH_OFF), Step(restoring, evidence=EVIDENCE_OFF)
     return table_rows(
         off_stage,
         ReplaceFact,
@@ -153,7 +153,7 @@ def _restoring_stages(off_stage: str, restoring: str, cleanup_stage: str | None)
 
 
 def _table() -> netboot.Table:
-    done, undone = Step(COMPLETE, evidence=SEEN_RESTORED), Step(CANCELLED, evidence=SEEN_RESTORED)
+    done, undone = Step(COMPLETE, evidence=EVIDENCE_RESTORED), Step(CANCELLED, evidence=EVIDENCE_RESTORED)
     return {
         **_boot_rows(),
         **_report_rows(),
@@ -225,7 +225,7 @@ def inspect(operation: MachineOperation) -> Procedure:
             **POWER_ACTIONS,
             **netboot.BOOT_ACTIONS,
         },
-        proof=frozenset({netboot.SEEN_LOADER, SEEN_REPORT, SEEN_RESTORED}),
+        proof=frozenset({netboot.EVIDENCE_LOADER, EVIDENCE_REPORT, EVIDENCE_RESTORED}),
         fact_conditions={
             **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.ON_AS_BEFORE), IS_ON),
             **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.OFF_AS_BEFORE), IS_OFF),
@@ -234,9 +234,9 @@ def inspect(operation: MachineOperation) -> Procedure:
 
 
 def _rescue_table() -> netboot.Table:
-    started = Step(netboot.RESCUING, evidence=SEEN_RESCUE)
+    started = Step(netboot.RESCUING, evidence=EVIDENCE_RESCUE)
     failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
-    shut_down, off = Step(SHUTTING_DOWN_RESCUE, action=SHUT_DOWN), Step(netboot.RESTORING, evidence=SEEN_OFF)
+    shut_down, off = Step(SHUTTING_DOWN_RESCUE, action=SHUT_DOWN), Step(netboot.RESTORING, evidence=EVIDENCE_OFF)
     is_off = {ReplaceFact.OFF: off, ReplaceFact.OFF_ARMED: off}
     return {
         **TABLE,
@@ -244,7 +244,7 @@ def _rescue_table() -> netboot.Table:
             netboot.WAITING_REPORT, ReplaceFact, {ReplaceFact.RESCUED: started, ReplaceFact.LEFT: started, **failures}
         ),
         **table_rows(
-            netboot.RESCUING, ReplaceFact, {ReplaceFact.LEFT: replace(_END_RESCUE, evidence=SEEN_LEFT), **failures}
+            netboot.RESCUING, ReplaceFact, {ReplaceFact.LEFT: replace(_END_RESCUE, evidence=EVIDENCE_LEFT), **failures}
         ),
         **table_rows(ENDING_RESCUE, ReplaceFact, is_off),
         **table_rows(
@@ -295,5 +295,5 @@ def rescue(operation: MachineOperation) -> Procedure:
         inspection,
         stages=stages,
         table=RESCUE_TABLE,
-        proof=frozenset({netboot.SEEN_LOADER, SEEN_RESCUE, SEEN_RESTORED}),
+        proof=frozenset({netboot.EVIDENCE_LOADER, EVIDENCE_RESCUE, EVIDENCE_RESTORED}),
     )

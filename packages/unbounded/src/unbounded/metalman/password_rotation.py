@@ -52,11 +52,11 @@ SET: Final = "SetPassword"
 PROMOTE: Final = "PromotePassword"
 DISCARD: Final = "DiscardPassword"
 
-SEEN_STORED: Final = "the Secret has the new password beside the present one"
-SEEN_LOGIN: Final = "the BMC opens with the new password"
-SEEN_USED: Final = "the Secret has the new password alone, and it opens the BMC"
-SEEN_DISCARDED: Final = "the BMC opens with the former password, and the Secret has it alone"
-SEEN_KEPT: Final = "the Secret has both passwords"
+EVIDENCE_STORED: Final = "the Secret has the new password beside the present one"
+EVIDENCE_LOGIN: Final = "the BMC opens with the new password"
+EVIDENCE_USED: Final = "the Secret has the new password alone, and it opens the BMC"
+EVIDENCE_DISCARDED: Final = "the BMC opens with the former password, and the Secret has it alone"
+EVIDENCE_KEPT: Final = "the Secret has both passwords"
 
 LIMIT_S: Final = 120.0
 SECRET_LIMIT_S: Final = 600.0
@@ -82,8 +82,8 @@ class RotationFact(StrEnum):
 
 
 def _table() -> Table:
-    store, opens = Step(STORING, action=STORE), Step(PROMOTING, action=PROMOTE, evidence=SEEN_LOGIN)
-    kept = Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=SEEN_KEPT)
+    store, opens = Step(STORING, action=STORE), Step(PROMOTING, action=PROMOTE, evidence=EVIDENCE_LOGIN)
+    kept = Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=EVIDENCE_KEPT)
     return {
         **table_rows(
             READING_ACCOUNT,
@@ -100,7 +100,7 @@ def _table() -> Table:
             RotationFact,
             {
                 RotationFact.SINGLE: store,
-                RotationFact.PRESENT_OPENS: Step(SETTING, action=SET, evidence=SEEN_STORED),
+                RotationFact.PRESENT_OPENS: Step(SETTING, action=SET, evidence=EVIDENCE_STORED),
                 RotationFact.NEXT_OPENS: opens,
             },
         ),
@@ -120,7 +120,7 @@ def _table() -> Table:
             RotationFact,
             {
                 RotationFact.NEXT_OPENS: Step(PROMOTING, action=PROMOTE),
-                RotationFact.SINGLE: Step(COMPLETE, evidence=SEEN_USED),
+                RotationFact.SINGLE: Step(COMPLETE, evidence=EVIDENCE_USED),
             },
         ),
         **table_rows(
@@ -128,7 +128,7 @@ def _table() -> Table:
             RotationFact,
             {
                 RotationFact.REFUSED: Step(DISCARDING, action=DISCARD),
-                RotationFact.SINGLE: Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=SEEN_DISCARDED),
+                RotationFact.SINGLE: Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=EVIDENCE_DISCARDED),
                 RotationFact.PRESENT_OPENS: kept,
                 RotationFact.NEXT_OPENS: kept,
                 RotationFact.OPEN: kept,
@@ -163,7 +163,7 @@ def rotate(_operation: MachineOperation) -> Procedure:
             PROMOTE: Repeat.SETS_STATE,
             DISCARD: Repeat.SETS_STATE,
         },
-        proof=frozenset({SEEN_LOGIN, SEEN_USED}),
+        proof=frozenset({EVIDENCE_LOGIN, EVIDENCE_USED}),
     )
 
 

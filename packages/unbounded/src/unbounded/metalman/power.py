@@ -51,10 +51,10 @@ RESTORE_LIMIT_S: Final = 60.0
 
 LINGERS: Final = "the host may still shut itself down"
 
-SEEN_OFF: Final = "the host was Off"
-SEEN_OFF_AGAIN: Final = f"the host was Off again, {CONFIRM_S:.0f} s later"
-SEEN_ON: Final = "the host was On"
-SEEN_ON_AGAIN: Final = f"the host was On again, {CONFIRM_S:.0f} s later"
+EVIDENCE_OFF: Final = "the host was Off"
+EVIDENCE_OFF_AGAIN: Final = f"the host was Off again, {CONFIRM_S:.0f} s later"
+EVIDENCE_ON: Final = "the host was On"
+EVIDENCE_ON_AGAIN: Final = f"the host was On again, {CONFIRM_S:.0f} s later"
 
 
 class BmcPowerFact(StrEnum):
@@ -116,13 +116,13 @@ def _powering_on_rows(stage: str, done: Step) -> Table:
 
 def reboot_table(*, force: bool) -> Table:
     """Return the rows of HostReboot: switch off, observe Off, switch on, observe On."""
-    switch_on = Step(WAITING_ON, action=SWITCH_ON, evidence=SEEN_OFF)
+    switch_on = Step(WAITING_ON, action=SWITCH_ON, evidence=EVIDENCE_OFF)
     return {
         **_rows(STARTING, on=_off_step(force=force), off=switch_on),
         **_powering_off_rows(after=switch_on),
-        **_powering_on_rows(WAITING_ON, Step(COMPLETE, evidence=SEEN_ON)),
+        **_powering_on_rows(WAITING_ON, Step(COMPLETE, evidence=EVIDENCE_ON)),
         # fails with the reason of the failure that led here
-        **_powering_on_rows(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, evidence=SEEN_ON)),
+        **_powering_on_rows(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, evidence=EVIDENCE_ON)),
     }
 
 
@@ -131,16 +131,16 @@ def power_off_table(*, force: bool) -> Table:
 
     A host that comes back by itself is switched off once more, but not a third time.
     """
-    done, again = Step(COMPLETE, evidence=SEEN_OFF_AGAIN), Step(WAITING_OFF_AGAIN, action=SWITCH_OFF)
+    done, again = Step(COMPLETE, evidence=EVIDENCE_OFF_AGAIN), Step(WAITING_OFF_AGAIN, action=SWITCH_OFF)
     came_back = Step(CONFIRMING_OFF_AGAIN, fail=DOES_NOT_STAY_OFF)
     return {
-        **_rows(STARTING, on=_off_step(force=force), off=Step(ALREADY_OFF, evidence=SEEN_OFF)),
-        **_powering_off_rows(after=Step(CONFIRMING_OFF, evidence=SEEN_OFF)),
+        **_rows(STARTING, on=_off_step(force=force), off=Step(ALREADY_OFF, evidence=EVIDENCE_OFF)),
+        **_powering_off_rows(after=Step(CONFIRMING_OFF, evidence=EVIDENCE_OFF)),
         **_rows(ALREADY_OFF, on=_off_step(force=force), off=done),
         **_rows(CONFIRMING_OFF, on=again, off=done),
-        **_rows(WAITING_OFF_AGAIN, on=again, off=Step(CONFIRMING_OFF_AGAIN, evidence=SEEN_OFF)),
+        **_rows(WAITING_OFF_AGAIN, on=again, off=Step(CONFIRMING_OFF_AGAIN, evidence=EVIDENCE_OFF)),
         **_rows(CONFIRMING_OFF_AGAIN, on=came_back, off=done),
-        **_powering_on_rows(UNDOING, Step(CANCELLED, evidence=SEEN_ON)),
+        **_powering_on_rows(UNDOING, Step(CANCELLED, evidence=EVIDENCE_ON)),
     }
 
 
@@ -149,13 +149,13 @@ def power_on_table() -> Table:
 
     A host that goes off by itself is switched on once more, but not a third time.
     """
-    confirm, done = Step(CONFIRMING_ON, evidence=SEEN_ON), Step(COMPLETE, evidence=SEEN_ON_AGAIN)
+    confirm, done = Step(CONFIRMING_ON, evidence=EVIDENCE_ON), Step(COMPLETE, evidence=EVIDENCE_ON_AGAIN)
     again, went_off = Step(WAITING_ON_AGAIN, action=SWITCH_ON), Step(CONFIRMING_ON_AGAIN, fail=DOES_NOT_STAY_ON)
     return {
         **_rows(STARTING, on=confirm, off=Step(WAITING_ON, action=SWITCH_ON)),
         **_powering_on_rows(WAITING_ON, confirm),
         **_rows(CONFIRMING_ON, on=done, off=again),
-        **_powering_on_rows(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, evidence=SEEN_ON)),
+        **_powering_on_rows(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, evidence=EVIDENCE_ON)),
         **_rows(CONFIRMING_ON_AGAIN, on=done, off=went_off),
     }
 
@@ -234,7 +234,7 @@ def reboot(operation: MachineOperation) -> Procedure:
         },
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
-        proof=frozenset({SEEN_OFF, SEEN_ON}),
+        proof=frozenset({EVIDENCE_OFF, EVIDENCE_ON}),
         end_conditions=(IS_ON,),
         fact_conditions=FACT_CONDITIONS,
         final=frozenset({SWITCH_ON}),
@@ -263,7 +263,7 @@ def power_off(operation: MachineOperation) -> Procedure:
         },
         table=power_off_table(force=is_forced(operation)),
         actions=ACTIONS,
-        proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
+        proof=frozenset({EVIDENCE_OFF, EVIDENCE_OFF_AGAIN}),
         end_conditions=(IS_OFF,),
         fact_conditions=FACT_CONDITIONS,
         final=frozenset({SHUT_DOWN, SWITCH_OFF}),
@@ -283,7 +283,7 @@ def power_on(_operation: MachineOperation) -> Procedure:
         },
         table=power_on_table(),
         actions=ACTIONS,
-        proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
+        proof=frozenset({EVIDENCE_ON, EVIDENCE_ON_AGAIN}),
         end_conditions=(IS_ON,),
         fact_conditions=FACT_CONDITIONS,
         final=frozenset({SWITCH_ON}),

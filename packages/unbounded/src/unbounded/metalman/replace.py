@@ -19,8 +19,8 @@ from typing import Final
 from unbounded.api.operation import BOOT_CONTESTED, IMAGE_WRITTEN, OperationKind
 from unbounded.metalman import reasons
 from unbounded.metalman.power import (
-    SEEN_OFF,
-    SEEN_ON,
+    EVIDENCE_OFF,
+    EVIDENCE_ON,
     SHUT_DOWN,
     SHUTTING_DOWN,
     SWITCH_OFF,
@@ -118,11 +118,11 @@ BOOT_ACTIONS: Final = dict.fromkeys((*MEDIA_ACTIONS, *NETWORK_ACTIONS), Repeat.S
 
 LOADS_MAX: Final = 5  # a firmware that retries fetches its loader a few times; more without a result is a loop
 
-SEEN_LOADER: Final = "the host fetched its boot loader"
-SEEN_INSTALLER: Final = "the installer started"
-SEEN_WRITTEN: Final = IMAGE_WRITTEN
-SEEN_CLOUD_INIT: Final = "cloud-init finished"
-SEEN_NODE: Final = "the Node is Ready since the new boot"
+EVIDENCE_LOADER: Final = "the host fetched its boot loader"
+EVIDENCE_INSTALLER: Final = "the installer started"
+EVIDENCE_WRITTEN: Final = IMAGE_WRITTEN
+EVIDENCE_CLOUD_INIT: Final = "cloud-init finished"
+EVIDENCE_NODE: Final = "the Node is Ready since the new boot"
 
 
 class ReplaceFact(StrEnum):
@@ -318,17 +318,17 @@ def _undo_rows(stage: str) -> Table:
     return _rows(
         stage,
         _power(
-            on=Step(CANCELLED, evidence=SEEN_ON), off=Step(stage, action=SWITCH_ON), on_armed=clear, off_armed=clear
+            on=Step(CANCELLED, evidence=EVIDENCE_ON), off=Step(stage, action=SWITCH_ON), on_armed=clear, off_armed=clear
         ),
         FAILURES,
         dict.fromkeys((ReplaceFact.LOADED, ReplaceFact.LOOPING, ReplaceFact.CONTESTED), off),
-        _since(ReplaceFact.INSTALLING, Step(WAITING_INSTALLER, evidence=SEEN_LOADER)),
+        _since(ReplaceFact.INSTALLING, Step(WAITING_INSTALLER, evidence=EVIDENCE_LOADER)),
     )
 
 
 def _restart_rows() -> Table:
     off, on = Step(UNDOING_LOADER, action=SWITCH_OFF), Step(UNDOING_START, action=SWITCH_ON)
-    clear, done = Step(UNDOING_START, action=CLEAR_BOOT), Step(CANCELLED, evidence=SEEN_ON)
+    clear, done = Step(UNDOING_START, action=CLEAR_BOOT), Step(CANCELLED, evidence=EVIDENCE_ON)
     return {
         **_rows(UNDOING_LOADER, _power(on=off, off=on)),
         **_rows(UNDOING_START, _power(on=done, off=on, on_armed=clear, off_armed=clear)),
@@ -336,15 +336,15 @@ def _restart_rows() -> Table:
 
 
 def _table() -> Table:
-    start, off = Step(WAITING_ON, action=START), Step(SETTING_BOOT, action=BOOT_ONCE, evidence=SEEN_OFF)
-    armed, started = Step(WAITING_ON, action=START, evidence=SEEN_OFF), Step(WAITING_LOADER, evidence=SEEN_ON)
-    loaded = _since(ReplaceFact.LOADED, Step(WAITING_INSTALLER, evidence=SEEN_LOADER))
+    start, off = Step(WAITING_ON, action=START), Step(SETTING_BOOT, action=BOOT_ONCE, evidence=EVIDENCE_OFF)
+    armed, started = Step(WAITING_ON, action=START, evidence=EVIDENCE_OFF), Step(WAITING_LOADER, evidence=EVIDENCE_ON)
+    loaded = _since(ReplaceFact.LOADED, Step(WAITING_INSTALLER, evidence=EVIDENCE_LOADER))
     once, stays = Step(SETTING_BOOT, action=BOOT_ONCE), Step(SETTING_BOOT_TO_STAY, action=BOOT_TO_STAY)
     again, once_more = Step(SETTING_BOOT_AGAIN, action=BOOT_TO_STAY), Step(WAITING_ON_AGAIN, action=START)
     off_again = Step(WAITING_OFF_AGAIN, action=SWITCH_OFF)
     shut_down, switch_off = Step(SHUTTING_DOWN, action=SHUT_DOWN), Step(WAITING_OFF, action=SWITCH_OFF)
-    written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, evidence=SEEN_WRITTEN))
-    back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, evidence=SEEN_CLOUD_INIT)
+    written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, evidence=EVIDENCE_WRITTEN))
+    back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, evidence=EVIDENCE_CLOUD_INIT)
     clear = Step(CLEARING_BOOT, action=CLEAR_BOOT)
     refused = {ReplaceFact.NOT_ATTESTED: Step(WAITING_NODE, fail=reasons.NOT_ATTESTED)}
     unconfigured = {
@@ -355,7 +355,7 @@ def _table() -> Table:
     done = {
         ReplaceFact.CONFIGURED: configured,
         ReplaceFact.JOINED: configured,
-        ReplaceFact.FINISHED: Step(COMPLETE, evidence=SEEN_CLOUD_INIT),
+        ReplaceFact.FINISHED: Step(COMPLETE, evidence=EVIDENCE_CLOUD_INIT),
     }
     return {
         **_rows(WAITING_IMAGE, _power(on=shut_down, off=off, off_armed=armed)),
@@ -372,8 +372,9 @@ def _table() -> Table:
         ),
         **_rows(SETTING_BOOT_AGAIN, _power(on=again, off=again, on_armed=off_again, off_armed=once_more), loaded,
                 FAILURES),
-        **_rows(WAITING_OFF_AGAIN, _power(on=off_again, off=Step(WAITING_ON_AGAIN, action=START, evidence=SEEN_OFF))),
-        **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, evidence=SEEN_ON), off=once_more), loaded,
+        **_rows(WAITING_OFF_AGAIN,
+                _power(on=off_again, off=Step(WAITING_ON_AGAIN, action=START, evidence=EVIDENCE_OFF))),
+        **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, evidence=EVIDENCE_ON), off=once_more), loaded,
                 FAILURES),
         **_rows(
             WAITING_LOADER_AGAIN,
@@ -381,7 +382,7 @@ def _table() -> Table:
             loaded,
             FAILURES,
         ),
-        **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, evidence=SEEN_INSTALLER)),
+        **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, evidence=EVIDENCE_INSTALLER)),
                 FAILURES),
         **_rows(WAITING_REPAVE, written, FAILURES),
         **_rows(CLEARING_BOOT, _boot_order(done=back, clear=clear)),
@@ -393,7 +394,7 @@ def _table() -> Table:
             done,
         ),
         **_rows(WAITING_CLOUD_INIT, unconfigured, done),
-        **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, evidence=SEEN_NODE)},
+        **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, evidence=EVIDENCE_NODE)},
                 {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, refused, _CONTESTED),
         **_undo_rows(UNDOING),
         **_undo_rows(UNDOING_SHUTDOWN),

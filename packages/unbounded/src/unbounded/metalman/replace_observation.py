@@ -134,7 +134,7 @@ def _after_image(snapshot: ReplaceState) -> ReplaceFact:
         return ReplaceFact.CLOUD_INIT_FAILED if done.reason == ConditionReason.FAILED else ReplaceFact.BOOTED
     if snapshot.machine.spec.kubernetes is None:
         return ReplaceFact.FINISHED
-    return ReplaceFact.JOINED if node_trouble(snapshot) is None else ReplaceFact.CONFIGURED
+    return ReplaceFact.JOINED if node_problem(snapshot) is None else ReplaceFact.CONFIGURED
 
 
 def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
@@ -206,7 +206,7 @@ def node_identity(node: Node | None) -> str:
     return f"{node.metadata.uid}/{boot_id or ''}/{heartbeat or ''}"[:128]
 
 
-def node_trouble(snapshot: ReplaceState) -> str | None:
+def node_problem(snapshot: ReplaceState) -> str | None:
     """Return a text why the Node does not prove the new boot yet; None if it does."""
     name, node = node_name(snapshot.machine), snapshot.node
     if node is None:
@@ -228,7 +228,7 @@ def progress_of(snapshot: ReplaceState) -> str:
     if snapshot.stage == WAITING_IMAGE:
         return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY)
     if snapshot.stage == WAITING_NODE:
-        return node_trouble(snapshot) or ""
+        return node_problem(snapshot) or ""
     if fact_source(snapshot.stage) is not FactSource.BOOT:
         return ""
     if snapshot.milestone == NetbootMilestone.IMAGE_WRITTEN:
@@ -257,7 +257,7 @@ def boot_text(snapshot: ReplaceState) -> str:
     if refusal := _refusal(snapshot):
         return f"{refusal}; {_boot_text(snapshot)}"
     if snapshot.stage == WAITING_NODE:
-        return f"{node_trouble(snapshot) or f'Node {node_name(snapshot.machine)} is Ready'}; {_boot_text(snapshot)}"
+        return f"{node_problem(snapshot) or f'Node {node_name(snapshot.machine)} is Ready'}; {_boot_text(snapshot)}"
     return _boot_text(snapshot)
 
 

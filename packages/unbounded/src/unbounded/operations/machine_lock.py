@@ -22,7 +22,7 @@ from unbounded.operations.parameters import ALL_DISKS, DISKS
 from unbounded.operations.record import with_nulls
 from unbounded.workflow.procedure import ConditionUpdate, Observation, Procedure
 
-KEPT: Final = 10
+HISTORY: Final = 10
 FIELDS: Final = ("activeOperation", "agent", "conditions", "configuration", "operations", "recentOperations", "ssh")
 PHASE_FIELDS: Final = ("message", "phase", "reason")
 
@@ -159,7 +159,7 @@ def with_newest(history: Iterable[Raw], newest: Raw) -> list[Raw]:
     entries = [*(one for one in history if one.get("uid") != newest.get("uid")), newest]
     lasting = {one["kind"]: one for one in entries if _lasts(one)}
     spare = (one for one in entries if not any(one is other for other in lasting.values()))
-    oldest = [one for one, _ in zip(spare, range(len(entries) - KEPT), strict=False)]
+    oldest = [one for one, _ in zip(spare, range(len(entries) - HISTORY), strict=False)]
     return [one for one in entries if not any(one is other for other in oldest)]
 
 

@@ -150,7 +150,7 @@ def provider_of(executor: str) -> str | None:
     return scope.rpartition("/")[2] or None if component == ExecutorKind.CLOUD else None
 
 
-def why_nobody(kind: OperationKind, machine: Machine) -> str:
+def why_unsupported(kind: OperationKind, machine: Machine) -> str:
     """Return the message for an unsupported kind: the fields that the Machine lacks."""
     nobody = f"no executor supports {kind} on Machine {machine.name}"
     if kind.needs_bmc:
@@ -176,12 +176,12 @@ class Unavailability:
     Args:
         text: the problem and its fix; constant as long as the problem lasts.
         then: the next automatic step and its time.
-        is_trouble: False for a process that is starting.
+        is_problem: False for a process that is starting.
     """
 
     text: str
     then: str = ""
-    is_trouble: bool = True
+    is_problem: bool = True
 
     @property
     def whole(self) -> str:

@@ -220,7 +220,7 @@ class Supervisor:
             if execution is None:
                 if waiting is None or provider_of(waiting.held_by or "") == provider:
                     self._operations.enqueue(operation.name)
-            elif absence is not None and absence.is_trouble and provider_of(execution.executor) == provider:
+            elif absence is not None and absence.is_problem and provider_of(execution.executor) == provider:
                 self._emit_event(operation, "Warning", reasons.PROVIDER_NOT_SERVED, absence.text)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:

@@ -27,20 +27,20 @@ from unbounded.operations.gates import (
     rests_deadline,
     starts_on,
 )
-from unbounded.operations.ownership import Unavailability, executor_name, executor_of, why_nobody
+from unbounded.operations.ownership import Unavailability, executor_name, executor_of, why_unsupported
 from unbounded.operations.parameters import invalid
 
 HOLD_BACK_S: Final = 4.0  # an executor with free capacity claims sooner than this, and needs no explanation
 MACHINE_WAIT_S: Final = 60.0
 QUIET_S: Final = 5.0  # then the message reports the executor that has not claimed
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have changed within this is at work
-AFTERMATH_S: Final = 60.0
+RELEASE_WITHIN_S: Final = 60.0
 LOST_SLOT_S: Final = 180.0  # a returning executor has released a lost lock by then: calls last 120 s at most
 ABANDON_AFTER_S: Final = 60.0  # of silence; an executor that is at work is stopped by a cancel instead
 SILENT_AFTER_S: Final = 60.0  # kubelet renews its lease every 10 s
 LISTEN_FOR_S: Final = 600.0  # a host whose lease is still renewed then has joined again, or was never reset
 LISTEN_EVERY_S: Final = 15.0
-SEEN_SILENT: Final = "nothing was heard of the host again"
+EVIDENCE_SILENT: Final = "nothing was heard of the host again"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def plan_cleanup(operation: MachineOperation, ended_s: float) -> SupervisorActio
 def _ended(view: SupervisorView) -> SupervisorAction:
     active = view.machine.status.active_operation if view.machine else None
     if view.machine is not None and active is not None and active.uid == view.operation.metadata.uid:
-        left_s = (LOST_SLOT_S if active.lost else AFTERMATH_S) - view.ages.ended_s
+        left_s = (LOST_SLOT_S if active.lost else RELEASE_WITHIN_S) - view.ages.ended_s
         known = any(one.uid == active.uid for one in view.machine.status.recent_operations)
         if active.lost and has_finalizer(view.operation) and not known:  # the next operation may take the lock soon
             return RecordResult()
@@ -184,7 +184,7 @@ def _ended(view: SupervisorView) -> SupervisorAction:
     if view.silent_s is None or not isinstance(decided, NoAction):
         return decided
     if view.silent_s >= SILENT_AFTER_S:
-        return AddEvidence(SEEN_SILENT)
+        return AddEvidence(EVIDENCE_SILENT)
     return NoAction(LISTEN_EVERY_S if decided.requeue_s is None else min(decided.requeue_s, LISTEN_EVERY_S))
 
 
@@ -202,7 +202,7 @@ def expects_silence(operation: MachineOperation, machine: Machine | None, ended_
         and machine.status.active_operation is None
         and _nothing_since(operation, machine)
         and ended_s < LISTEN_FOR_S
-        and all(evidence.what != SEEN_SILENT for evidence in status.evidence)
+        and all(evidence.what != EVIDENCE_SILENT for evidence in status.evidence)
     )
 
 
@@ -231,7 +231,7 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
     kind = OperationKind(operation.spec.operation_kind)
     executor = executor_of(kind, view.machine)
     if executor is None:
-        return EndOperation(reasons.UNSUPPORTED_TARGET, why_nobody(kind, view.machine))
+        return EndOperation(reasons.UNSUPPORTED_TARGET, why_unsupported(kind, view.machine))
     wrong = invalid(operation, executor)
     if wrong is not None:
         return EndOperation(reasons.INVALID_PARAMETERS, wrong)
@@ -276,7 +276,7 @@ def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: f
         return ReportWait(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
     absent = view.absent
-    if absent is not None and absent.is_trouble:
+    if absent is not None and absent.is_problem:
         text = f"{executor} does not serve: {absent.whole}"
         return ReportWait(reasons.PROVIDER_NOT_SERVED, text, executor, left_s, left_s)
     if absent is not None:

@@ -25,7 +25,7 @@ from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.reporting import SystemdNotifier
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.model import Slot
-from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
+from unbounded.agent.operations.node_reboot import EVIDENCE_BOOTED, EVIDENCE_RENEWED
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
@@ -221,7 +221,7 @@ async def test_a_node_reboot_is_carried_out_with_the_rights_of_an_agent(
         await eventually(freed)
     status = operation["status"]
     assert (status["phase"], status["reason"]) == ("Complete", "Succeeded"), status
-    assert [one["what"] for one in status["evidence"]] == [SEEN_BOOTED, SEEN_RENEWED]
+    assert [one["what"] for one in status["evidence"]] == [EVIDENCE_BOOTED, EVIDENCE_RENEWED]
     assert status["execution"]["executor"] == "unbounded-agent/m1"
     assert host.host.boot == 2
     assert Durations(host.paths).limit(TimedWork.DAEMON) == 3 * STARTED_S

@@ -145,7 +145,7 @@ async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followers, "KEY_POLL_S", 0.01)
-    monkeypatch.setattr(followers, "AFTER_TROUBLE_S", 0.01)
+    monkeypatch.setattr(followers, "RETRY_S", 0.01)
     await place.publish("wrong")
 
     async def refused() -> bool:

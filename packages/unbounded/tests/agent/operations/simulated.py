@@ -185,10 +185,10 @@ class SimulatedNodes:
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         raise AssertionError("nobody asks for it")
 
-    async def kubelet_trouble(self, slot: Slot) -> str:
+    async def kubelet_problem(self, slot: Slot) -> str:
         return self.host.trouble
 
-    async def sandbox_trouble(self, slot: Slot) -> str:
+    async def sandbox_problem(self, slot: Slot) -> str:
         raise AssertionError("nobody asks for it")
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:

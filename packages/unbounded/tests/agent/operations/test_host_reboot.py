@@ -14,7 +14,7 @@ from tests.operations.world import World
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
-from unbounded.agent.operations.host_reboot import HOST_REBOOT, SEEN_BOOTED, HostReboot
+from unbounded.agent.operations.host_reboot import EVIDENCE_BOOTED, HOST_REBOOT, HostReboot
 from unbounded.agent.ports import HostCommandResult
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
@@ -128,7 +128,7 @@ def test_it_is_complete_when_the_agent_is_back_with_another_boot_id() -> None:
     operation, _ = rebooted(host := Host())
     assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded")
     (evidence,) = operation.status.evidence
-    assert (evidence.what, evidence.where) == (SEEN_BOOTED, "the host, boot id boot-2")
+    assert (evidence.what, evidence.where) == (EVIDENCE_BOOTED, "the host, boot id boot-2")
     assert host.asked_in == [1]
 
 

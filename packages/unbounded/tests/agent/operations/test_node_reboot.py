@@ -20,9 +20,9 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.operations.node_reboot import (
+    EVIDENCE_BOOTED,
+    EVIDENCE_RENEWED,
     NODE_REBOOT,
-    SEEN_BOOTED,
-    SEEN_RENEWED,
     STARTING,
     STOPPING_MACHINE,
     STOPPING_SERVICES,
@@ -105,7 +105,7 @@ def test_a_reboot_stops_and_starts_each_thing_once_and_proves_it() -> None:
             if operation.status.targets and (stage := operation.status.targets[0].stage or "") not in stages[-1:]:
                 stages.append(stage)
             await asyncio.sleep(0.02)
-        assert facts_of(operation) == ("Complete", "Succeeded", [SEEN_BOOTED, SEEN_RENEWED])
+        assert facts_of(operation) == ("Complete", "Succeeded", [EVIDENCE_BOOTED, EVIDENCE_RENEWED])
         assert place.host.acts == ALL
         assert place.host.boot == before + 1
         assert stages == [STOPPING_SERVICES, STOPPING_MACHINE, STARTING, VERIFYING]
@@ -164,7 +164,7 @@ def test_a_slow_host_breaks_a_limit_once_and_gets_a_longer_one() -> None:
         await asyncio.sleep(600)
         await place.world.operation("again", "NodeReboot", "m1", startDeadlineSeconds=3600, deadlineSeconds=3600)
         again = await place.world.ended("again", within_s=1800)
-        assert facts_of(again) == ("Complete", "Succeeded", [SEEN_BOOTED, SEEN_RENEWED])
+        assert facts_of(again) == ("Complete", "Succeeded", [EVIDENCE_BOOTED, EVIDENCE_RENEWED])
 
     run_virtual(story())
 
@@ -219,7 +219,10 @@ def test_it_ends_well_wherever_it_is_cut_off(power: bool) -> None:
                 operation = await place.ended()
                 keeper.cancel()
                 cut_in = [life.crashed_in for life in place.world.lives]
-                assert facts_of(operation) == ("Complete", "Succeeded", [SEEN_BOOTED, SEEN_RENEWED]), (crash_at, cut_in)
+                assert facts_of(operation) == ("Complete", "Succeeded", [EVIDENCE_BOOTED, EVIDENCE_RENEWED]), (
+                    crash_at,
+                    cut_in,
+                )
                 assert place.host.running, crash_at
                 assert place.host.kubelet, crash_at
                 assert place.host.enabled, crash_at
@@ -315,7 +318,7 @@ def test_a_node_that_was_down_is_brought_up() -> None:
         host.running = host.kubelet = host.containerd = False
 
     operation, host = _with(down)
-    assert facts_of(operation) == ("Complete", "Succeeded", [SEEN_BOOTED, SEEN_RENEWED])
+    assert facts_of(operation) == ("Complete", "Succeeded", [EVIDENCE_BOOTED, EVIDENCE_RENEWED])
     assert host.kubelet
 
 

@@ -313,12 +313,12 @@ class SimNodes:
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         raise AssertionError("nobody asks for it")
 
-    async def kubelet_trouble(self, slot: Slot) -> str:
+    async def kubelet_problem(self, slot: Slot) -> str:
         applied = self._host.slots[slot].applied
         sick = applied is not None and applied.goal.kubernetes_version == UNWELL
         return "kubelet says that it is not well: 500" if sick else ""
 
-    async def sandbox_trouble(self, slot: Slot) -> str:
+    async def sandbox_problem(self, slot: Slot) -> str:
         applied = self._host.slots[slot].applied
         self._host.sandboxes.append(slot)
         broken = applied is not None and applied.goal.kubernetes_version == NO_SANDBOX

@@ -180,7 +180,7 @@ def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
         (replace(RUNS, kubelet=False), NodeEvidence(trouble="it ended with: panic"), "it ended with: panic"),
         (RUNS, NodeEvidence(), "the Node does not exist"),
         (RUNS, NodeEvidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
-        (RUNS, NodeEvidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox starts"), "no Pod sandbox starts"),
+        (RUNS, NodeEvidence(node_of(), renewed=True, sandbox_problem="no Pod sandbox starts"), "no Pod sandbox starts"),
         (RUNS, NodeEvidence(node_of(boot="boot-1"), renewed=True), "this boot of the machine has not reported"),
         (RUNS, NodeEvidence(node_of(version="v1.33.0"), renewed=True), "reports version v1.33.0, not 1.34.2"),
         (RUNS, NodeEvidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),

@@ -85,7 +85,7 @@ def _judge(operation: MachineOperation, host: SimulatedHost) -> None:
     if status.phase == "Complete":
         if host.version != "2" or host.natures["2"] not in WORKING:
             raise Violation(f"Complete, and {host.version} runs")
-        if not {table.SEEN_RUNNING, table.SEEN_HEALTHY} <= evidence:
+        if not {table.EVIDENCE_RUNNING, table.EVIDENCE_HEALTHY} <= evidence:
             raise Violation(f"Complete with {evidence}")
         if "unbounded-agent 2 runs" not in (status.message or ""):
             raise Violation(f"Complete, and it says {status.message}")

@@ -23,7 +23,7 @@ def test_the_table_is_sound(stage: str) -> None:
 def test_complete_follows_from_nothing_but_a_proven_release() -> None:
     facts = {fact for (_stage, fact), step in PROCEDURE.table.items() if step.stage == COMPLETE}
     assert facts == {UpgradeState.PROVEN}
-    assert PROCEDURE.proof == {table.SEEN_RUNNING, table.SEEN_HEALTHY}
+    assert PROCEDURE.proof == {table.EVIDENCE_RUNNING, table.EVIDENCE_HEALTHY}
 
 
 def test_a_release_is_taken_back_with_daemon_failed_in_every_stage() -> None:

@@ -165,7 +165,7 @@ async def test_the_process_of_its_provider_is_starting(world: World) -> None:
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
-    absence = Unavailability("its process was started, and is not ready yet", is_trouble=False)
+    absence = Unavailability("its process was started, and is not ready yet", is_problem=False)
     world.absences.report("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
@@ -192,7 +192,7 @@ async def test_the_process_that_carries_it_out_does_not_answer(world: World) -> 
     await controller.stop()
     announced = len(world.announced)
     for absence in (
-        Unavailability("its process was started", is_trouble=False),
+        Unavailability("its process was started", is_problem=False),
         Unavailability("its process does not answer", "it is stopped and restarted"),
     ):
         world.absences.report("Sim", absence)

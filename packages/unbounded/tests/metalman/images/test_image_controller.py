@@ -38,7 +38,7 @@ from unbounded.metalman.images.model import ImageIntervals, NetbootImageDefaults
 from unbounded.metalman.netboot.model import BootImages
 
 SWIFT = ImageIntervals(
-    look_up_s=0.05,
+    resolve_s=0.05,
     after_failure=Backoff(0.02, 0.05),
     after_refusal=Backoff(0.02, 0.05),
     collect_after_s=0.05,

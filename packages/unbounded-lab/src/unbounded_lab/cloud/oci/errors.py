@@ -74,7 +74,7 @@ ERRORS: Final[Mapping[str, tuple[str, str]]] = {
 """Code and sentence by the names that the dial `errors` takes. InternalError is what LaunchInstance really says when
 there is no host (jpetazzo/ampernetacle#54); the table of API errors has OutOfHostCapacity."""
 
-ASK_LATER: Final = frozenset({"TooManyRequests", "ServiceUnavailable"})
+RETRY_LATER: Final = frozenset({"TooManyRequests", "ServiceUnavailable"})
 """Codes that may come with Retry-After."""
 
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from unbounded_lab.cloud.frontend import CloudCall, CloudRateLimit, TokenBuckets
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.cloud.oci import reads, writes
-from unbounded_lab.cloud.oci.errors import ASK_LATER, ERRORS, OciProblem, problem_named
+from unbounded_lab.cloud.oci.errors import ERRORS, RETRY_LATER, OciProblem, problem_named
 from unbounded_lab.cloud.oci.misbehaviours import OciDials
 from unbounded_lab.cloud.oci.reads import json_reply
 from unbounded_lab.cloud.oci.request_signatures import OciAccess
@@ -160,7 +160,7 @@ class OciService:
 
     def error(self, name: str, request: LabRequest, _call: CloudCall, now: float) -> LabReply:
         problem = problem_named(name)
-        wait_s = self.dials.retry_after_s if problem.code in ASK_LATER else None
+        wait_s = self.dials.retry_after_s if problem.code in RETRY_LATER else None
         return self._tagged(_refusal(problem, wait_s), request, now)
 
     def _answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:

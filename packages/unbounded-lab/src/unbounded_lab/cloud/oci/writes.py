@@ -182,11 +182,15 @@ def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateS
         )
         return work
     tenancy.enter(instance, InstanceState.STOPPING, now)
-    tenancy.later_for(instance, now + tenancy.times.stop_s, lambda at: _start_anew(tenancy, instance, source, work, at))
+    tenancy.later_for(
+        instance, now + tenancy.times.stop_s, lambda at: _start_again(tenancy, instance, source, work, at)
+    )
     return work
 
 
-def _start_anew(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: LabWorkRequest, at: float) -> None:
+def _start_again(
+    tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: LabWorkRequest, at: float
+) -> None:
     _swap(tenancy, instance, source, at)
     tenancy.enter(instance, InstanceState.STARTING, at)
     tenancy.later_for(instance, at + tenancy.times.boot_s, lambda then: _arrive(tenancy, instance, work, then))

@@ -577,12 +577,12 @@ async def forbidden(scene: Scene) -> None:
     assert scene.truth() is InstanceState.RUNNING
 
 
-NOT_SEEN = (404, "NotAuthorizedOrNotFound")
+NOT_OBSERVED = (404, "NotAuthorizedOrNotFound")
 
 
 @shows
 async def no_permission_to_look(scene: Scene) -> None:
-    assert [await scene.look_refusal() for _ in range(3)] == [NOT_SEEN] * 3
+    assert [await scene.look_refusal() for _ in range(3)] == [NOT_OBSERVED] * 3
     assert await scene.act("STOP") == "STOPPING"
 
 
@@ -590,12 +590,12 @@ async def no_permission_to_look(scene: Scene) -> None:
 async def no_permission_for_networks(scene: Scene) -> None:
     (vnic,), subnet = scene.cloud.tenancy.vnics, scene.cloud.tenancy.public_subnet
     calls = (scene.sdk.network.get_vnic, vnic.id), (scene.sdk.network.get_subnet, subnet.id)
-    assert [await scene.refusal(*call) for call in calls * 2] == [NOT_SEEN] * 4
+    assert [await scene.refusal(*call) for call in calls * 2] == [NOT_OBSERVED] * 4
     assert await scene.shown() == "RUNNING"
 
 
 @shows
 async def no_permission_for_volumes(scene: Scene) -> None:
     (volume,) = scene.cloud.tenancy.boot_volumes
-    assert [await scene.refusal(scene.sdk.storage.get_boot_volume, volume.id) for _ in range(3)] == [NOT_SEEN] * 3
+    assert [await scene.refusal(scene.sdk.storage.get_boot_volume, volume.id) for _ in range(3)] == [NOT_OBSERVED] * 3
     assert await scene.shown() == "RUNNING"

@@ -44,7 +44,7 @@ from unbounded.kube.logs import Log
 log = Log("agent")
 
 POLL_S: Final = 300.0  # each comparison is two reads
-AFTER_TROUBLE_S: Final = 60.0
+RETRY_S: Final = 60.0
 
 Probe = Callable[[AgentConfig], Awaitable[None]]
 
@@ -147,7 +147,7 @@ class AccessFollower:
                     await self.poll()
             except (Failure, OSError) as error:
                 log.warning("cannot follow the cluster's address and CA", error=error)
-                wait_s = AFTER_TROUBLE_S
+                wait_s = RETRY_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
     async def poll(self) -> None:
@@ -269,7 +269,7 @@ class ReleaseKeyFollower:
                 await self.poll()
             except (Failure, OSError) as error:
                 log.warning("cannot follow the public key of releases", error=error)
-                wait_s = AFTER_TROUBLE_S
+                wait_s = RETRY_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
     async def poll(self) -> None:

@@ -111,7 +111,7 @@ def rejoin_message(machine: str) -> str:
 
 
 async def identity_when_joined(
-    paths: HostPaths, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
+    paths: HostPaths, machine: str, *, now: WallClock = utc_now, poll_s: float = WAITS_S
 ) -> AgentIdentity:
     """Wait until the agent has a valid certificate and return its identity. The log names the reason of the wait."""
     message = ""
@@ -122,7 +122,7 @@ async def identity_when_joined(
             if str(error) != message:
                 message = str(error)
                 log.warning("cannot reach the API server", error=error)
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(poll_s)
 
 
 def has_joined(paths: HostPaths) -> bool:

@@ -31,7 +31,7 @@ from unbounded.kube.workqueue import WorkQueue
 log = Log("agent")
 
 
-AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
+RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=30.0)
 
 
 class AgentStatusReporter:
@@ -57,7 +57,7 @@ class AgentStatusReporter:
         if access is not None:
             self._wanted |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
         self._controller: Controller[str] = Controller(
-            "agent status", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
+            "agent status", self._reconcile, workers=1, queue=WorkQueue(failed=RETRY_BACKOFF)
         )
 
     async def run(self) -> None:

@@ -44,7 +44,7 @@ from unbounded.kube.logs import Log
 
 log = Log("agent")
 
-AFTER_TROUBLE_S: Final = 30.0
+RETRY_S: Final = 30.0
 _DIGITS: Final = 12
 
 
@@ -104,7 +104,7 @@ class Succession:
                 except (Failure, OSError) as error:
                     log.warning("cannot move to another API server yet", error=error)
                     await self._report(error)
-                    await asyncio.sleep(AFTER_TROUBLE_S * random.uniform(0.8, 1.2))  # noqa: S311  # many agents
+                    await asyncio.sleep(RETRY_S * random.uniform(0.8, 1.2))  # noqa: S311  # many agents
                     changed.set()
 
     async def follow(self, successor: Successor) -> None:

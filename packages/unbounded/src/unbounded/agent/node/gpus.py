@@ -135,20 +135,20 @@ def gpus_described(
     if described is not None and described.devices:
         more = len(described.devices) - _SHOWN
         names = ", ".join(described.devices[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        return _says(ConditionReason.SUCCEEDED, f"CDI describes {names}")
+        return _report(ConditionReason.SUCCEEDED, f"CDI describes {names}")
     if described is not None:
-        return _says(
+        return _report(
             ConditionReason.FAILED, one_line(f"CDI describes no GPU to the container runtime: {described.error}")
         )
     if cards and not driver:
         text = f"{cards} NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"
-        return _says(ConditionReason.NO_DRIVER, text)
+        return _report(ConditionReason.NO_DRIVER, text)
     if cards:
         text = f"{cards} NVIDIA cards, driver {driver}, but no GPU in /dev when the node started: run nvidia-modprobe"
-        return _says(ConditionReason.FAILED, f"{text} on the host, and restart the node")
-    return _says(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if is_reported else None
+        return _report(ConditionReason.FAILED, f"{text} on the host, and restart the node")
+    return _report(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if is_reported else None
 
 
-def _says(reason: ConditionReason, text: str) -> ConditionReport:
+def _report(reason: ConditionReason, text: str) -> ConditionReport:
     status = ConditionStatus.TRUE if reason is ConditionReason.SUCCEEDED else ConditionStatus.FALSE
     return ConditionReport(ConditionType.GPUS_DESCRIBED, status, reason, text)

@@ -210,11 +210,11 @@ _LAST_WORDS: Final = re.compile(r'panic: .*|"command failed" .*|(?<!\S)F\d{4} .*
 _LONGEST: Final = 400
 
 
-async def kubelet_trouble(port: int = PORT) -> str:
+async def kubelet_problem(port: int = PORT) -> str:
     """Return why kubelet is not healthy; empty when it reports that it is."""
     try:
         async with asyncio.timeout(ANSWER_S):
-            status, answer = await _asked(port)
+            status, answer = await _health(port)
     except TimeoutError:
         return f"kubelet does not answer health checks within {ANSWER_S:g} s"
     except (OSError, ValueError) as error:
@@ -228,7 +228,7 @@ def last_error_line(lines: str) -> str:
     return str(found[-1]).removeprefix('"command failed" ')[:_LONGEST] if found else ""
 
 
-async def _asked(port: int) -> tuple[int, str]:
+async def _health(port: int) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")

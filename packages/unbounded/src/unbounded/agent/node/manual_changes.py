@@ -86,11 +86,11 @@ def node_modified(paths: HostPaths) -> tuple[ConditionReport, ...]:
     for slot in Slot:
         changed = changed_by_hand(paths, slot) if paths.applied(slot).exists() else None
         if changed is not None:
-            lines.append(_says(slot, changed))
+            lines.append(_report(slot, changed))
     return tuple(lines[:1])
 
 
-def _says(slot: Slot, changed: tuple[str, ...]) -> ConditionReport:
+def _report(slot: Slot, changed: tuple[str, ...]) -> ConditionReport:
     if not changed:
         text = f"no manual changes in {slot} below {', '.join(f'/{one}' for one in SCOPE)}"
         return ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.FALSE, ConditionReason.UNCHANGED, text)

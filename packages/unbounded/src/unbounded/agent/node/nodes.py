@@ -22,7 +22,7 @@ from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull
 from unbounded.agent.node.devices import DeviceChanges, find_devices, sync_devices
 from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.gpus import CdiResult, cdi_result, write_cdi_result
-from unbounded.agent.node.kubelet import kubelet_trouble, last_error_line
+from unbounded.agent.node.kubelet import kubelet_problem, last_error_line
 from unbounded.agent.node.machine_runner import MachineLimits, MachineRunner
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.settings import changed_files, require_usable
@@ -74,7 +74,7 @@ class HostNodes:
         trust: Trust | None = None,
         limits: MachineLimits | None = None,
         now: WallClock = utc_now,
-        health: Callable[[], Awaitable[str]] = kubelet_trouble,
+        health: Callable[[], Awaitable[str]] = kubelet_problem,
     ) -> None:
         self._paths = paths
         self._commands = commands
@@ -167,7 +167,7 @@ class HostNodes:
         await run_in_thread(self._put, slot, files, kubelet.links(access))
         log.info("kubelet has a new certificate", slot=slot)
 
-    async def kubelet_trouble(self, slot: Slot) -> str:
+    async def kubelet_problem(self, slot: Slot) -> str:
         if await self._running.service_active(slot, kubelet.UNIT):
             trouble = await self._health()
         else:
@@ -175,7 +175,7 @@ class HostNodes:
         words = last_error_line(await self._running.journal(slot, kubelet.UNIT)) if trouble else ""
         return f"{trouble}; its last output: {words}" if words else trouble
 
-    async def sandbox_trouble(self, slot: Slot) -> str:
+    async def sandbox_problem(self, slot: Slot) -> str:
         config = containerd.pod_config(str(uuid.uuid4()))
         limit_s = containerd.RUN_S + containerd.MARGIN_S
         try:

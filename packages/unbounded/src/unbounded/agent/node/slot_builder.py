@@ -34,7 +34,7 @@ from unbounded.kube.durable import sync_directory
 from unbounded.kube.tasks import run_in_thread
 
 AT_ONCE: Final = 6
-KEPT: Final = 3  # of each artifact and of images: for the slot in use, the one before, and one on trial
+GENERATIONS: Final = 3  # of each artifact and of images: for the slot in use, the one before, and one on trial
 
 
 @dataclass
@@ -91,7 +91,7 @@ class SlotBuilder:
         unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))
         applied = BuildRecord(goal=spec, image_digest=digest, unchecked=unchecked)
         await run_in_thread(self._settle, building, applied)
-        await run_in_thread(shelf.collect, KEPT)
+        await run_in_thread(shelf.collect, GENERATIONS)
         return applied
 
     def _prepare(self, shelf: BlobStore, work: Path) -> None:

@@ -165,10 +165,10 @@ class AgentUpgrade:
             trial = self._ground.store.read()
         except Rejected as failure:
             if self._ground.releases.selection().on_trial or target.run.stage != table.DOWNLOADING:
-                return _sight(UpgradeState.UNREADABLE, str(failure))
+                return _observation(UpgradeState.UNREADABLE, str(failure))
             trial = None  # an earlier trial that has ended; this operation will replace it
         if self._job is not None and self._job.uid == uid and (trial is None or trial.uid != uid):
-            return _sight(self._job.fact, self._job.detail or "fetching the release", self._job.progress)
+            return _observation(self._job.fact, self._job.detail or "fetching the release", self._job.progress)
         if trial is None or trial.uid != uid:
             return self._without_trial()
         if trial.progress is not TrialProgress.SWITCHING:
@@ -179,8 +179,8 @@ class AgentUpgrade:
         selection = self._ground.releases.selection()
         if selection.on_trial:
             text = f"another release is on trial in {selection.current}; the last good one is {selection.last_good}"
-            return _sight(UpgradeState.HELD, text, text)
-        return _sight(UpgradeState.ABSENT, "no part of the release is on this host")
+            return _observation(UpgradeState.HELD, text, text)
+        return _observation(UpgradeState.ABSENT, "no part of the release is on this host")
 
     def _switched(self, trial: Trial, target: Target, now: float) -> Observation:
         selection = self._ground.releases.selection()
@@ -188,23 +188,25 @@ class AgentUpgrade:
         if selection.current != trial.release:
             back = self._ground.store.rollback_note()
             if back is not None and self._is(trial):
-                return _sight(UpgradeState.LEAVING, f"{name} was rolled back, and is about to end")
+                return _observation(UpgradeState.LEAVING, f"{name} was rolled back, and is about to end")
             if back is not None:
-                return _sight(UpgradeState.TAKEN_BACK, f"{name} was rolled back: {back.cause}")
+                return _observation(UpgradeState.TAKEN_BACK, f"{name} was rolled back: {back.cause}")
             return _staged(trial, target)
         if not selection.on_trial:
             words = f"{name} runs" if self._is(trial) else f"{name} is in use"
-            return _sight(UpgradeState.PROVEN, f"{words} and stayed healthy for {trial.window_s} s")
+            return _observation(UpgradeState.PROVEN, f"{words} and stayed healthy for {trial.window_s} s")
         if not self._is(trial):
-            return _sight(UpgradeState.SWITCHED, f"{name} is selected, and the former version is still running")
+            return _observation(UpgradeState.SWITCHED, f"{name} is selected, and the former version is still running")
         return self._on_trial(trial, name, now)
 
     def _on_trial(self, trial: Trial, name: str, now: float) -> Observation:
         if self._window is None or self._window.uid != trial.uid:
-            return _sight(UpgradeState.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
+            return _observation(UpgradeState.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
         if now - self._window.since < trial.window_s:
-            return _sight(UpgradeState.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s has not passed")
-        return _sight(UpgradeState.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
+            return _observation(
+                UpgradeState.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s has not passed"
+            )
+        return _observation(UpgradeState.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
 
     def _is(self, trial: Trial) -> bool:
         """Return whether this process is the release on trial."""
@@ -301,11 +303,13 @@ class AgentUpgrade:
     async def _run_job(self, job: _Job, operation: MachineOperation) -> None:
         """Download the release into its slot, or record why that failed."""
 
-        def told(done: int, total: int | None) -> None:
+        def report_bytes(done: int, total: int | None) -> None:
             job.progress = shown_progress(done, total)
 
         try:
-            await stage(self._ground, await self._request(operation), told, limits=self._limits, fetch=self._bring)
+            await stage(
+                self._ground, await self._request(operation), report_bytes, limits=self._limits, fetch=self._bring
+            )
             job.fact, job.detail = UpgradeState.ABSENT, "the release was in its slot, and does not exist any more"
         except Refusal as refusal:
             job.fact, job.detail = _FAILED[refusal.reason], str(refusal)
@@ -340,13 +344,13 @@ def _staged(trial: Trial, target: Target) -> Observation:
     """Return the observation of a release that is in its slot and not in use."""
     operation = target.operation
     if trial.progress is TrialProgress.STAGED:
-        return _sight(UpgradeState.STAGED, f"the release is in {trial.release}")
+        return _observation(UpgradeState.STAGED, f"the release is in {trial.release}")
     text = f"unbounded-agent {trial.version} is in {trial.release}"
     unwanted = operation.spec.cancel or operation.metadata.deletion_timestamp is not None
     if unwanted and target.run.stage in (table.DOWNLOADING, table.STAGED):
-        return _sight(UpgradeState.WITHDRAWN, text)
-    return _sight(UpgradeState.VERIFIED, text)
+        return _observation(UpgradeState.WITHDRAWN, text)
+    return _observation(UpgradeState.VERIFIED, text)
 
 
-def _sight(fact: UpgradeState, detail: str, progress: str = "") -> Observation:
+def _observation(fact: UpgradeState, detail: str, progress: str = "") -> Observation:
     return Observation(fact, detail=detail, where="the host", progress=progress)

@@ -23,7 +23,7 @@ REBOOTING: Final = "Rebooting"
 
 REBOOT: Final = "Reboot"
 
-SEEN_BOOTED: Final = "the agent is back, and the host has another boot id"
+EVIDENCE_BOOTED: Final = "the agent is back, and the host has another boot id"
 _COMMAND_S: Final = 30.0
 
 
@@ -41,12 +41,12 @@ HOST_REBOOT: Final = Procedure(
     },
     table={
         (LOOKING, HostBoot.SAME): Step(REBOOTING, action=REBOOT),
-        (LOOKING, HostBoot.OTHER): Step(COMPLETE, evidence=SEEN_BOOTED),
+        (LOOKING, HostBoot.OTHER): Step(COMPLETE, evidence=EVIDENCE_BOOTED),
         (REBOOTING, HostBoot.SAME): Step(REBOOTING, action=REBOOT),
-        (REBOOTING, HostBoot.OTHER): Step(COMPLETE, evidence=SEEN_BOOTED),
+        (REBOOTING, HostBoot.OTHER): Step(COMPLETE, evidence=EVIDENCE_BOOTED),
     },
     actions={REBOOT: Repeat.SETS_STATE},  # the desired state is: another boot
-    proof=frozenset({SEEN_BOOTED}),
+    proof=frozenset({EVIDENCE_BOOTED}),
     polls_s=(1.0, 2.0, 5.0),
 )
 

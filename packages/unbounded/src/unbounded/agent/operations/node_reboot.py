@@ -52,8 +52,8 @@ MEANING: Final[Mapping[str, str]] = {
     NOT_STOPPED: "The nspawn machine could not be stopped; kubelet and containerd run in it again.",
 }
 
-SEEN_BOOTED: Final = "kubelet and containerd run, in a machine with another boot id"
-SEEN_RENEWED: Final = "the Node's lease was renewed after that"
+EVIDENCE_BOOTED: Final = "kubelet and containerd run, in a machine with another boot id"
+EVIDENCE_RENEWED: Final = "the Node's lease was renewed after that"
 
 ATTEMPTS: Final = 6  # an interrupted one counts
 NO_BOOT: Final = "none"  # stored for a machine that did not run when the operation began
@@ -69,7 +69,7 @@ class NodeState(StrEnum):
     HALF = "Half"  # old boot; one of them runs
     IDLE = "Idle"  # old boot; neither of them runs
     DOWN = "Down"
-    COMES_UP = "ComesUp"  # new boot; kubelet or containerd do not run yet
+    BOOTED = "ComesUp"  # new boot; kubelet or containerd do not run yet
     UP = "Up"  # new boot; both run
     RENEWED = "Renewed"  # new boot; kubelet has renewed the Node's lease
 
@@ -79,8 +79,8 @@ _BEFORE: Final = (NodeState.IDLE, NodeState.HALF, NodeState.SERVES)  # index: ho
 _STOP_SERVICES: Final = Step(STOPPING_SERVICES, action=STOP_SERVICES)
 _STOP_MACHINE: Final = Step(STOPPING_MACHINE, action=STOP_MACHINE)
 _START: Final = Step(STARTING, action=START)
-_VERIFY: Final = Step(VERIFYING, evidence=SEEN_BOOTED)
-_AFTER: Final = {NodeState.COMES_UP: _START, NodeState.UP: _VERIFY, NodeState.RENEWED: _VERIFY}
+_VERIFY: Final = Step(VERIFYING, evidence=EVIDENCE_BOOTED)
+_AFTER: Final = {NodeState.BOOTED: _START, NodeState.UP: _VERIFY, NodeState.RENEWED: _VERIFY}
 
 _UNDO: Final = Step(UNDOING, action=START)
 _ROWS: Final[Mapping[str, Mapping[NodeState, Step]]] = {
@@ -113,12 +113,12 @@ _ROWS: Final[Mapping[str, Mapping[NodeState, Step]]] = {
     VERIFYING: {
         **dict.fromkeys((NodeState.SERVES, NodeState.HALF, NodeState.IDLE), Step(VERIFYING)),
         NodeState.DOWN: _START,
-        NodeState.COMES_UP: Step(VERIFYING),  # kubelet starts again by itself
+        NodeState.BOOTED: Step(VERIFYING),  # kubelet starts again by itself
         NodeState.UP: Step(VERIFYING),
-        NodeState.RENEWED: Step(COMPLETE, evidence=SEEN_RENEWED),
+        NodeState.RENEWED: Step(COMPLETE, evidence=EVIDENCE_RENEWED),
     },
     UNDOING: {
-        **dict.fromkeys((NodeState.HALF, NodeState.IDLE, NodeState.DOWN, NodeState.COMES_UP), _UNDO),
+        **dict.fromkeys((NodeState.HALF, NodeState.IDLE, NodeState.DOWN, NodeState.BOOTED), _UNDO),
         **dict.fromkeys((NodeState.SERVES, NodeState.UP, NodeState.RENEWED), Step(CANCELLED)),
     },
 }
@@ -162,7 +162,7 @@ NODE_REBOOT: Final = Procedure(
     },
     table={(stage, fact): step for stage, row in _ROWS.items() for fact, step in row.items()},
     actions=dict.fromkeys((STOP_SERVICES, STOP_MACHINE, START), Repeat.SETS_STATE),
-    proof=frozenset({SEEN_BOOTED, SEEN_RENEWED}),
+    proof=frozenset({EVIDENCE_BOOTED, EVIDENCE_RENEWED}),
     polls_s=(0.0, *[0.05] * 4, 0.1, 0.2, 0.4, 0.8, 1.0, 2.0),  # each action here has taken effect when its call returns
 )
 
@@ -212,7 +212,7 @@ class NodeReboot:
         if fact is NodeState.UP and leases.renewed(facts.boot_id):
             fact = NodeState.RENEWED
         self._time_renewal(fact)
-        if fact in (NodeState.COMES_UP, NodeState.UP) and (trouble := await self._nodes.kubelet_trouble(facts.slot)):
+        if fact in (NodeState.BOOTED, NodeState.UP) and (trouble := await self._nodes.kubelet_problem(facts.slot)):
             words = f"{words}; {trouble}"
         where = f"{facts.slot}, boot id {facts.boot_id}" if facts.boot_id else str(facts.slot)
         return Observation(fact, detail=f"{words}{lease}", where=where, boot_id=before)
@@ -234,7 +234,7 @@ class NodeReboot:
             return NodeState.DOWN
         if facts.boot_id == before:
             return _BEFORE[facts.kubelet + facts.containerd]
-        return NodeState.UP if facts.kubelet and facts.containerd else NodeState.COMES_UP
+        return NodeState.UP if facts.kubelet and facts.containerd else NodeState.BOOTED
 
     def _whole(self) -> list[Slot]:
         try:

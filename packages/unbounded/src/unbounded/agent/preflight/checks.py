@@ -188,7 +188,7 @@ def api_server(reached: ServiceAnswer) -> PreflightFinding:
     """Accept any answer but a 5xx as that of an API server: before the host has joined, 401 and 403 are expected."""
     name = "api-server-reachable"
     if reached.fault:
-        return error(name, reached.key, _said(reached))
+        return error(name, reached.key, _answer_text(reached))
     if reached.status >= 500:
         return error(name, reached.key, f"it answers {reached.status}: it is not ready")
     return fine(name, reached.key, f"it answers {reached.status}")
@@ -207,7 +207,7 @@ def image(reached: ServiceAnswer | None, *, debootstrap: bool) -> PreflightFindi
         return fine(name, "OCIImage", "not needed: the root file system comes from debootstrap")
     if reached.status in _REFUSED:
         later = "start reads the logins of containerd.pullSecrets when the host has joined"
-        return warning(name, reached.what, f"{_said(reached)} ({_named(reached)}); {later}")
+        return warning(name, reached.what, f"{_answer_text(reached)} ({_named(reached)}); {later}")
     return _artifact(name, reached)
 
 
@@ -239,7 +239,7 @@ def sandbox(reached: ServiceAnswer | None, *, has_image: bool) -> PreflightFindi
 def _artifact(name: str, reached: ServiceAnswer) -> PreflightFinding:
     if not reached.cached and (reached.fault or not 200 <= reached.status < 300):
         authority = ": CaBundle must contain its authority" if reached.fault is NetworkFault.UNTRUSTED else ""
-        return error(name, reached.what, f"{_said(reached)}{authority} ({_named(reached)})")
+        return error(name, reached.what, f"{_answer_text(reached)}{authority} ({_named(reached)})")
     there = "it is on this host" if reached.cached else "available"
     if reached.unchecked:
         remedy = (
@@ -254,7 +254,7 @@ def _named(reached: ServiceAnswer) -> str:
     return f"{reached.key}, through {reached.proxy}" if reached.proxy else reached.key
 
 
-def _said(reached: ServiceAnswer) -> str:
+def _answer_text(reached: ServiceAnswer) -> str:
     if reached.fault:
         return reached.fault.value
     if reached.status in (404, 410):
@@ -300,7 +300,9 @@ def attestation(
             error if reached.fault in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
         )
         if reached.fault:
-            yield severity(name, reached.key, f"{_said(reached)}; the URL exists only during a replacement of the host")
+            yield severity(
+                name, reached.key, f"{_answer_text(reached)}; the URL exists only during a replacement of the host"
+            )
         elif host.tpm:
             yield fine(name, reached.key, f"it answers {reached.status}")
 

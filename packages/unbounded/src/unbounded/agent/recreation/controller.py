@@ -55,7 +55,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations.gates import is_paused
 
-AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=30.0)
+RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=30.0)
 BLOCKED_S: Final = 10.0  # between passes while a pause or a missing configuration blocks a recreation
 CHANGED_S: Final = 0.5  # until the next pass where a configuration changed while a recreation began
 RESOLUTION_S: Final = 0.05  # shortest wait that the clock resolves
@@ -123,7 +123,7 @@ class RecreationController:
         self._keeper = NodeRestarter(nodes, self._lock, limits, self._blocked_reason)
         self._since: dict[str, float] = {}  # start of each condition on the process's clock, by its name
         self._controller: Controller[str] = Controller(
-            "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=AFTER_TROUBLE)
+            "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=RETRY_BACKOFF)
         )
 
     async def run(self) -> None:
@@ -151,7 +151,7 @@ class RecreationController:
             except Failure as error:
                 failures += 1
                 log.warning("recreation: cannot acquire the Machine's lock yet", machine=self._name, error=error)
-                await asyncio.sleep(AFTER_TROUBLE.after(failures))
+                await asyncio.sleep(RETRY_BACKOFF.after(failures))
                 continue
             return
 

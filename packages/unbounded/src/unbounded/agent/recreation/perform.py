@@ -127,7 +127,7 @@ class Performer:
         notes: list[str] = []
         within_s = self._limits.on_this_host(self._durations).build_s
         try:
-            async with asyncio.timeout(within_s), _telling(notes, report):
+            async with asyncio.timeout(within_s), _reporting(notes, report):
                 access = await self._access(transition.source, transition.attempt, notes.append)
                 await self._logins(transition.goal.settings)
                 await self._nodes.build(step.slot, transition.goal, access, notes.append)
@@ -136,10 +136,10 @@ class Performer:
 
 
 @contextlib.asynccontextmanager
-async def _telling(notes: list[str], report: ReportProgress) -> AsyncIterator[None]:
+async def _reporting(notes: list[str], report: ReportProgress) -> AsyncIterator[None]:
     """Report the latest note at intervals while inside."""
 
-    async def tell() -> None:
+    async def report_notes() -> None:
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
             if notes:
@@ -148,9 +148,9 @@ async def _telling(notes: list[str], report: ReportProgress) -> AsyncIterator[No
                 with contextlib.suppress(Failure):  # the report is only for users
                     await report(newest)
 
-    telling = asyncio.create_task(tell())
+    reporter = asyncio.create_task(report_notes())
     try:
         yield
     finally:
-        telling.cancel()
-        await asyncio.wait({telling})
+        reporter.cancel()
+        await asyncio.wait({reporter})

@@ -27,7 +27,7 @@ class NodeEvidence:
         renewed: its lease has changed since its machine was started.
         vanished: a Node of this very boot existed and is gone: kubelet does not register a second time.
         trouble: why kubelet is not healthy, in its own words; empty when it is.
-        sandbox_trouble: why no Pod sandbox runs in the slot, in containerd's words; empty when one ran, and where none
+        sandbox_problem: why no Pod sandbox runs in the slot, in containerd's words; empty when one ran, and where none
             is required.
     """
 
@@ -35,7 +35,7 @@ class NodeEvidence:
     renewed: bool = False
     vanished: bool = False
     trouble: str = ""
-    sandbox_trouble: str = ""
+    sandbox_problem: str = ""
 
 
 def unmet_requirement(facts: SlotFacts, version: str, evidence: NodeEvidence) -> str:
@@ -53,8 +53,8 @@ def unmet_requirement(facts: SlotFacts, version: str, evidence: NodeEvidence) ->
         return "its machine does not report its boot ID"
     if evidence.trouble:
         return evidence.trouble
-    if evidence.sandbox_trouble:
-        return evidence.sandbox_trouble
+    if evidence.sandbox_problem:
+        return evidence.sandbox_problem
     if node is None:
         return "the Node does not exist"
     info = node.status.node_info

@@ -68,7 +68,7 @@ class EvidenceCollector:
     async def prove_sandbox(self, nodes: Nodes, slot: Slot) -> str:
         """Run a Pod sandbox, once for each boot of the machine; return why it failed, empty when it ran."""
         if not self._sandbox_ran:
-            trouble = await nodes.sandbox_trouble(slot)
+            trouble = await nodes.sandbox_problem(slot)
             self._sandbox_ran = not trouble
             return trouble
         return ""
@@ -187,14 +187,14 @@ class RecreationReconciler:
         if row.do is PhaseAction.PROVE:
             here = source if row.side is Side.SOURCE else target
             memory.evidence.begin(transition.phase, here.boot_id)
-            trouble = await self._nodes.kubelet_trouble(here.slot) if here.running else ""
-            sandbox = await self._sandbox_trouble(transition, here)
+            trouble = await self._nodes.kubelet_problem(here.slot) if here.running else ""
+            sandbox = await self._sandbox_problem(transition, here)
             seen = memory.evidence.look(node, await self._renewal())
-            evidence = replace(seen, trouble=trouble, sandbox_trouble=sandbox)
+            evidence = replace(seen, trouble=trouble, sandbox_problem=sandbox)
         memory.count(asyncio.get_running_loop().time(), readable=True)
         return RecreationObservation(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
 
-    async def _sandbox_trouble(self, transition: Transition, here: SlotFacts) -> str:
+    async def _sandbox_problem(self, transition: Transition, here: SlotFacts) -> str:
         """Prove a new slot by a Pod sandbox. The old one served before, and may be from an agent without this proof."""
         if transition.phase is not RecreationPhase.VERIFYING:
             return ""

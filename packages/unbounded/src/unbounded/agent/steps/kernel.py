@@ -245,7 +245,7 @@ async def _always(_host: StepHost) -> bool:
     return True
 
 
-async def _nothing(_host: StepHost, _tell: object) -> None:
+async def _nothing(_host: StepHost, _report: object) -> None:
     """Do nothing: slots set the parameters."""
 
 

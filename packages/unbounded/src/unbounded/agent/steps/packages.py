@@ -190,7 +190,7 @@ async def _drop_ins_present(host: StepHost) -> bool:
     return not host.has("apt-get") or all(file.is_present(host.paths) for file in DROP_IN_FILES)
 
 
-async def _add_drop_ins(host: StepHost, _tell: OnProgress) -> None:
+async def _add_drop_ins(host: StepHost, _report: OnProgress) -> None:
     for file in DROP_IN_FILES:
         file.put(host.paths)
 

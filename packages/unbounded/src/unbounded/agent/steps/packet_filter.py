@@ -322,7 +322,7 @@ async def _present(host: StepHost) -> bool:
     return files and (await host.units.observe(UNIT)).enabled == "enabled"
 
 
-async def _add(host: StepHost, _tell: OnProgress) -> None:
+async def _add(host: StepHost, _report: OnProgress) -> None:
     RULES.put(host.paths)
     UNIT_FILE.put(host.paths)
     await host.units.reload()

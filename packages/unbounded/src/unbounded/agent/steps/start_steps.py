@@ -43,7 +43,7 @@ class StartContext:
 
     Args:
         goal: of the node, from the configuration.
-        wanted: returns the goal from its Machine; called once there is an identity, while no Node is registered.
+        read_goal: returns the goal from its Machine; called once there is an identity, while no Node is registered.
         joined: returns whether the agent has a valid certificate and its Machine exists.
         join: gets both.
         access: requests a certificate for kubelet with the agent's own.
@@ -55,7 +55,7 @@ class StartContext:
     nodes: Nodes
     config: AgentConfig
     goal: NodeGoal
-    wanted: Callable[[], Awaitable[NodeGoal]]
+    read_goal: Callable[[], Awaitable[NodeGoal]]
     joined: Callable[[], Awaitable[bool]]
     join: Callable[[OnProgress], Awaitable[None]]
     access: Callable[[OnProgress], Awaitable[KubeletAccess]]
@@ -69,7 +69,7 @@ class StartContext:
 
     async def choice(self) -> SlotChoice:
         one, two = await self.nodes.observe(Slot.KUBE1), await self.nodes.observe(Slot.KUBE2)
-        return choose_slot(one, two, self.goal if has_registered(one, two) else await self.wanted())
+        return choose_slot(one, two, self.goal if has_registered(one, two) else await self.read_goal())
 
     async def certificate_ended(self, slot: Slot) -> bool:
         """Return whether kubelet in a slot needs a certificate and has no valid one: it cannot renew that by itself."""
@@ -96,14 +96,14 @@ async def _join(starting: StartContext, report: OnProgress) -> None:
 # Configuration of the daemon
 
 
-async def _config_kept(starting: StartContext) -> bool:
+async def _config_stored(starting: StartContext) -> bool:
     try:
         return read_stored_config(starting.paths) == without_token(starting.config)
     except Rejected:  # damaged: written again
         return False
 
 
-async def _keep_config(starting: StartContext, _tell: OnProgress) -> None:
+async def _store_config(starting: StartContext, _report: OnProgress) -> None:
     store_config(starting.paths, starting.config)
 
 
@@ -121,7 +121,7 @@ async def _make_slot(starting: StartContext, report: OnProgress) -> None:
     if (await starting.nodes.observe(slot)).exists:
         report(f"{slot} is incomplete, or built from something else; building it again")
         await starting.nodes.stop(slot)
-    await starting.nodes.build(slot, await starting.wanted(), access, report)
+    await starting.nodes.build(slot, await starting.read_goal(), access, report)
 
 
 async def _machine_runs(starting: StartContext) -> bool:
@@ -149,7 +149,7 @@ async def _release_used(starting: StartContext) -> bool:
     return starting.adopted()
 
 
-async def _use_release(starting: StartContext, _tell: OnProgress) -> None:
+async def _use_release(starting: StartContext, _report: OnProgress) -> None:
     await starting.adopt()
 
 
@@ -158,7 +158,7 @@ async def _daemon_runs(starting: StartContext) -> bool:
     return units_present(starting.paths) and daemon.enabled == "enabled" and daemon.active == "active"
 
 
-async def _start_daemon(starting: StartContext, _tell: OnProgress) -> None:
+async def _start_daemon(starting: StartContext, _report: OnProgress) -> None:
     units = starting.host.units
     if install_units(starting.paths):
         await units.reload()
@@ -254,7 +254,7 @@ def _is_made_from(facts: SlotFacts, spec: NodeGoal) -> bool:
 
 _OWN: Final[tuple[ReversibleStep[StartContext], ...]] = (
     ReversibleStep(JOIN, _joined, _join, _stays),
-    ReversibleStep(CONFIG, _config_kept, _keep_config, _stays, after=(JOIN,)),
+    ReversibleStep(CONFIG, _config_stored, _store_config, _stays, after=(JOIN,)),
     ReversibleStep(SLOT, _slot_made, _make_slot, _stays, after=(JOIN,)),
     ReversibleStep(MACHINE, _machine_runs, _start_machine, _stays, after=(SLOT, *_HOST)),
     ReversibleStep(RELEASE, _release_used, _use_release, _stays),

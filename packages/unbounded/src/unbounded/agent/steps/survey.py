@@ -121,18 +121,20 @@ async def remove_interfaces(commands: Commands, names: Iterable[str]) -> None:
 
 
 async def remove_rules(commands: Commands, rules: Iterable[RoutingRule]) -> None:
-    asks = [("ip", one.family, "rule", "delete", "pref", str(one.priority), "table", str(one.table)) for one in rules]
-    await _each(commands, asks)
+    commands_of_rules = [
+        ("ip", one.family, "rule", "delete", "pref", str(one.priority), "table", str(one.table)) for one in rules
+    ]
+    await _each(commands, commands_of_rules)
 
 
 async def flush_tables(commands: Commands, tables: Iterable[RoutingTable]) -> None:
     await _each(commands, [("ip", one.family, "route", "flush", "table", str(one.number)) for one in tables])
 
 
-async def _each(commands: Commands, asks: Iterable[tuple[str, ...]]) -> None:
+async def _each(commands: Commands, commands_of_rules: Iterable[tuple[str, ...]]) -> None:
     """Run each command, whether or not others fail."""
     wrong = []
-    for argv in asks:
+    for argv in commands_of_rules:
         try:
             await commands.run(*argv)
         except Failure as error:
@@ -180,7 +182,7 @@ async def _present(host: StepHost) -> bool:
     return BEFORE.read(host.paths) is not None
 
 
-async def _add(host: StepHost, _tell: OnProgress) -> None:
+async def _add(host: StepHost, _report: OnProgress) -> None:
     paths = host.paths
     missing = tuple(str(folder) for folder in folders(paths) if not folder.is_dir())
     network = await observe_network(paths, host.commands, with_routes=host.has("ip"))

@@ -33,7 +33,7 @@ log = Log("agent")
 
 DEFAULT_WINDOW_S: Final = 90
 POLL_S: Final = 5.0
-_LOOK_LIMIT_S: Final = 10.0
+_OBSERVE_LIMIT_S: Final = 10.0
 _WHO: Final = "the trial of a release"
 
 
@@ -105,7 +105,7 @@ class ReleaseHealth:
     def __init__(self, ground: UpgradeContext, machine: str) -> None:
         self._ground = ground
         self._machine = machine
-        self._said = ""
+        self._logged = ""
         self._healthy_since: float | None = None  # of a release that `start` brought
 
     async def note_start(self) -> None:
@@ -201,10 +201,10 @@ class ReleaseHealth:
     async def _read_api(self, observe: Callable[[], Awaitable[str]]) -> str:
         """Return the result of an API read; empty, with the error recorded, where there is no answer."""
         try:
-            async with asyncio.timeout(_LOOK_LIMIT_S):
+            async with asyncio.timeout(_OBSERVE_LIMIT_S):
                 found = await observe()
         except TimeoutError:
-            self._note(f"the API server did not answer within {_LOOK_LIMIT_S:g} s")
+            self._note(f"the API server did not answer within {_OBSERVE_LIMIT_S:g} s")
         except Failure as failure:
             self._note(f"cannot use the API server: {failure}")
         else:
@@ -219,9 +219,9 @@ class ReleaseHealth:
             await self._ground.units.start(RECOVERY_UNIT)
 
     def _note(self, words: str) -> None:
-        if words == self._said:
+        if words == self._logged:
             return
-        self._said = words
+        self._logged = words
         log.warning("release on trial is not healthy yet", why=words or "no problem any more")
         try:
             self._ground.store.record_problem(words)

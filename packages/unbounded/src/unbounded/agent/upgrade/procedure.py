@@ -47,9 +47,9 @@ MEANING: Final[Mapping[str, str]] = {
     UNUSABLE_RELEASE: "The download is not a release, or not safe to unpack; the agent is unchanged.",
 }
 
-SEEN_VERSION: Final = "the new version answers on this host"
-SEEN_RUNNING: Final = "the new version runs as the daemon"
-SEEN_HEALTHY: Final = "the new version stayed healthy for its window"
+EVIDENCE_VERSION: Final = "the new version answers on this host"
+EVIDENCE_RUNNING: Final = "the new version runs as the daemon"
+EVIDENCE_HEALTHY: Final = "the new version stayed healthy for its window"
 
 FETCH_LIMIT_S: Final = 600.0
 _STAGE_LIMIT_S: Final = FETCH_LIMIT_S + 300.0
@@ -91,8 +91,8 @@ _RUNNING: Final[Row] = {
     UpgradeState.SWITCHED: Step(SWITCHING, action=SWITCH),
     UpgradeState.STARTED: Step(VERIFYING, action=BEGIN),
     UpgradeState.HEALTHY: Step(VERIFYING),
-    UpgradeState.DUE: Step(PROVING, action=PROVE, evidence=SEEN_RUNNING),
-    UpgradeState.PROVEN: Step(COMPLETE, evidence=SEEN_HEALTHY),
+    UpgradeState.DUE: Step(PROVING, action=PROVE, evidence=EVIDENCE_RUNNING),
+    UpgradeState.PROVEN: Step(COMPLETE, evidence=EVIDENCE_HEALTHY),
 }
 
 _BEFORE: Final[Row] = {
@@ -102,7 +102,7 @@ _BEFORE: Final[Row] = {
     UpgradeState.HELD: Step(DOWNLOADING),
     UpgradeState.FETCHING: Step(DOWNLOADING),
     UpgradeState.STAGED: Step(STAGED, action=VERIFY),
-    UpgradeState.VERIFIED: Step(SWITCHING, action=SWITCH, evidence=SEEN_VERSION),
+    UpgradeState.VERIFIED: Step(SWITCHING, action=SWITCH, evidence=EVIDENCE_VERSION),
     UpgradeState.WITHDRAWN: Step(UNDOING, action=DISCARD),
 }
 
@@ -207,5 +207,5 @@ def procedure(*, trial_s: float, stage: str = "") -> Procedure:
             }.items()  # the recovered version reports the result
         },
         actions=dict.fromkeys((FETCH, VERIFY, SWITCH, BEGIN, PROVE, TAKE_BACK, DISCARD), Repeat.SETS_STATE),
-        proof=frozenset({SEEN_RUNNING, SEEN_HEALTHY}),
+        proof=frozenset({EVIDENCE_RUNNING, EVIDENCE_HEALTHY}),
     )

@@ -62,13 +62,13 @@ async def publish_absent(api: Api, absent: Mapping[str, Unavailability | None]) 
 def _absence_values(absence: Unavailability | None) -> tuple[str | None, str | None]:
     if absence is None:
         return None, None
-    return (absence.whole, None) if absence.is_trouble else (None, absence.whole)
+    return (absence.whole, None) if absence.is_problem else (None, absence.whole)
 
 
 def absent_in(data: Mapping[str, str]) -> dict[str, Unavailability]:
     """Return why providers are not served, by their names."""
     return {
-        key.removeprefix(prefix): Unavailability(why, is_trouble=prefix == ABSENT)
+        key.removeprefix(prefix): Unavailability(why, is_problem=prefix == ABSENT)
         for prefix in (STARTING, ABSENT)
         for key, why in data.items()
         if key.startswith(prefix)

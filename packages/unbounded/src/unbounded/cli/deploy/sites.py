@@ -81,8 +81,8 @@ async def init(session: CommandSession) -> int:
     level = PRIVILEGED if metalman else await pod_security(session.api)
     desired = stages(None, _objects(metalman), level=level)
     if machina:
-        told, others = await _controllers(session, live, given, manifests)
-        desired = stages(told, (*others, *_objects(metalman)), level=level)
+        controllers, others = await _controllers(session, live, given, manifests)
+        desired = stages(controllers, (*others, *_objects(metalman)), level=level)
     await apply_stages(session, desired, terse=True)
     report_embedded(session, where, given)
     await _token(session, site, good_for)

@@ -48,7 +48,7 @@ async def intend(session: CommandSession) -> Intent:
     if key.fingerprint in before:
         return Intent(notes=(f"the key {key.fingerprint} is trusted already",))
     until_now = f"{' and '.join(before) or 'none'} was trusted until now"
-    loses = f"the {key.hop} shows the key {key.fingerprint}, and {until_now}; {WHOEVER}"
+    loses = f"the {key.hop} shows the key {key.fingerprint}, and {until_now}; {KEY_HOLDER}"
     return Intent(
         patches=(patch_of(machine, key),),
         notes=(f"the {key.hop}'s key {key.fingerprint} is trusted from now on",) if key.typed else (),
@@ -57,7 +57,7 @@ async def intend(session: CommandSession) -> Intent:
     )
 
 
-WHOEVER = "machina sends its credentials to the holder of that key"
+KEY_HOLDER = "machina sends its credentials to the holder of that key"
 
 
 async def run(session: CommandSession) -> int:

@@ -127,11 +127,13 @@ def _metalman(name: str, site: str, facts: ExplainFacts) -> Explained:
         Fix(f"kubectl -n {NAMESPACE} logs {deployment} --tail=50", "shows why it stopped"),
     )
     return Explained(
-        ExplainLink(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes if site else fixes[1:])
+        ExplainLink(
+            name, f"is not running: {silence}", next_step=_SUCCESSOR_CONTINUES, fixes=fixes if site else fixes[1:]
+        )
     )
 
 
-_GOES_ON: Final = "its successor continues from the recorded state"
+_SUCCESSOR_CONTINUES: Final = "its successor continues from the recorded state"
 
 
 def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
@@ -159,7 +161,7 @@ def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
         for beat in beats
     )
     if silence is not None:
-        return Explained(ExplainLink(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=logs))
+        return Explained(ExplainLink(name, f"is not running: {silence}", next_step=_SUCCESSOR_CONTINUES, fixes=logs))
     text = f"is running: it works on other operations, waits for its cloud, or has no provider {provider}"
     return Explained(
         ExplainLink(name, text, next_step="it claims the oldest operation as soon as it has capacity", fixes=logs)
@@ -171,7 +173,7 @@ def _explain_embedded_provider(name: str, facts: ExplainFacts) -> Explained:
     absence, beats = facts.absence(name), facts.leases_of_process(name)
     text = "is a process of `unbounded up`, and is running: it works on other operations, or waits for its cloud"
     if absence is not None:
-        text = f"is a process of `unbounded up`, and {'does not serve' if absence.is_trouble else 'is starting'}"
+        text = f"is a process of `unbounded up`, and {'does not serve' if absence.is_problem else 'is starting'}"
         text += f": {absence.whole}"
     fixes = [Fix("machine-ops-controller providers", "lists the installed providers, where `unbounded up` runs")]
     for beat in beats:
@@ -199,7 +201,7 @@ def explain_machina(_name: str, facts: ExplainFacts) -> Explained:
         Fix(f"kubectl -n {NAMESPACE} logs deployment/machina-controller --tail=50", "shows why it stopped"),
         Fix(f"{PLUGIN} install", "deploys it, if it is not deployed"),
     )
-    return Explained(ExplainLink(MACHINA, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes))
+    return Explained(ExplainLink(MACHINA, f"is not running: {silence}", next_step=_SUCCESSOR_CONTINUES, fixes=fixes))
 
 
 def _agent(machine: str, facts: ExplainFacts) -> Explained:

@@ -171,7 +171,7 @@ _TIMES: Final = PassIntervals()
 _RETRY: Final = ProvisioningSettings().retry
 _PROBED: Final = f"machina tries the SSH port again every {INTERVALS_BY_PHASE[MachinePhase.PENDING]:.0f} s"
 _NO_WAY: Final = f"no packet of machina reaches it, so nothing is sent; {_PROBED}"
-_LOOKED_AT: Final = (
+_RETRIED_ON_CHANGE: Final = (
     f"machina reads its Secrets and its spec every {_TIMES.secret_s:.0f} s, less often where many "
     "wait for theirs; it sends nothing to the host before they change"
 )
@@ -208,17 +208,17 @@ _C = ConditionType
 
 def _probe_rows() -> Iterator[ConditionRow]:
     for reason, fixes in OF_LOGIN:
-        step = _LOOKED_AT if fixes in OF_KEYS else _NO_WAY if reason is _R.NO_ROUTE else _PROBED
+        step = _RETRIED_ON_CHANGE if fixes in OF_KEYS else _NO_WAY if reason is _R.NO_ROUTE else _PROBED
         yield row(_C.SSH_REACHABLE, _F, (reason,), step, fixes)
 
 
 def _attempt_rows() -> Iterator[ConditionRow]:
     for reason, fixes in OF_LOGIN:
         if reason is not _R.TIMED_OUT:  # an install can time out, too
-            step = _LOOKED_AT if fixes in OF_KEYS else _CONNECTED if reason is _R.HOST_KEY_CHANGED else _TRIED
+            step = _RETRIED_ON_CHANGE if fixes in OF_KEYS else _CONNECTED if reason is _R.HOST_KEY_CHANGED else _TRIED
             yield row(_C.PROVISIONING, _F, (reason,), step, fixes, retried=fixes not in OF_KEYS)
     for reason, fixes in BEFORE_LOGIN:
-        yield row(_C.PROVISIONING, _F, (reason,), _LOOKED_AT, fixes)
+        yield row(_C.PROVISIONING, _F, (reason,), _RETRIED_ON_CHANGE, fixes)
     for reason, fixes in ON_HOST:
         yield row(_C.PROVISIONING, _F, (reason,), _TRIED, fixes, retried=True)
 

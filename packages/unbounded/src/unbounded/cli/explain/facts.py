@@ -87,7 +87,7 @@ class ExplainFacts:
     def is_away(self, executor: str) -> bool:
         """Return whether a process counts as away, or cannot serve; one that is starting does not."""
         absence = self.absence(executor)
-        return self.silence(executor) is not None or (absence is not None and absence.is_trouble)
+        return self.silence(executor) is not None or (absence is not None and absence.is_problem)
 
     def silence(self, process: str) -> str | None:
         """Return why a process counts as away; None where it is alive, or where that cannot be observed.

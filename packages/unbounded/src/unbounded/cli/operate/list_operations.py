@@ -159,7 +159,7 @@ class _Lines:
     def __init__(self, session: CommandSession, first: Sequence[Raw]) -> None:
         from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415
 
-        self._told = session.invocation
+        self._invocation = session.invocation
         self._kind = MACHINE_OPERATIONS.raw()
         self._wide = session.invocation.args.output == "wide"
         heads, cells = rows(self._kind, first, wide=self._wide)
@@ -168,14 +168,14 @@ class _Lines:
             self._print(heads)
 
     def changed(self, item: Raw, *, gone: bool) -> None:
-        if not _fits(item, self._told.args):
+        if not _fits(item, self._invocation.args):
             return
         _, (row,) = rows(self._kind, [item], wide=self._wide)
-        if self._told.args.output == "name":
+        if self._invocation.args.output == "name":
             row = [f"{_SINGULAR}/{row[0]}"]
         self._print([*row, "(deleted)"] if gone else row)
 
     def _print(self, row: Sequence[str]) -> None:
         cells = map(one_line, row)
         line = GAP.join(f"{cell:<{width}}" for cell, width in zip_longest(cells, self._widths[: len(row)], fillvalue=0))
-        print(line.rstrip(), file=self._told.out, flush=True)
+        print(line.rstrip(), file=self._invocation.out, flush=True)

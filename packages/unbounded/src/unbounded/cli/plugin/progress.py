@@ -19,7 +19,7 @@ from unbounded.cli.view import age
 from unbounded.kube.clock import utc_now
 from unbounded.operations import reasons
 
-NOT_SEEN: Final = "not observed yet"  # shown for a Machine without a phase
+NOT_OBSERVED: Final = "not observed yet"  # shown for a Machine without a phase
 PENDING: Final = OperationPhase.PENDING.value
 ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
 
@@ -59,7 +59,7 @@ def of_operation(operation: MachineOperation) -> WaitProgress:
 def of_machine(machine: Machine) -> WaitProgress:
     status = machine.status
     since = machine.metadata.creation_timestamp or ""
-    row = ProgressRow(machine.name, status.phase or NOT_SEEN, "", "", status.message or "", since)
+    row = ProgressRow(machine.name, status.phase or NOT_OBSERVED, "", "", status.message or "", since)
     return WaitProgress(f"machine/{machine.name}", (ProgressRow(*map(one_line, astuple(row))),))
 
 
@@ -212,7 +212,7 @@ class PlainProgressView:
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
-        self._said: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._trouble = ""
 
     def __enter__(self) -> Self:
@@ -230,8 +230,8 @@ class PlainProgressView:
         if report is None:
             return
         for machine, line in lines(report.rows).items():
-            if self._said.get(machine) != line:
-                self._said[machine] = line
+            if self._printed.get(machine) != line:
+                self._printed[machine] = line
                 self._print(line)
 
     def _print(self, text: str) -> None:

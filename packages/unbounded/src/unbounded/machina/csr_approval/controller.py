@@ -198,8 +198,10 @@ class Approver:
                 return
             case Deny(reason=reason, message=message):
                 await self._decide(raw, "Denied", reason, message)
-                told = SERVING_REFUSED if serving.is_serving(request) else JOIN_REFUSED
-                self._emit_event(machine, "Warning", told, f"{request.name} of {request.spec.username}: {message}")
+                event_reason = SERVING_REFUSED if serving.is_serving(request) else JOIN_REFUSED
+                self._emit_event(
+                    machine, "Warning", event_reason, f"{request.name} of {request.spec.username}: {message}"
+                )
             case ApproveServing(names=names):
                 words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves"
                 await self._decide(raw, "Approved", SERVING, f"{words} {', '.join(names)}")

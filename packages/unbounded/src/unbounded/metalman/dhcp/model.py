@@ -173,7 +173,7 @@ class NoReplyReason(Enum):
     RELEASED = "released"
     DECLINED = "declined"
     NOT_FOR_A_PROXY = "not for a proxy"
-    NO_BOOT_WANTED = "no boot wanted"
+    NO_BOOT_REQUESTED = "no boot wanted"
     NO_BOOT_FILE = "no boot file"
     REPLY_TOO_LONG = "reply too long"
 

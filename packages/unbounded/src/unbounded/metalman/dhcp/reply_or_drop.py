@@ -241,7 +241,7 @@ def proxy_answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> D
     if isinstance(client, NoReply):
         return client
     if client.boot is None:
-        return NoReply(NoReplyReason.NO_BOOT_WANTED)
+        return NoReply(NoReplyReason.NO_BOOT_REQUESTED)
     file = boot_file(packet, client.boot)
     if not isinstance(file, BootFile):
         return NoReply(NoReplyReason.NO_BOOT_FILE, (no_boot_file_finding(client, file.architecture),))

@@ -228,7 +228,7 @@ class ImageController:
         entry.problem = ImageProblem("registry does not answer; using its last answer") if stored.stale else None
         if stored.stale:
             return self._pace.after_failure.max_s
-        return None if ref.is_immutable else self._pace.look_up_s
+        return None if ref.is_immutable else self._pace.resolve_s
 
     async def _serve(self, ref: ImageReference, entry: ImageEntry, stored: Stored) -> None:
         """Serve the stored image from now on, and read it for the uses that Machines have for it."""

@@ -181,7 +181,7 @@ class ImageIntervals:
     """Intervals of the image cache.
 
     Args:
-        look_up_s: between two resolutions of a tag, as no registry announces that a tag has moved.
+        resolve_s: between two resolutions of a tag, as no registry announces that a tag has moved.
         after_failure: backoff of errors that may resolve themselves.
         after_refusal: backoff of an image that was pulled and is unusable; detecting a correction requires another
             pull.
@@ -190,7 +190,7 @@ class ImageIntervals:
         keep_bytes: limit on the unused images that are kept: a tag that is set back resolves at once.
     """
 
-    look_up_s: float = 300.0
+    resolve_s: float = 300.0
     after_failure: Backoff = FAILED
     after_refusal: Backoff = REFUSED
     collect_after_s: float = 30.0

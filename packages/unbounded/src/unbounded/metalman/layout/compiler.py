@@ -23,7 +23,7 @@ from unbounded.api.profile import FileSystem, FileSystemType, MachineProfileSpec
 from unbounded.metalman.disk_choice import COMMAND_MESSAGE, is_foreign
 from unbounded.metalman.layout import model
 from unbounded.metalman.layout.geometry import EXTENT, check_sizes, place
-from unbounded.metalman.layout.matching import DiskConsent, WantedDisk, erasure_of, match_disks, path_of
+from unbounded.metalman.layout.matching import DiskConsent, RequestedDisk, erasure_of, match_disks, path_of
 from unbounded.metalman.layout.profile_check import EFI_PATH, LINUX, ProfileGraph, resolve
 
 _KERNEL_WORDS: Final = frozenset({"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"})
@@ -168,11 +168,11 @@ def _compiled(request: LayoutRequest, disks: Sequence[DiskFacts]) -> model.DiskL
     spec = request.profile
     graph = resolve(spec, allow_scripts=request.allow_scripts)
     selectors = [device.device for device in spec.devices]
-    wanted = [
-        WantedDisk.of(at, selector, partitions)
+    requested = [
+        RequestedDisk.of(at, selector, partitions)
         for at, (selector, partitions) in enumerate(zip(selectors, graph.partitions, strict=True))
     ]
-    matched = match_disks(wanted, disks, request.consent)
+    matched = match_disks(requested, disks, request.consent)
     taken = tuple(
         model.LayoutDisk(f"d{at}", path_of(disk, selector), disk)
         for at, (disk, selector) in enumerate(zip(matched, selectors, strict=True), 1)

@@ -78,13 +78,13 @@ def _volume_bytes(graph: ProfileGraph, known: Mapping[str, int]) -> dict[str, in
     sizes: dict[str, int] = {}
     for at, volume in enumerate(graph.spec.logical_volumes):
         copies, metadata = (2, 1) if volume.type == VolumeType.RAID1 else (1, 0)
-        wanted = rounded_up(size_bytes(volume.size), EXTENT) // EXTENT or free[volume.vg] // copies - metadata
-        if wanted < 1 or (wanted + metadata) * copies > free[volume.vg]:
+        extents = rounded_up(size_bytes(volume.size), EXTENT) // EXTENT or free[volume.vg] // copies - metadata
+        if extents < 1 or (extents + metadata) * copies > free[volume.vg]:
             raise ProfileFault(
                 f"logicalVolumes[{at}].size",
                 f"{volume.size} does not fit: volume group {volume.vg} has "
                 f"{size_text(max(free[volume.vg] // copies - metadata, 0) * EXTENT)} left on these disks",
             )
-        free[volume.vg] -= (wanted + metadata) * copies
-        sizes[f"volume:{graph.volumes[volume.name]}"] = wanted * EXTENT
+        free[volume.vg] -= (extents + metadata) * copies
+        sizes[f"volume:{graph.volumes[volume.name]}"] = extents * EXTENT
     return sizes

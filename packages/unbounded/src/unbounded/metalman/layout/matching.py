@@ -40,7 +40,7 @@ class DiskConsent:
 
 
 @dataclass(frozen=True)
-class WantedDisk:
+class RequestedDisk:
     """The disk that a device asks for.
 
     Args:
@@ -53,7 +53,7 @@ class WantedDisk:
     needed: int
 
     @classmethod
-    def of(cls, at: int, selector: DeviceSelector, partitions: Sequence[Partition]) -> WantedDisk:
+    def of(cls, at: int, selector: DeviceSelector, partitions: Sequence[Partition]) -> RequestedDisk:
         return cls(at, selector, needed_bytes(partitions))
 
     @property
@@ -61,7 +61,9 @@ class WantedDisk:
         return f"spec.devices[{self.at}]"
 
 
-def match_disks(wanted: Sequence[WantedDisk], disks: Sequence[DiskFacts], consent: DiskConsent) -> list[DiskFacts]:
+def match_disks(
+    requested: Sequence[RequestedDisk], disks: Sequence[DiskFacts], consent: DiskConsent
+) -> list[DiskFacts]:
     """Return the disk of each device.
 
     Raises:
@@ -71,19 +73,19 @@ def match_disks(wanted: Sequence[WantedDisk], disks: Sequence[DiskFacts], consen
     if (fault := disk_choice.unidentified_serial(consent.erase, disks)) is not None:
         raise NoDisk(fault.text, may_come=fault.is_absent)
     matcher = _Matcher(disks, consent)
-    for one in wanted:
+    for one in requested:
         _check_limits(one)
         if one.selector.by_name is not None:
             matcher.take_named(one)
-    for one in wanted:
+    for one in requested:
         if one.selector.by_name is None:
             matcher.take_recorded(one)
-    for one in wanted:
+    for one in requested:
         if one.at not in matcher.taken:
             matcher.take_smallest(one)
-    for one in wanted:
+    for one in requested:
         matcher.check_consent(one)
-    return [matcher.taken[one.at] for one in wanted]
+    return [matcher.taken[one.at] for one in requested]
 
 
 def path_of(disk: DiskFacts, selector: DeviceSelector) -> str:
@@ -115,64 +117,64 @@ class _Matcher:
         self._owner: dict[int, int] = {}  # device by the id of its disk
         self.taken: dict[int, DiskFacts] = {}
 
-    def take_named(self, wanted: WantedDisk) -> None:
+    def take_named(self, requested: RequestedDisk) -> None:
         """Take the disk that byName names, whatever its size."""
-        name = wanted.selector.by_name or ""
+        name = requested.selector.by_name or ""
         path = name if name.startswith("/") else f"/dev/{name}"
         found = [disk for disk in self._disks if disk_choice.has_path(disk, path)]
         if not found:
-            raise self._absent(wanted, f"byName {name} is no disk here; connect it, or name another")
+            raise self._absent(requested, f"byName {name} is no disk here; connect it, or name another")
         if len(found) > 1:
-            raise NoDisk(f"{wanted.place}.device.byName: {name} is several disks; use a path that no other has")
-        if reason := self._unfit(found[0], wanted):
-            raise NoDisk(f"{wanted.place}.device: byName {name} does not fit: {_listed(found[0])}: {reason}")
-        self._take(wanted, found[0])
+            raise NoDisk(f"{requested.place}.device.byName: {name} is several disks; use a path that no other has")
+        if reason := self._unfit(found[0], requested):
+            raise NoDisk(f"{requested.place}.device: byName {name} does not fit: {_listed(found[0])}: {reason}")
+        self._take(requested, found[0])
 
-    def take_recorded(self, wanted: WantedDisk) -> None:
+    def take_recorded(self, requested: RequestedDisk) -> None:
         """Take the disk of the last install, if it is here and still fits."""
-        recorded = self._recorded(wanted)
+        recorded = self._recorded(requested)
         for disk in self._disks if recorded else ():
-            if disk_choice.has_path(disk, recorded) and not self._unfit(disk, wanted):
-                self._take(wanted, disk)
+            if disk_choice.has_path(disk, recorded) and not self._unfit(disk, requested):
+                self._take(requested, disk)
 
-    def take_smallest(self, wanted: WantedDisk) -> None:
+    def take_smallest(self, requested: RequestedDisk) -> None:
         """Take the smallest disk that fits."""
-        fit = [disk for disk in self._disks if not self._unsuitable(disk, wanted)]
-        recorded = self._recorded(wanted)
+        fit = [disk for disk in self._disks if not self._unsuitable(disk, requested)]
+        recorded = self._recorded(requested)
         if recorded and not any(disk_choice.has_path(disk, recorded) for disk in self._disks):
-            fit = self._consented(wanted, recorded, fit)
+            fit = self._consented(requested, recorded, fit)
         if not fit:
-            raise self._absent(wanted, f"no disk fits ({_demands(wanted.selector)})")
-        self._take(wanted, min(fit, key=self._rank))
+            raise self._absent(requested, f"no disk fits ({_demands(requested.selector)})")
+        self._take(requested, min(fit, key=self._rank))
 
-    def check_consent(self, wanted: WantedDisk) -> None:
+    def check_consent(self, requested: RequestedDisk) -> None:
         """Check that the disk of a device may be written."""
-        disk = self.taken[wanted.at]
+        disk = self.taken[requested.at]
         if not disk_choice.is_foreign(disk):
             return
         contents = disk.contents or "data of an unknown kind"
-        holds = f"{wanted.place}: {_listed(disk)} holds data of others: {contents}"
-        if not self._is_permitted(disk) and not _wipes(wanted.selector):
+        holds = f"{requested.place}: {_listed(disk)} holds data of others: {contents}"
+        if not self._is_permitted(disk) and not _wipes(requested.selector):
             remedy = "erase it first, or name it in device.byName by id or WWN with wipe: true"
             raise NoDisk(f"{holds}; {remedy}{disk_choice.erase_command(self._consent.machine, self._nameable(disk))}")
         if not self._nameable(disk):
             raise NoDisk(f"{holds}; it has no serial number of its own to check before it is written: erase it first")
         if self._consent.used and erasure_of(disk) not in self._consent.used:
             raise NoDisk(
-                f"{wanted.place}: {_listed(disk)} holds other data than what this boot may erase: {contents}; "
+                f"{requested.place}: {_listed(disk)} holds other data than what this boot may erase: {contents}; "
                 "consent is valid once: erase it with another operation"
             )
 
-    def _take(self, wanted: WantedDisk, disk: DiskFacts) -> None:
-        self.taken[wanted.at] = disk
-        self._owner[id(disk)] = wanted.at
+    def _take(self, requested: RequestedDisk, disk: DiskFacts) -> None:
+        self.taken[requested.at] = disk
+        self._owner[id(disk)] = requested.at
 
-    def _recorded(self, wanted: WantedDisk) -> str:
-        return self._consent.recorded[wanted.at] if wanted.at < len(self._consent.recorded) else ""
+    def _recorded(self, requested: RequestedDisk) -> str:
+        return self._consent.recorded[requested.at] if requested.at < len(self._consent.recorded) else ""
 
-    def _consented(self, wanted: WantedDisk, recorded: str, fit: list[DiskFacts]) -> list[DiskFacts]:
+    def _consented(self, requested: RequestedDisk, recorded: str, fit: list[DiskFacts]) -> list[DiskFacts]:
         """Return the disks that may take the place of a disk of the last install that is gone."""
-        text = f"{wanted.place}: {recorded}, its disk of this Machine's last install, is not here"
+        text = f"{requested.place}: {recorded}, its disk of this Machine's last install, is not here"
         there = [disk for disk in fit if disk.state == DiskState.OWN or self._is_permitted(disk)]
         if there:
             return there
@@ -190,18 +192,18 @@ class _Matcher:
             disk.name,
         )
 
-    def _unsuitable(self, disk: DiskFacts, wanted: WantedDisk) -> str:
+    def _unsuitable(self, disk: DiskFacts, requested: RequestedDisk) -> str:
         """Return why a disk is not taken without being named; empty if it may be."""
-        if reason := self._unfit(disk, wanted):
+        if reason := self._unfit(disk, requested):
             return reason
         named = disk.state == DiskState.OWN or self._is_permitted(disk)
         if (disk.size_bytes or 0) < disk_choice.SMALLEST_BYTES and not named:
             return f"smaller than {disk_choice.SMALLEST_BYTES // 1_000_000} MB, which byName has to name"
         return ""
 
-    def _unfit(self, disk: DiskFacts, wanted: WantedDisk) -> str:
+    def _unfit(self, disk: DiskFacts, requested: RequestedDisk) -> str:
         """Return why a disk cannot be that of a device; empty if it can."""
-        selector = wanted.selector
+        selector = requested.selector
         if id(disk) in self._owner:
             return f"taken by devices[{self._owner[id(disk)]}]"
         if disk.sector_bytes not in SECTORS:
@@ -213,16 +215,16 @@ class _Matcher:
             return f"larger than maxSize {selector.max_size}"
         if selector.type is not None and selector.type != _type_of(disk):
             return f"type {_type_of(disk) or 'unknown'}, not {selector.type}"
-        if size < wanted.needed:
-            return f"smaller than its partitions, which need {size_text(wanted.needed)}"
+        if size < requested.needed:
+            return f"smaller than its partitions, which need {size_text(requested.needed)}"
         return ""
 
-    def _absent(self, wanted: WantedDisk, text: str) -> NoDisk:
-        reasons = [(disk, self._unsuitable(disk, wanted)) for disk in self._disks]
+    def _absent(self, requested: RequestedDisk, text: str) -> NoDisk:
+        reasons = [(disk, self._unsuitable(disk, requested)) for disk in self._disks]
         shown = [f"{_listed(disk)}: {reason or 'another disk'}" for disk, reason in reasons]
         more = [f"and {len(shown) - disk_choice.LISTED} more"] if len(shown) > disk_choice.LISTED else []
         listed = "; ".join((*shown[: disk_choice.LISTED], *more)) or "there is no disk"
-        return NoDisk(f"{wanted.place}.device: {text}: {listed}", may_come=True)
+        return NoDisk(f"{requested.place}.device: {text}: {listed}", may_come=True)
 
     def _list(self, disks: Sequence[DiskFacts]) -> str:
         return f": {'; '.join(map(_listed, disks[: disk_choice.LISTED]))}" if disks else ""
@@ -237,12 +239,12 @@ class _Matcher:
         return (serial,) if serial and serial == serial.strip() and "," not in serial and alone else ()
 
 
-def _check_limits(wanted: WantedDisk) -> None:
-    selector = wanted.selector
+def _check_limits(requested: RequestedDisk) -> None:
+    selector = requested.selector
     if selector.min_size is None or selector.max_size is None:
         return
     if size_bytes(selector.min_size) > size_bytes(selector.max_size):
-        raise ProfileFault(f"devices[{wanted.at}].device.maxSize", "it is less than minSize")
+        raise ProfileFault(f"devices[{requested.at}].device.maxSize", "it is less than minSize")
 
 
 def _wipes(selector: DeviceSelector) -> bool:

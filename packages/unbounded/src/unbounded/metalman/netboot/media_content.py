@@ -38,7 +38,7 @@ from unbounded.operations.caches import INDEX_MACHINE
 CONFIG: Final = "grub/grub.cfg"
 SECOND_LOADER: Final = "grubx64.efi"  # which shim starts from its own folder
 OPEN_S: Final = 5.0  # from the insertion to the cache's knowledge of it
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 CACHED_IMAGES: Final = 256
 
 log = Log("metalman.media")
@@ -153,7 +153,7 @@ class BootMediaSource:
                 return request
             if clock() >= until:
                 return None
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def _make(self, visit: BootVisit) -> MediaImage:
         """Make the image of a boot.

@@ -46,7 +46,7 @@ from unbounded.metalman.netboot.model import BootObservation, ConditionState, mi
 from unbounded.operations.record import with_nulls
 
 PERCENT_EVERY_S: Final = 2.0
-AFTER_TROUBLE: Final = Backoff(base_s=0.2, max_s=10.0)
+RETRY_BACKOFF: Final = Backoff(base_s=0.2, max_s=10.0)
 CONFLICTS: Final = 5  # in a row, before other Machines get their turn
 AT_ONCE: Final = 32  # Machines: the embedded server commits what arrives together as one
 
@@ -92,7 +92,7 @@ class BootStatusWriter:
         self._flushed: dict[str, list[asyncio.Future[None]]] = {}
         self._wrote_at: dict[str, float] = {}
         self._controller: Controller[str] = Controller(
-            "netboot status", self._write, workers=AT_ONCE, queue=WorkQueue(failed=AFTER_TROUBLE), metrics=metrics
+            "netboot status", self._write, workers=AT_ONCE, queue=WorkQueue(failed=RETRY_BACKOFF), metrics=metrics
         )
 
     async def run(self) -> None:

@@ -384,7 +384,7 @@ class PooledBmc:
             PasswordRejected: no password opens it.
         """
         client = self._pool.client(self._access)
-        await client.channel.log_in_anew()
+        await client.channel.log_in_again()
         return await AccountClient(client).find(self._access.username, self._access.next_password)
 
     async def set_password(self, *, leave_by: float) -> None:

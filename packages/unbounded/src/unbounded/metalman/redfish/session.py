@@ -259,7 +259,7 @@ class BmcChannel:
                         raise
                     await asyncio.sleep(min(error.retry_after_s or DELETION_PAUSE_S, left_s))
 
-    async def log_in_anew(self) -> None:
+    async def log_in_again(self) -> None:
         """Let the next call log in, even if the BMC does not delete the present session."""
         await self.delete_session()
         if self.has_session:

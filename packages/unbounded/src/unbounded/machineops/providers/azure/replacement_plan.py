@@ -93,7 +93,7 @@ STEPS: Final = (
     ),
 )
 NOT_MADE: Final = ""  # as the old VM exists
-NOT_SEEN: Final = "its new OS disk, if one was made, is"
+NOT_OBSERVED: Final = "its new OS disk, if one was made, is"
 IS_THERE: Final = "its new OS disk is"
 MAX_WHERE: Final = 2048  # of evidence, by its schema
 _UNDER_WAY: Final = frozenset({"creating", "updating", "deleting", "migrating"})
@@ -198,7 +198,7 @@ def _decide_begun(observation: AzureObservation, state: VmReplacementState, wher
         stays = "as long as there is this operation, or that Machine"
         source = f"its model in {observation.place}, which stays {stays}"
         words = f"VM {state.name} does not exist: {again} continues from {source}"
-        words = f"{words}; {_describe_resources(state, NOT_SEEN)}"
+        words = f"{words}; {_describe_resources(state, NOT_OBSERVED)}"
         return _decide_without_vm(observation, state, words, where)
     is_new = model.is_made_by(vm, state)
     standing = _describe_resources(state, IS_THERE if is_new else NOT_MADE)
@@ -241,7 +241,7 @@ def _failure(message: str) -> str:
 def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
     vm, instance, former = observation.vm, job.instance, observation.former
     if former is not None and _is_only_record(vm, former):
-        resources = _describe_resources(former, NOT_SEEN)
+        resources = _describe_resources(former, NOT_OBSERVED)
         words = f"its model is in {observation.place}, where an earlier HostReplace has left it; {resources}"
         there = f"VM {instance.name}: {_power_text(vm)}" if vm else f"VM {instance.id} does not exist"
         return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
@@ -255,7 +255,9 @@ def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
             "a replacement would lose that model: remove the resources that it names and then that Secret, "
             "then create the HostReplace again"
         )
-        raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_SEEN)}")
+        raise Refusal(
+            reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_OBSERVED)}"
+        )
     if wrong := [*model.obstacles(vm), *filter(None, [observation.missing])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be recreated: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {_power_text(vm)}"

@@ -150,16 +150,16 @@ def os_disk_losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss
         yield Loss("osDisk.tags", "the tags of its OS disk")
     for name, usual in DEFAULTS.items():
         if (value := properties.get(name)) not in (None, usual):
-            yield _told(name, value)
+            yield _loss(name, value)
     if (properties.get("creationData") or {}).get("performancePlus"):
-        yield _told("performancePlus", value=True)
+        yield _loss("performancePlus", value=True)
     if (tier := properties.get("tier")) and tier != _usual_tier(str(tier), properties.get("diskSizeGB")):
-        yield _told("tier", tier)
+        yield _loss("tier", tier)
     if str((disk.get("sku") or {}).get("name")).lower().startswith(_OF_ITS_OWN):
-        yield from (_told(name, properties[name]) for name in PROVISIONED if properties.get(name) is not None)
+        yield from (_loss(name, properties[name]) for name in PROVISIONED if properties.get(name) is not None)
 
 
-def _told(name: str, value: Any) -> Loss:
+def _loss(name: str, value: Any) -> Loss:
     shown = str(value).lower() if isinstance(value, bool) else value
     return Loss(f"osDisk.{name}", f"{name} {shown} of its OS disk", lessens_security=name in _RESTRICTS_ACCESS)
 
