@@ -47,13 +47,13 @@ class TestEC2(ProviderContract):
     poll_s = 0.01
     cuts = 3
     # moto is in this process, takes whatever login there is, and has no long calls
-    test_another_process_goes_on_with_what_one_has_asked_for = None  # type: ignore[assignment]
-    test_a_login_that_is_refused_is_said_to_be_whoever_was_logged_in_before = None  # type: ignore[assignment]
-    test_a_long_call_that_fails_is_followed_to_its_failure = None  # type: ignore[assignment]
-    test_a_list_that_comes_in_pages_is_read_to_its_end = None  # type: ignore[assignment]
-    test_other_sessions_go_on_while_a_cloud_is_slow = None  # type: ignore[assignment]
-    test_what_is_cut_off_ends = None  # type: ignore[assignment]
-    test_what_has_the_same_name_in_another_account_is_another_instance = None  # type: ignore[assignment]
+    test_another_process_continues_a_requested_call = None  # type: ignore[assignment]
+    test_rejected_login_is_reported_despite_an_earlier_one = None  # type: ignore[assignment]
+    test_failed_long_call_is_followed_to_its_failure = None  # type: ignore[assignment]
+    test_paged_list_is_read_to_its_end = None  # type: ignore[assignment]
+    test_other_sessions_continue_while_a_cloud_is_slow = None  # type: ignore[assignment]
+    test_cancelled_call_ends = None  # type: ignore[assignment]
+    test_same_name_in_another_account_is_another_instance = None  # type: ignore[assignment]
 
     @pytest.fixture
     def subject(self, aws: None) -> EC2Subject:
@@ -81,9 +81,9 @@ class _Tokenless(EC2Session):
 @pytest.mark.parametrize(
     "test",
     [
-        "test_a_request_that_arrives_when_another_process_has_gone_on_makes_no_second_instance",
-        "test_lists_that_lag_behind_are_not_taken_for_all_there_is",
-        "test_a_launch_of_which_nothing_is_known_is_done_once",
+        "test_late_request_of_a_former_process_makes_no_second_instance",
+        "test_lagging_lists_are_not_taken_as_complete",
+        "test_launch_of_unknown_outcome_is_done_once",
     ],
 )
 def test_the_contract_finds_a_provider_without_idempotency_tokens(test: str) -> None:
@@ -94,4 +94,4 @@ def test_the_contract_finds_a_provider_without_idempotency_tokens(test: str) -> 
 @pytest.mark.parametrize("subject", [EC2Subject, TroubledEC2])
 def test_contract_detects_a_provider_that_reports_requests_as_reboots(subject: type[EC2Subject]) -> None:
     with pytest.raises(AssertionError, match="DONE"):
-        TestEC2().test_a_restart_that_came_to_nothing_is_not_said_to_be_done(subject(_Believing))
+        TestEC2().test_failed_restart_is_not_reported_as_done(subject(_Believing))

@@ -104,11 +104,11 @@ class AzureSubject:
 
 @pytest.mark.slow
 class TestAzureVM(ProviderContract):
-    test_another_process_goes_on_with_what_one_has_asked_for = None  # type: ignore[assignment]  # none reaches the cloud
+    test_another_process_continues_a_requested_call = None  # type: ignore[assignment]  # none reaches the cloud
     # a VM is read by its name, and is in no list
-    test_lists_that_lag_behind_are_not_taken_for_all_there_is = None  # type: ignore[assignment]
-    test_lists_that_are_stale_are_not_taken_for_what_is_now = None  # type: ignore[assignment]
-    test_a_launch_of_which_nothing_is_known_is_done_once = None  # type: ignore[assignment]
+    test_lagging_lists_are_not_taken_as_complete = None  # type: ignore[assignment]
+    test_stale_lists_are_not_taken_as_current = None  # type: ignore[assignment]
+    test_launch_of_unknown_outcome_is_done_once = None  # type: ignore[assignment]
     poll_s = 5.0
 
     @pytest.fixture

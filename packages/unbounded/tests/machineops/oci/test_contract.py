@@ -106,8 +106,8 @@ class OciSubject:
 
 @pytest.mark.slow
 class TestOCIInstance(ProviderContract):
-    test_another_process_goes_on_with_what_one_has_asked_for = None  # type: ignore[assignment]  # none reaches the cloud
-    test_what_has_the_same_name_in_another_account_is_another_instance = None  # type: ignore[assignment]  # OCIDs are unique
+    test_another_process_continues_a_requested_call = None  # type: ignore[assignment]  # none reaches the cloud
+    test_same_name_in_another_account_is_another_instance = None  # type: ignore[assignment]  # OCIDs are unique
     within_s = 600.0
     poll_s = 10.0
     cuts: ClassVar[int | None] = 12  # at each call it takes half a minute: the soak does that

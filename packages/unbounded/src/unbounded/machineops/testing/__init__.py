@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 
 # pytest shows both sides of a failed comparison to an author, also with an installed package.
-MODULES: Final = ("base", "contract", "driving", "operations", "subject", "troubles")
+MODULES: Final = ("base", "contract", "driver", "failures", "operations", "subject")
 pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in MODULES))
 
 from unbounded.machineops.testing.contract import ProviderContract  # noqa: E402

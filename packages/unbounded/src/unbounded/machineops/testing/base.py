@@ -7,7 +7,7 @@ from collections.abc import Collection, Coroutine
 from typing import Any, ClassVar, Final, TypeVar
 
 from unbounded.machineops.provider import Action, Instance, Job, OperationKind, Power, Progress, Session, State
-from unbounded.machineops.testing import driving
+from unbounded.machineops.testing import driver
 from unbounded.machineops.testing.subject import Subject, now
 
 T = TypeVar("T")
@@ -33,8 +33,8 @@ class Contract:
     """
 
     @property
-    def pace(self) -> driving.PollPace:
-        return driving.PollPace(self.within_s, self.poll_s)
+    def pace(self) -> driver.PollPace:
+        return driver.PollPace(self.within_s, self.poll_s)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a test's coroutine to its end."""
@@ -53,23 +53,23 @@ class Contract:
 
     async def _handle(self, subject: Subject, job: Job, action: Action) -> str | None:
         """Request the action; return the handle to follow."""
-        async with driving.session_of(subject) as (session, _):
-            return await session.ask(job, action, before=now() + driving.AHEAD_S)
+        async with driver.session_of(subject) as (session, _):
+            return await session.ask(job, action, before=now() + driver.AHEAD_S)
 
     async def _followed(self, subject: Subject, job: Job, handle: str) -> Progress:
         """Return the end of a long call, observed by a session that did not request it."""
-        async with driving.session_of(subject) as (session, budget):
+        async with driver.session_of(subject) as (session, budget):
             progress = await self._ended(subject, session, job, handle)
             asked = progress.state is not State.ACCEPTED or budget.scopes  # an accepted call needs no request any more
-            assert not asked or budget.scopes == {await driving.scope_of(subject, job.instance)}
+            assert not asked or budget.scopes == {await driver.scope_of(subject, job.instance)}
             return progress
 
     async def _ended(self, subject: Subject, session: Session, job: Job, handle: str) -> Progress:
         async def look() -> Progress:
             progress = await session.follow(job, handle)
-            driving.assert_fit_hint(progress.again_s)
+            driver.assert_fit_hint(progress.again_s)
             for text in (progress.detail, progress.where):
-                driving.assert_fit(subject, text, known=(job.instance.id, job.instance.scope))
+                driver.assert_fit(subject, text, known=(job.instance.id, job.instance.scope))
             return progress
 
         return await self.pace.until(look, lambda one: one.state is not State.RUNNING)
@@ -78,15 +78,15 @@ class Contract:
         """Request in one session and follow in others, as a restarted controller does; return whether it was reported
         as done.
         """
-        async with driving.session_of(subject) as (session, budget):
-            before = now() + driving.AHEAD_S
+        async with driver.session_of(subject) as (session, budget):
+            before = now() + driver.AHEAD_S
             handle = await session.ask(job, action, before=before)
             assert budget.writes
-            assert budget.scopes == {await driving.scope_of(subject, job.instance)}
+            assert budget.scopes == {await driver.scope_of(subject, job.instance)}
             assert all(limit <= before for _, limit in budget.writes)
         if handle is None:
             return False
-        driving.assert_fit_handle(subject, handle)
+        driver.assert_fit_handle(subject, handle)
         progress = await self._followed(subject, job, handle)
         if action is Action.RESTART and progress.state is State.ACCEPTED:
             return False
@@ -97,10 +97,10 @@ class Contract:
         """Return the other instances of the account, with a new one that no test may change."""
         bystander = await subject.make()
         await self._until_power(subject, subject.provider.instance(bystander), {Power.RUNNING})
-        return await driving.truth_of(subject)
+        return await driver.truth_of(subject)
 
     async def _until_power(self, subject: Subject, instance: Instance, desired: Collection[Power]) -> None:
-        async with driving.session_of(subject) as (session, _):
+        async with driver.session_of(subject) as (session, _):
             await self._until_it_shows(subject, session, instance, desired)
 
     async def _until_it_shows(
@@ -113,7 +113,7 @@ class Contract:
         )
         assert record.power in desired, record
         for text in (record.detail, record.where):
-            driving.assert_fit(subject, text, known=(instance.id, instance.scope))
+            driver.assert_fit(subject, text, known=(instance.id, instance.scope))
 
     async def _until_restarted(self, subject: Subject, provider_id: str, boots: int) -> None:
         """Wait until the instance has started exactly once more."""

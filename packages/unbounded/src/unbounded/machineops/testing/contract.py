@@ -22,7 +22,7 @@ import pytest
 from unbounded.machineops import registry
 from unbounded.machineops.provider import API_VERSION, Action, Instance, OperationKind, Power, SecretStr, Session, State
 from unbounded.machineops.testing.base import ENDS_IN, Contract
-from unbounded.machineops.testing.driving import (
+from unbounded.machineops.testing.driver import (
     AHEAD_S,
     DrivenReplacement,
     power_job,
@@ -30,10 +30,10 @@ from unbounded.machineops.testing.driving import (
     session_of,
     truth_of,
 )
-from unbounded.machineops.testing.elsewhere import HINT, other_process_session
+from unbounded.machineops.testing.failures import TroubleTests
 from unbounded.machineops.testing.operations import PowerTests, ReplacementTests
+from unbounded.machineops.testing.other_process import HINT, other_process_session
 from unbounded.machineops.testing.subject import CountingBudget, Subject, now
-from unbounded.machineops.testing.troubles import TroubleTests
 
 SESSIONS: Final = 8  # one after the other
 FOLDERS: Final = ("/proc/self/fd", "/dev/fd")
@@ -66,7 +66,7 @@ class SharingTests(Contract):
 
         self.run(story())
 
-    def test_another_process_goes_on_with_what_one_has_asked_for(self, subject: Subject) -> None:
+    def test_another_process_continues_a_requested_call(self, subject: Subject) -> None:
         async def story() -> None:
             others = await self._others(subject)
             provider_id = await subject.make()
@@ -94,7 +94,7 @@ class SharingTests(Contract):
 
         self.run(story())
 
-    def test_a_session_that_was_closed_leaves_nothing_open(self, subject: Subject) -> None:
+    def test_closed_session_leaves_no_connection_open(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
             # References prevent a garbage collection from closing the sessions. The first session opens shared
@@ -190,12 +190,12 @@ def _name(address: object) -> str:
 
 
 class DescriptionTests(Contract):
-    def test_it_describes_itself_soundly(self, subject: Subject) -> None:
+    def test_provider_properties_are_consistent(self, subject: Subject) -> None:
         assert hasattr(subject.provider, "api_version"), f"it does not declare api_version, such as {API_VERSION!r}"
         assert registry.faults(subject.provider) == []
         assert subject.provider.modes
 
-    def test_a_provider_id_names_an_instance_and_other_text_is_refused_in_words(self, subject: Subject) -> None:
+    def test_provider_id_is_parsed_and_other_text_rejected_with_a_message(self, subject: Subject) -> None:
         instance = subject.provider.instance(subject.missing)
         assert instance == subject.provider.instance(subject.missing)
         assert instance.id
@@ -205,7 +205,7 @@ class DescriptionTests(Contract):
             with pytest.raises(ValueError, match=r"\w"):
                 subject.provider.instance(text)
 
-    def test_however_an_instance_is_written_it_has_one_id(self, subject: Subject) -> None:
+    def test_spellings_of_an_instance_have_one_id(self, subject: Subject) -> None:
         async def story() -> None:
             provider_id = await subject.make()
             one = subject.provider.instance(provider_id)
@@ -228,7 +228,7 @@ class DescriptionTests(Contract):
         except Exception:  # the account of this login may not exist
             return True
 
-    def test_connecting_sends_nothing_and_names_the_key_it_cannot_read(self, subject: Subject) -> None:
+    def test_connect_sends_nothing_and_names_an_invalid_key(self, subject: Subject) -> None:
         async def story() -> None:
             budget = CountingBudget()
             session = subject.provider.connect(subject.login, budget)

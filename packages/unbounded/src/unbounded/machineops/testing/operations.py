@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from unbounded.machineops.provider import Action, Cancel, Job, OperationKind, Power, Refusal, ReplaceStep, Transient
-from unbounded.machineops.testing import driving
+from unbounded.machineops.testing import driver
 from unbounded.machineops.testing.base import ENDS_IN, Contract
 from unbounded.machineops.testing.subject import InMemoryKeep, ProcessCut, Subject, accounts, now
 
 
 class PowerTests(Contract):
-    def test_the_record_is_what_there_is(self, subject: Subject) -> None:
+    def test_record_shows_the_state_of_the_instance(self, subject: Subject) -> None:
         async def story() -> None:
-            async with driving.session_of(subject) as (session, budget):
+            async with driver.session_of(subject) as (session, budget):
                 instance = subject.provider.instance(await subject.make())
                 record = await self.pace.until(lambda: session.look(instance), lambda one: one.power is Power.RUNNING)
                 assert record.detail
@@ -27,26 +27,26 @@ class PowerTests(Contract):
 
         self.run(story())
 
-    def test_the_instances_of_one_account_count_for_one_scope(self, subject: Subject) -> None:
+    def test_instances_of_one_account_share_a_scope(self, subject: Subject) -> None:
         async def story() -> None:
             instances = [subject.provider.instance(await subject.make()) for _ in range(2)]
-            scopes = {(each.scope, await driving.scope_of(subject, each)) for each in instances}
+            scopes = {(each.scope, await driver.scope_of(subject, each)) for each in instances}
             assert len(scopes) == len({each.scope for each in instances}), scopes
 
         self.run(story())
 
-    def test_power_follows_what_is_asked_for_and_asking_twice_does_it_once(self, subject: Subject) -> None:
+    def test_power_follows_a_request_and_a_repeated_one_acts_once(self, subject: Subject) -> None:
         async def story() -> None:
             others = await self._others(subject)
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
             boots = await subject.boots(provider_id)
-            async with driving.session_of(subject) as (onlooker, _):
+            async with driver.session_of(subject) as (onlooker, _):
                 for action in self._actions(subject):
                     if action is Action.RESTART:
                         continue
                     for _ in range(2):
-                        is_followed = await self._ask_and_follow(subject, driving.power_job(action, instance), action)
+                        is_followed = await self._ask_and_follow(subject, driver.power_job(action, instance), action)
                         if is_followed:
                             there = (await subject.instances()).get(provider_id, Power.GONE)
                             assert there in ENDS_IN[action], f"{action} was said to be done, and it is {there}"
@@ -57,22 +57,22 @@ class PowerTests(Contract):
                     assert (await onlooker.look(instance)).power is there
                     boots += action is Action.POWER_ON
                     assert await subject.boots(provider_id) == boots, f"after {action}"
-            truth = await driving.truth_of(subject)
+            truth = await driver.truth_of(subject)
             assert {name: truth.get(name) for name in others} == others, "an instance of somebody else was touched"
 
         self.run(story())
 
-    def test_what_is_asked_for_while_something_else_goes_on_is_no_mistake_of_anybody(self, subject: Subject) -> None:
+    def test_request_during_another_change_is_transient(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
             long_calls: list[tuple[Job, str | None]] = []
-            async with driving.session_of(subject) as (session, _):
+            async with driver.session_of(subject) as (session, _):
                 for action in self._actions(subject):
-                    job = driving.power_job(action, instance)
+                    job = driver.power_job(action, instance)
                     try:
-                        long_calls.append((job, await session.ask(job, action, before=now() + driving.AHEAD_S)))
+                        long_calls.append((job, await session.ask(job, action, before=now() + driver.AHEAD_S)))
                     except Transient as error:
-                        driving.assert_fit(subject, str(error), known=(instance.id, instance.scope))
+                        driver.assert_fit(subject, str(error), known=(instance.id, instance.scope))
                     except Refusal as refusal:
                         pytest.fail(f"{action} can be done when the other one has ended: Transient, not {refusal!r}")
                 for job, handle in long_calls:
@@ -82,14 +82,14 @@ class PowerTests(Contract):
 
         self.run(story())
 
-    def test_each_operation_restarts_the_instance_once_and_ends_with_it_running(self, subject: Subject) -> None:
+    def test_each_operation_restarts_the_instance_once(self, subject: Subject) -> None:
         async def story() -> None:
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
             for _ in range(2):
                 boots = await subject.boots(provider_id)
                 is_followed = await self._ask_and_follow(
-                    subject, driving.power_job(Action.RESTART, instance), Action.RESTART
+                    subject, driver.power_job(Action.RESTART, instance), Action.RESTART
                 )
                 if is_followed:
                     assert await subject.boots(provider_id) == boots + 1, "it was said to be done"
@@ -98,20 +98,20 @@ class PowerTests(Contract):
         if OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
-    def test_a_restart_without_a_long_call_is_shown_by_the_record(self, subject: Subject) -> None:
+    def test_record_shows_a_restart_without_a_long_call(self, subject: Subject) -> None:
         async def story() -> None:
             provider_id = await subject.make()
             instance, boots = subject.provider.instance(provider_id), await subject.boots(provider_id)
-            async with driving.session_of(subject) as (session, _):
-                job = driving.power_job(Action.RESTART, instance)
-                if await session.ask(job, Action.RESTART, before=now() + driving.AHEAD_S) is None:
+            async with driver.session_of(subject) as (session, _):
+                job = driver.power_job(Action.RESTART, instance)
+                if await session.ask(job, Action.RESTART, before=now() + driver.AHEAD_S) is None:
                     await self._until_it_shows(subject, session, instance, {Power.CHANGING})
                     await self._until_restarted(subject, provider_id, boots)
 
         if OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
-    def test_what_has_the_same_name_in_another_account_is_another_instance(self, subject: Subject) -> None:
+    def test_same_name_in_another_account_is_another_instance(self, subject: Subject) -> None:
         maker = accounts(subject)
 
         async def story() -> None:
@@ -119,46 +119,46 @@ class PowerTests(Contract):
             other = await maker.make_namesake(one)
             names = [subject.provider.instance(each) for each in (one, other)]
             assert names[0].id != names[1].id
-            async with driving.session_of(subject) as (session, budget):
+            async with driver.session_of(subject) as (session, budget):
                 for instance in names:
                     await self._until_it_shows(subject, session, instance, {Power.RUNNING})
-                assert len(budget.scopes) == len({await driving.scope_of(subject, each) for each in names}) == 2
-                truth = await driving.truth_of(subject)
+                assert len(budget.scopes) == len({await driver.scope_of(subject, each) for each in names}) == 2
+                truth = await driver.truth_of(subject)
                 for action in [each for each in self._actions(subject) if each in ENDS_IN]:
-                    await session.ask(driving.power_job(action, names[0]), action, before=now() + driving.AHEAD_S)
+                    await session.ask(driver.power_job(action, names[0]), action, before=now() + driver.AHEAD_S)
                     await self._until_it_shows(subject, session, names[0], ENDS_IN[action])
                     await self._until_it_shows(subject, session, names[1], {Power.RUNNING})
-            assert (await driving.truth_of(subject))[other] == truth[other], f"{one} was meant"
+            assert (await driver.truth_of(subject))[other] == truth[other], f"{one} was meant"
             if subject.provider.replacement:
-                driven = driving.DrivenReplacement(self.pace, subject, one)
+                driven = driver.DrivenReplacement(self.pace, subject, one)
                 await driven.complete()
-                assert (await driving.truth_of(subject))[other] == truth[other], f"{one} was to be replaced"
+                assert (await driver.truth_of(subject))[other] == truth[other], f"{one} was to be replaced"
 
         self.run(story())
 
-    def test_what_comes_too_late_is_not_sent(self, subject: Subject) -> None:
+    def test_late_request_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
-            truth = await driving.truth_of(subject)
+            truth = await driver.truth_of(subject)
             for action in self._actions(subject):
-                async with driving.session_of(subject) as (session, _):
+                async with driver.session_of(subject) as (session, _):
                     if action is not Action.POWER_ON:  # it is on
                         with pytest.raises(Transient):
-                            await session.ask(driving.power_job(action, instance), action, before=now() - 1)
-                assert await driving.truth_of(subject) == truth, f"{action} was sent"
+                            await session.ask(driver.power_job(action, instance), action, before=now() - 1)
+                assert await driver.truth_of(subject) == truth, f"{action} was sent"
 
         self.run(story())
 
-    def test_an_instance_that_is_not_there_is_refused(self, subject: Subject) -> None:
+    def test_missing_instance_is_rejected(self, subject: Subject) -> None:
         async def story() -> None:
             missing = subject.provider.instance(subject.missing)
-            async with driving.session_of(subject) as (session, _):
+            async with driver.session_of(subject) as (session, _):
                 for action in self._actions(subject):
                     with pytest.raises(Refusal):
-                        await session.ask(driving.power_job(action, missing), action, before=now() + driving.AHEAD_S)
+                        await session.ask(driver.power_job(action, missing), action, before=now() + driver.AHEAD_S)
                 if subject.provider.replacement:
                     with pytest.raises(Refusal):
-                        await session.look_replace(driving.job_of(OperationKind.HOST_REPLACE, missing), InMemoryKeep())
+                        await session.look_replace(driver.job_of(OperationKind.HOST_REPLACE, missing), InMemoryKeep())
 
         self.run(story())
 
@@ -170,7 +170,7 @@ class ReplacementTests(Contract):
             for filled in (False, True):
                 before = await self._others(subject)
                 del before[provider_id]
-                driven = driving.DrivenReplacement(self.pace, subject, provider_id, filled=filled)
+                driven = driver.DrivenReplacement(self.pace, subject, provider_id, filled=filled)
                 await driven.complete()
                 order = [step.stage for step in subject.provider.replacement]
                 assert driven.stages == sorted(driven.stages, key=order.index)
@@ -180,32 +180,30 @@ class ReplacementTests(Contract):
         if subject.provider.replacement:
             self.run(story())
 
-    def test_what_a_replacement_has_left_that_came_to_nothing_is_made_anew_by_the_next(self, subject: Subject) -> None:
+    def test_next_replacement_creates_again_what_a_failed_one_left(self, subject: Subject) -> None:
         async def story() -> None:
             for step in subject.provider.replacement:
                 if step.needs_what_is_kept:
                     before = await self._others(subject)
-                    failed = driving.DrivenReplacement(self.pace, subject, await subject.make())
+                    failed = driver.DrivenReplacement(self.pace, subject, await subject.make())
                     await failed.up_to(step)
-                    again = driving.DrivenReplacement(self.pace, subject, failed.provider_id)
+                    again = driver.DrivenReplacement(self.pace, subject, failed.provider_id)
                     again.keep.left = failed.keep.content
                     await again.complete()
                     await again.judge(before)
 
         self.run(story())
 
-    def test_what_a_replacement_that_failed_has_launched_is_not_launched_beside_it_by_the_next(
-        self, subject: Subject
-    ) -> None:
+    def test_next_replacement_launches_no_second_instance_beside_a_failed_one(self, subject: Subject) -> None:
         async def story() -> None:
             steps = subject.provider.replacement
             kept = [place for place, step in enumerate(steps) if step.needs_what_is_kept]
             for step in _that_leave_something(steps):
                 for waits in (True,) if step.hands_over else (True, False):
                     before = await self._others(subject)
-                    failed = driving.DrivenReplacement(self.pace, subject, await subject.make())
+                    failed = driver.DrivenReplacement(self.pace, subject, await subject.make())
                     await failed.fail_in(step, waits=waits)
-                    left = await driving.alive(subject) - before.keys() - {failed.provider_id}
+                    left = await driver.alive(subject) - before.keys() - {failed.provider_id}
                     again = failed.next_one(is_kept=kept != [] and kept[0] <= steps.index(step))
                     try:
                         await again.complete()
@@ -217,7 +215,7 @@ class ReplacementTests(Contract):
         self.run(story())
 
     async def _judge_refusal(
-        self, subject: Subject, refused: driving.DrivenReplacement, left: set[str], refusal: Refusal
+        self, subject: Subject, refused: driver.DrivenReplacement, left: set[str], refusal: Refusal
     ) -> None:
         """Check a refusal because of the remains of another replacement: others may use them, so it must name them."""
         assert not refused.stages, f"it was refused when something was touched: {refusal}"
@@ -228,67 +226,65 @@ class ReplacementTests(Contract):
             assert named, f"{name} is left of the replacement that failed, and is not named: {refusal}"
             await self._until_power(subject, one, {Power.RUNNING, Power.STOPPED, Power.RELEASED, Power.GONE})
 
-    def test_every_step_of_a_replacement_that_is_asked_for_twice_is_done_once(self, subject: Subject) -> None:
+    def test_repeated_replacement_steps_act_once(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = driving.DrivenReplacement(self.pace, subject, await subject.make(), asks=2)
+            driven = driver.DrivenReplacement(self.pace, subject, await subject.make(), asks=2)
             await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:
             self.run(story())
 
-    def test_a_request_that_arrives_when_another_process_has_gone_on_makes_no_second_instance(
-        self, subject: Subject
-    ) -> None:
+    def test_late_request_of_a_former_process_makes_no_second_instance(self, subject: Subject) -> None:
         """A late request of an ended process. The budget delays it, so the subject needs no support for this."""
 
         async def story() -> None:
             before = await self._others(subject)
-            driven = driving.DrivenReplacement(self.pace, subject, await subject.make())
+            driven = driver.DrivenReplacement(self.pace, subject, await subject.make())
             await driven.beside_late_ones()
-            driven.scopes = {await driving.scope_of(subject, driven.job.instance)}
+            driven.scopes = {await driver.scope_of(subject, driven.job.instance)}
             await driven.judge(before)
 
         if subject.provider.replacement:
             self.run(story())
 
-    def test_a_step_of_a_replacement_that_comes_too_late_is_not_sent(self, subject: Subject) -> None:
+    def test_late_replacement_step_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = driving.DrivenReplacement(self.pace, subject, await subject.make(), late=True)
+            driven = driver.DrivenReplacement(self.pace, subject, await subject.make(), late=True)
             await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:
             self.run(story())
 
-    def test_a_replacement_that_is_left_off_where_it_may_be_leaves_all_as_it_was(self, subject: Subject) -> None:
+    def test_cancelled_replacement_restores_the_former_state(self, subject: Subject) -> None:
         async def story() -> None:
             for step in subject.provider.replacement:
                 if step.undo or step.cancel is Cancel.AT_ONCE:
                     before = await self._others(subject)
-                    left = driving.DrivenReplacement(self.pace, subject, await subject.make())
-                    truth = await driving.truth_of(subject)
+                    left = driver.DrivenReplacement(self.pace, subject, await subject.make())
+                    truth = await driver.truth_of(subject)
                     await left.cancel_in(step, asked=step.cancel is Cancel.AT_ONCE)
-                    there = await driving.truth_of(subject)
+                    there = await driver.truth_of(subject)
                     if step.undo:  # undoing may have started it again
                         truth[left.provider_id] = (truth[left.provider_id][0], there[left.provider_id][1])
                     assert there == truth, f"when {step.stage} was left off"
-                    again = driving.DrivenReplacement(self.pace, subject, left.provider_id)
+                    again = driver.DrivenReplacement(self.pace, subject, left.provider_id)
                     await again.complete()
                     await again.judge(before)
 
         self.run(story())
 
-    def test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with(self, subject: Subject) -> None:
+    def test_interrupted_replacement_resumes_at_any_step(self, subject: Subject) -> None:
         async def story() -> None:
-            whole = driving.DrivenReplacement(self.pace, subject, await subject.make())
+            whole = driver.DrivenReplacement(self.pace, subject, await subject.make())
             await whole.complete()
             cuts = whole.points if self.cuts is None else min(self.cuts, whole.points)
             for cut_at in sorted({whole.points * n // cuts for n in range(cuts)}):
                 before = await self._others(subject)
-                driven = driving.DrivenReplacement(self.pace, subject, await subject.make())
+                driven = driver.DrivenReplacement(self.pace, subject, await subject.make())
                 try:
                     await driven.complete(cut_at=cut_at)
                 except ProcessCut:

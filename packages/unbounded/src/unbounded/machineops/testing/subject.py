@@ -66,7 +66,7 @@ class Trouble(StrEnum):
 
 @runtime_checkable
 class Troubled(Protocol):
-    """Optional interface of a subject whose cloud can simulate troubles."""
+    """Optional interface of a subject whose cloud can simulate failures."""
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
         """Set the trouble until the next call; None for a healthy cloud.
@@ -122,7 +122,7 @@ class Accounts(Protocol):
 
 
 def troubled(subject: Subject) -> Troubled:
-    """Return the subject with its optional interface for troubles, or skip the test."""
+    """Return the subject with its optional interface for failures, or skip the test."""
     if not isinstance(subject, Troubled):
         pytest.skip("the subject has no set_trouble: its cloud cannot be told to turn requests away or to lose answers")
     return subject

@@ -15,7 +15,7 @@ from tests.machineops.conftest import EXAMPLE
 from unbounded.machineops.provider import Refusal
 from unbounded.machineops.testing import ProviderContract
 
-TEST = "test_another_process_goes_on_with_what_one_has_asked_for"
+TEST = "test_another_process_continues_a_requested_call"
 OURS = ("unbounded_process_provider", "tests.machineops.forgetful", "contract_of_the_sample")
 
 
