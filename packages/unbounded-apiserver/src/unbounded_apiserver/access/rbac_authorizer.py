@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from unbounded_apiserver import status
-from unbounded_apiserver.access.resource_types import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    GROUP,
-    ROLE_BINDINGS,
-    ROLE_RESOURCES,
-    ROLES,
-)
+from unbounded_apiserver.access import resource_types
 from unbounded_apiserver.access.rules import EVERYTHING, PolicyRule, go_list, uncovered_rules
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded_apiserver.collection import ObjectChange, StoredObject
@@ -25,8 +18,8 @@ from unbounded_apiserver.types import Object, Resource
 ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 RbacSubject = tuple[str, str]  # User or Group, and its name; a ServiceAccount is a User here
 _OWNERSHIP: Final = frozenset({"finalizers", "managedFields", "ownerReferences", "resourceVersion"})
-_ROLE_NAMES: Final = frozenset({ROLES.name, CLUSTER_ROLES.name})
-_BINDING_NAMES: Final = frozenset({ROLE_BINDINGS.name, CLUSTER_ROLE_BINDINGS.name})
+_ROLE_NAMES: Final = frozenset({resource_types.ROLES.name, resource_types.CLUSTER_ROLES.name})
+_BINDING_NAMES: Final = frozenset({resource_types.ROLE_BINDINGS.name, resource_types.CLUSTER_ROLE_BINDINGS.name})
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class RbacAuthorizer:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._index: _Index | None = None
-        for resource in ROLE_RESOURCES:
+        for resource in resource_types.ROLE_RESOURCES:
             store.listen(self._invalidate, resource.name)
 
     def decide(self, user: User, attributes: AuthAttributes) -> AuthDecision:
@@ -106,12 +99,12 @@ class RbacAuthorizer:
 
     def _read(self) -> _Index:
         index = _Index()
-        for roles in (CLUSTER_ROLES, ROLES):
+        for roles in (resource_types.CLUSTER_ROLES, resource_types.ROLES):
             for record in self._store.snapshot(roles.name).with_prefix(""):
                 rules = record.decode().get("rules") or ()
                 index.rules[record.namespace, record.name] = tuple(PolicyRule.read(rule) for rule in rules)
         order = 0
-        for bindings in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
+        for bindings in (resource_types.CLUSTER_ROLE_BINDINGS, resource_types.ROLE_BINDINGS):
             for record in self._store.snapshot(bindings.name).with_prefix(""):
                 obj = record.decode()
                 binding = _Binding(order, record.namespace, _described(bindings.kind, record, obj), obj["roleRef"])
@@ -185,7 +178,9 @@ class EscalationCheck:
             return
         meta = obj["metadata"]
         name = meta["name"] if old is not None else ""
-        escalate = AuthAttributes("escalate", GROUP, resource.plural, "", meta.get("namespace", ""), name)
+        escalate = AuthAttributes(
+            "escalate", resource_types.GROUP, resource.plural, "", meta.get("namespace", ""), name
+        )
         if self._guard.decide(user, escalate).allowed:
             return
         self._require(user, resource, obj, [PolicyRule.read(rule) for rule in obj.get("rules") or ()])
@@ -196,20 +191,20 @@ class EscalationCheck:
         if old is not None and all(obj.get(part) == old.get(part) for part in ("subjects", "roleRef")):
             return
         reference, namespace = obj["roleRef"], obj["metadata"].get("namespace", "")
-        roles = ROLES if reference["kind"] == "Role" else CLUSTER_ROLES
-        bind = AuthAttributes("bind", GROUP, roles.plural, "", namespace, reference["name"])
+        roles = resource_types.ROLES if reference["kind"] == "Role" else resource_types.CLUSTER_ROLES
+        bind = AuthAttributes("bind", resource_types.GROUP, roles.plural, "", namespace, reference["name"])
         if self._guard.decide(user, bind).allowed:
             return
         rules = self._book.rules_of(reference, namespace)
         if rules is None:
-            raise status.not_found(GROUP, roles.plural, reference["name"])
+            raise status.not_found(resource_types.GROUP, roles.plural, reference["name"])
         self._require(user, resource, obj, rules)
 
     def _require_all(self, user: User, resource: Resource, name: str) -> None:
         """Require all rights for an aggregated role, as its rules may be any and may grow."""
         if uncovered_rules(self._book.user_rules(user, ""), EVERYTHING):
             why = "must have cluster-admin privileges to use the aggregationRule"
-            raise status.forbidden(GROUP, resource.plural, name, why)
+            raise status.forbidden(resource_types.GROUP, resource.plural, name, why)
 
     def _require(self, user: User, resource: Resource, obj: Object, desired: Iterable[PolicyRule]) -> None:
         meta = obj["metadata"]
@@ -221,7 +216,7 @@ class EscalationCheck:
             f'user "{user.name}" (groups={go_list(user.groups)}) is attempting to grant RBAC permissions '
             f"not currently held:\n{shown}"
         )
-        raise status.forbidden(GROUP, resource.plural, meta["name"], why)
+        raise status.forbidden(resource_types.GROUP, resource.plural, meta["name"], why)
 
 
 def _without_owners(role: Object) -> Object:

@@ -5,57 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded_apiserver.cel.ast import (
-    CallNode,
-    Comprehension,
-    Fold,
-    Ident,
-    ListLiteral,
-    LiteralNode,
-    MapLiteral,
-    Node,
-    Select,
-    children,
-    qualified_name,
-    walk,
-)
+from unbounded_apiserver.cel import ast, types
 from unbounded_apiserver.cel.errors import CompileError, Issue
 from unbounded_apiserver.cel.functions import FUNCTIONS, Overload
-from unbounded_apiserver.cel.types import (
-    BOOL,
-    BYTES,
-    COMPARABLE,
-    DOUBLE,
-    DYN,
-    ERROR,
-    INT,
-    NULL,
-    STRING,
-    TYPE_NAMES,
-    UINT,
-    CelType,
-    TypeBindings,
-    TypeKind,
-    is_optional,
-    list_of,
-    map_of,
-    optional_of,
-    type_of_types,
-)
 from unbounded_apiserver.cel.values import UInt
 
-_LITERALS: Final[Mapping[type, CelType]] = {
-    bool: BOOL,
-    int: INT,
-    UInt: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-    type(None): NULL,
+_LITERALS: Final[Mapping[type, types.CelType]] = {
+    bool: types.BOOL,
+    int: types.INT,
+    UInt: types.UINT,
+    float: types.DOUBLE,
+    str: types.STRING,
+    bytes: types.BYTES,
+    type(None): types.NULL,
 }
 
 
-def check(source: str, tree: Node, variables: Mapping[str, CelType]) -> Node:
+def check(source: str, tree: ast.Node, variables: Mapping[str, types.CelType]) -> ast.Node:
     """Return the tree with types and overloads, and with qualified names resolved to functions and types.
 
     Raises:
@@ -65,95 +31,95 @@ def check(source: str, tree: Node, variables: Mapping[str, CelType]) -> Node:
     tree = checker.visit(tree)
     if checker.issues:
         raise CompileError(source, checker.issues)
-    for node in walk(tree):
+    for node in ast.walk(tree):
         node.type = checker.bindings.final(node.type)
     return tree
 
 
 class _Checker:
-    def __init__(self, variables: Mapping[str, CelType]) -> None:
-        self.scopes: list[dict[str, CelType]] = [dict(variables)]
-        self.bindings = TypeBindings()
+    def __init__(self, variables: Mapping[str, types.CelType]) -> None:
+        self.scopes: list[dict[str, types.CelType]] = [dict(variables)]
+        self.bindings = types.TypeBindings()
         self.issues: list[Issue] = []
 
-    def visit(self, node: Node) -> Node:
+    def visit(self, node: ast.Node) -> ast.Node:
         """Return the checked node; another one if a name is that of a function or a type."""
         match node:
-            case LiteralNode():
+            case ast.LiteralNode():
                 node.type = _LITERALS[type(node.value)]
                 return node
-            case Ident():
+            case ast.Ident():
                 return self._ident(node)
-            case Select():
+            case ast.Select():
                 return self._select(node)
-            case CallNode():
+            case ast.CallNode():
                 return self._call(node)
-            case ListLiteral():
+            case ast.ListLiteral():
                 return self._list(node)
-            case MapLiteral():
+            case ast.MapLiteral():
                 return self._map(node)
-            case Comprehension():
+            case ast.Comprehension():
                 return self._comprehension(node)
 
-    def _complain(self, offset: int, message: str) -> CelType:
+    def _complain(self, offset: int, message: str) -> types.CelType:
         self.issues.append(Issue(offset, message))
-        return ERROR
+        return types.ERROR
 
-    def _shown(self, candidate: CelType) -> str:
+    def _shown(self, candidate: types.CelType) -> str:
         return str(self.bindings.final(candidate))
 
-    def _variable(self, name: str) -> CelType | None:
+    def _variable(self, name: str) -> types.CelType | None:
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
     # names and fields
 
-    def _ident(self, node: Ident) -> Node:
+    def _ident(self, node: ast.Ident) -> ast.Node:
         found = self._variable(node.name)
-        if found is None and node.name in TYPE_NAMES:
-            found = type_of_types(TYPE_NAMES[node.name])
+        if found is None and node.name in types.TYPE_NAMES:
+            found = types.type_of_types(types.TYPE_NAMES[node.name])
         if found is None:
             found = self._complain(node.offset, f"undeclared reference to '{node.name}' (in container '')")
         node.type = found
         return node
 
-    def _select(self, node: Select) -> Node:
-        name = qualified_name(node)
+    def _select(self, node: ast.Select) -> ast.Node:
+        name = ast.qualified_name(node)
         if name is not None and (declared := self._variable(name)) is not None:  # such as authorizer.requestResource
-            return Ident(name, offset=node.offset, type=declared)
-        if name is not None and name in TYPE_NAMES and self._variable(name.partition(".")[0]) is None:
-            return Ident(name, offset=node.offset, type=type_of_types(TYPE_NAMES[name]))
+            return ast.Ident(name, offset=node.offset, type=declared)
+        if name is not None and name in types.TYPE_NAMES and self._variable(name.partition(".")[0]) is None:
+            return ast.Ident(name, offset=node.offset, type=types.type_of_types(types.TYPE_NAMES[name]))
         node.operand = self.visit(node.operand)
         operand = self.bindings.resolve(node.operand.type)
-        through_optional = is_optional(operand)
+        through_optional = types.is_optional(operand)
         inner = self.bindings.resolve(operand.params[0]) if through_optional else operand
         selected = self._field(node, inner)
         if node.test:
-            node.type = BOOL
+            node.type = types.BOOL
         else:
-            node.type = optional_of(selected) if through_optional or node.optional else selected
+            node.type = types.optional_of(selected) if through_optional or node.optional else selected
         return node
 
-    def _field(self, node: Select, operand: CelType) -> CelType:
+    def _field(self, node: ast.Select, operand: types.CelType) -> types.CelType:
         match operand.kind:
-            case TypeKind.OBJECT:
+            case types.TypeKind.OBJECT:
                 field = (operand.fields or {}).get(node.name)
                 if field is None:
                     return self._complain(node.offset, f"undefined field '{node.name}'")
                 return field.decl.type
-            case TypeKind.MAP:
+            case types.TypeKind.MAP:
                 return operand.params[1]
-            case TypeKind.DYN | TypeKind.ERROR | TypeKind.PARAM:
-                return operand if operand.kind is TypeKind.ERROR else DYN
-            case TypeKind.OPAQUE if not is_optional(operand):
+            case types.TypeKind.DYN | types.TypeKind.ERROR | types.TypeKind.PARAM:
+                return operand if operand.kind is types.TypeKind.ERROR else types.DYN
+            case types.TypeKind.OPAQUE if not types.is_optional(operand):
                 return self._complain(node.offset, f"unexpected failed resolution of '{operand.name}'")
             case _:
                 return self._complain(node.offset, f"type '{self._shown(operand)}' does not support field selection")
 
     # calls
 
-    def _call(self, node: CallNode) -> Node:
+    def _call(self, node: ast.CallNode) -> ast.Node:
         if node.target is not None:
-            prefix = qualified_name(node.target)
+            prefix = ast.qualified_name(node.target)
             if prefix is not None and f"{prefix}.{node.function}" in FUNCTIONS:
                 node.function, node.target = f"{prefix}.{node.function}", None
             else:
@@ -169,21 +135,21 @@ class _Checker:
         self._resolve(node, declared)
         return node
 
-    def _logic(self, node: CallNode, overload: Overload) -> Node:
+    def _logic(self, node: ast.CallNode, overload: Overload) -> ast.Node:
         for arg in node.args:
-            self._expect(arg, BOOL)
-        node.type, node.overloads = BOOL, (overload,)
+            self._expect(arg, types.BOOL)
+        node.type, node.overloads = types.BOOL, (overload,)
         return node
 
-    def _expect(self, node: Node, desired: CelType) -> None:
+    def _expect(self, node: ast.Node, desired: types.CelType) -> None:
         if not self.bindings.assignable(node.type, desired):
             self._complain(node.offset, f"expected type '{desired}' but found '{self._shown(node.type)}'")
 
-    def _resolve(self, node: CallNode, declared: tuple[Overload, ...]) -> None:
+    def _resolve(self, node: ast.CallNode, declared: tuple[Overload, ...]) -> None:
         """Find the overloads that fit; with dyn among the arguments there may be several."""
         given = [operand.type for operand in node.operands]
         fitting: list[Overload] = []
-        result: CelType | None = None
+        result: types.CelType | None = None
         for overload in declared:
             if overload.method != (node.target is not None) or len(overload.params) != len(given):
                 continue
@@ -192,140 +158,145 @@ class _Checker:
                 continue
             fitting.append(overload)
             returned = self.bindings.resolve(returned)
-            result = returned if result is None or result == returned else DYN
+            result = returned if result is None or result == returned else types.DYN
         if result is None:
-            if any(self.bindings.resolve(one).kind is TypeKind.ERROR for one in given):
-                result = ERROR
+            if any(self.bindings.resolve(one).kind is types.TypeKind.ERROR for one in given):
+                result = types.ERROR
             else:
                 result = self._complain(node.offset, self._no_overload(node))
         node.type, node.overloads = result, tuple(fitting)
 
-    def _no_overload(self, node: CallNode) -> str:
+    def _no_overload(self, node: ast.CallNode) -> str:
         args = ", ".join(self._shown(arg.type) for arg in node.args)
         receiver = "" if node.target is None else f"{self._shown(node.target.type)}."
         return f"found no matching overload for '{node.function}' applied to '{receiver}({args})'"
 
     # literals
 
-    def _list(self, node: ListLiteral) -> Node:
+    def _list(self, node: ast.ListLiteral) -> ast.Node:
         node.elements = [self.visit(element) for element in node.elements]
-        joined: CelType | None = None
+        joined: types.CelType | None = None
         for index, element in enumerate(node.elements):
             given = self._entry_type(element, optional=index in node.optional)
             joined = given if joined is None else self._join(joined, given)
-        node.type = list_of(self.bindings.new_param() if joined is None else joined)
+        node.type = types.list_of(self.bindings.new_param() if joined is None else joined)
         return node
 
-    def _map(self, node: MapLiteral) -> Node:
-        key: CelType | None = None
-        value: CelType | None = None
+    def _map(self, node: ast.MapLiteral) -> ast.Node:
+        key: types.CelType | None = None
+        value: types.CelType | None = None
         for entry in node.entries:
             entry.key, entry.value = self.visit(entry.key), self.visit(entry.value)
             given = self._entry_type(entry.value, optional=entry.optional)
             key = entry.key.type if key is None else self._join(key, entry.key.type)
             value = given if value is None else self._join(value, given)
         fresh = self.bindings.new_param
-        node.type = map_of(fresh() if key is None else key, fresh() if value is None else value)
+        node.type = types.map_of(fresh() if key is None else key, fresh() if value is None else value)
         return node
 
-    def _entry_type(self, node: Node, *, optional: bool) -> CelType:
+    def _entry_type(self, node: ast.Node, *, optional: bool) -> types.CelType:
         """Return the type of an element; an element with `?` must be an optional, and counts as its value."""
         given = self.bindings.resolve(node.type)
         if not optional:
             return given
-        if is_optional(given):
+        if types.is_optional(given):
             return given.params[0]
-        if given.kind not in (TypeKind.DYN, TypeKind.ERROR):
+        if given.kind not in (types.TypeKind.DYN, types.TypeKind.ERROR):
             message = f"expected type 'optional_type({self._shown(given)})' but found '{self._shown(given)}'"
             return self._complain(node.offset, message)
         return given
 
-    def _join(self, one: CelType, other: CelType) -> CelType:
+    def _join(self, one: types.CelType, other: types.CelType) -> types.CelType:
         if not self.bindings.assignable(other, one):
-            return DYN
-        return other if one.kind is TypeKind.DYN else one
+            return types.DYN
+        return other if one.kind is types.TypeKind.DYN else one
 
     # comprehensions
 
-    def _comprehension(self, node: Comprehension) -> Node:
+    def _comprehension(self, node: ast.Comprehension) -> ast.Node:
         node.range = self.visit(node.range)
         self.scopes.append(dict(zip(node.variables, self._variables(node), strict=True)))
         if node.condition is not None:
             node.condition = self.visit(node.condition)
-            self._expect(node.condition, BOOL)
+            self._expect(node.condition, types.BOOL)
         node.body = self.visit(node.body)
         self.scopes.pop()
         node.type = self._folded(node)
         return node
 
-    def _variables(self, node: Comprehension) -> tuple[CelType, ...]:
+    def _variables(self, node: ast.Comprehension) -> tuple[types.CelType, ...]:
         ranged = self.bindings.resolve(node.range.type)
         two = len(node.variables) == 2
-        if node.fold in (Fold.OPT_MAP, Fold.OPT_FLAT_MAP):
-            if is_optional(ranged):
+        if node.fold in (ast.Fold.OPT_MAP, ast.Fold.OPT_FLAT_MAP):
+            if types.is_optional(ranged):
                 return (ranged.params[0],)
-            if ranged.kind not in (TypeKind.DYN, TypeKind.ERROR):
-                self._complain(node.offset, self._no_overload(CallNode(node.fold, [], node.range, offset=node.offset)))
-            return (DYN,)
+            if ranged.kind not in (types.TypeKind.DYN, types.TypeKind.ERROR):
+                self._complain(
+                    node.offset, self._no_overload(ast.CallNode(node.fold, [], node.range, offset=node.offset))
+                )
+            return (types.DYN,)
         match ranged.kind:
-            case TypeKind.LIST:
-                return (INT, ranged.params[0]) if two else (ranged.params[0],)
-            case TypeKind.MAP if node.fold is not Fold.SORT_BY:
+            case types.TypeKind.LIST:
+                return (types.INT, ranged.params[0]) if two else (ranged.params[0],)
+            case types.TypeKind.MAP if node.fold is not ast.Fold.SORT_BY:
                 return ranged.params if two else (ranged.params[0],)
-            case TypeKind.DYN | TypeKind.ERROR | TypeKind.PARAM:
-                return (DYN,) * len(node.variables)
+            case types.TypeKind.DYN | types.TypeKind.ERROR | types.TypeKind.PARAM:
+                return (types.DYN,) * len(node.variables)
         shown = self._shown(ranged)
         message = f"expression of type '{shown}' cannot be range of a comprehension (must be list, map, or dynamic)"
         self._complain(node.range.offset, message)
-        return (ERROR,) * len(node.variables)
+        return (types.ERROR,) * len(node.variables)
 
-    def _folded(self, node: Comprehension) -> CelType:
+    def _folded(self, node: ast.Comprehension) -> types.CelType:
         body = self.bindings.resolve(node.body.type)
         match node.fold:
-            case Fold.ALL | Fold.EXISTS | Fold.EXISTS_ONE:
-                self._expect(node.body, BOOL)
-                return BOOL
-            case Fold.FILTER:
-                self._expect(node.body, BOOL)
+            case ast.Fold.ALL | ast.Fold.EXISTS | ast.Fold.EXISTS_ONE:
+                self._expect(node.body, types.BOOL)
+                return types.BOOL
+            case ast.Fold.FILTER:
+                self._expect(node.body, types.BOOL)
                 ranged = self.bindings.resolve(node.range.type)
-                return list_of(ranged.params[0] if ranged.params else DYN)
-            case Fold.MAP | Fold.TRANSFORM_LIST:
-                return list_of(body)
-            case Fold.TRANSFORM_MAP:
-                return map_of(self._key_of(node.range.type), body)
-            case Fold.TRANSFORM_MAP_ENTRY:
+                return types.list_of(ranged.params[0] if ranged.params else types.DYN)
+            case ast.Fold.MAP | ast.Fold.TRANSFORM_LIST:
+                return types.list_of(body)
+            case ast.Fold.TRANSFORM_MAP:
+                return types.map_of(self._key_of(node.range.type), body)
+            case ast.Fold.TRANSFORM_MAP_ENTRY:
                 return self._entries(node, body)
-            case Fold.SORT_BY:
-                if body not in COMPARABLE and body.kind not in (TypeKind.DYN, TypeKind.ERROR):
-                    call = CallNode("sortBy", [node.body], node.range, offset=node.offset)
+            case ast.Fold.SORT_BY:
+                if body not in types.COMPARABLE and body.kind not in (types.TypeKind.DYN, types.TypeKind.ERROR):
+                    call = ast.CallNode("sortBy", [node.body], node.range, offset=node.offset)
                     self._complain(node.offset, self._no_overload(call))
                 return node.range.type
-            case Fold.OPT_MAP:
-                return optional_of(body)
-            case Fold.OPT_FLAT_MAP:
-                if not is_optional(body) and body.kind not in (TypeKind.DYN, TypeKind.ERROR):
+            case ast.Fold.OPT_MAP:
+                return types.optional_of(body)
+            case ast.Fold.OPT_FLAT_MAP:
+                if not types.is_optional(body) and body.kind not in (types.TypeKind.DYN, types.TypeKind.ERROR):
                     shown = self._shown(body)
                     return self._complain(
                         node.body.offset, f"expected type 'optional_type({shown})' but found '{shown}'"
                     )
                 return body
 
-    def _key_of(self, ranged: CelType) -> CelType:
+    def _key_of(self, ranged: types.CelType) -> types.CelType:
         ranged = self.bindings.resolve(ranged)
-        return {TypeKind.LIST: INT, TypeKind.MAP: ranged.params[0] if ranged.params else DYN}.get(ranged.kind, DYN)
+        return {
+            types.TypeKind.LIST: types.INT,
+            types.TypeKind.MAP: ranged.params[0] if ranged.params else types.DYN,
+        }.get(ranged.kind, types.DYN)
 
-    def _entries(self, node: Comprehension, body: CelType) -> CelType:
-        if body.kind in (TypeKind.MAP, TypeKind.DYN, TypeKind.ERROR):
-            return body if body.kind is TypeKind.MAP else map_of(DYN, DYN)
+    def _entries(self, node: ast.Comprehension, body: types.CelType) -> types.CelType:
+        if body.kind in (types.TypeKind.MAP, types.TypeKind.DYN, types.TypeKind.ERROR):
+            return body if body.kind is types.TypeKind.MAP else types.map_of(types.DYN, types.DYN)
         return self._complain(node.body.offset, f"expected type 'map(dyn, dyn)' but found '{self._shown(body)}'")
 
 
-def references(tree: Node, name: str) -> bool:
+def references(tree: ast.Node, name: str) -> bool:
     """Return whether a checked expression reads a variable; bodies that bind the name themselves do not count."""
     match tree:
-        case Ident():
+        case ast.Ident():
             return tree.name == name
-        case Comprehension() if name in tree.variables:
+        case ast.Comprehension() if name in tree.variables:
             return references(tree.range, name)
         case _:
-            return any(references(child, name) for child in children(tree))
+            return any(references(child, name) for child in ast.children(tree))

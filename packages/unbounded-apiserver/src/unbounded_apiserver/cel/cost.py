@@ -9,17 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded_apiserver.cel.ast import (
-    CallNode,
-    Comprehension,
-    Fold,
-    Ident,
-    ListLiteral,
-    LiteralNode,
-    MapLiteral,
-    Node,
-    Select,
-)
+from unbounded_apiserver.cel import ast
 from unbounded_apiserver.cel.callcost import (
     EMPTY,
     LIST_COST,
@@ -36,7 +26,7 @@ from unbounded_apiserver.cel.callcost import (
 from unbounded_apiserver.cel.types import SCALARS, CelType, Decl, TypeKind, is_optional
 
 
-def estimate(tree: Node, variables: Mapping[str, Decl]) -> int:
+def estimate(tree: ast.Node, variables: Mapping[str, Decl]) -> int:
     """Return the greatest cost of a checked expression."""
     scope = {name: Cost(1, decl) for name, decl in variables.items()}
     root = next(iter(variables.values()), None)
@@ -55,24 +45,24 @@ class _Estimator:
         self.scope = scope
         self.root = root
 
-    def cost(self, node: Node) -> Cost:
+    def cost(self, node: ast.Node) -> Cost:
         match node:
-            case LiteralNode(value=value):
+            case ast.LiteralNode(value=value):
                 return Cost(0, size=_literal_size(value))
-            case Ident(name=name):
+            case ast.Ident(name=name):
                 return self._sized(node, self.scope.get(name, Cost(1, size=self.root)))
-            case Select():
+            case ast.Select():
                 return self._select(node)
-            case CallNode():
+            case ast.CallNode():
                 return self._call(node)
-            case ListLiteral():
+            case ast.ListLiteral():
                 return self._list(node)
-            case MapLiteral():
+            case ast.MapLiteral():
                 return self._map(node)
-            case Comprehension():
+            case ast.Comprehension():
                 return self._comprehension(node)
 
-    def _sized(self, node: Node, found: Cost) -> Cost:
+    def _sized(self, node: ast.Node, found: Cost) -> Cost:
         """Add the size: the schema's bound first, then one for scalars, then the known size of the value."""
         if found.decl is not None:
             size: SizeRange | None = SizeRange(0, found.decl.max_elements)
@@ -82,7 +72,7 @@ class _Estimator:
             size = found.size
         return Cost(found.cost, found.decl, size, found.entries)
 
-    def _select(self, node: Select) -> Cost:
+    def _select(self, node: ast.Select) -> Cost:
         operand = self.cost(node.operand)
         if node.test:
             return Cost(operand.cost, size=ONE)
@@ -93,13 +83,13 @@ class _Estimator:
         known = operand.decl is not None and field is not None
         return self._sized(node, Cost(operand.cost + own, field.decl if known and field is not None else None))
 
-    def _list(self, node: ListLiteral) -> Cost:
+    def _list(self, node: ast.ListLiteral) -> Cost:
         costs = [self.cost(element) for element in node.elements]
         value = _union([cost.size or UNKNOWN for cost in costs])
         total = LIST_COST + sum(cost.cost for cost in costs)
         return Cost(total, size=SizeRange(len(costs), len(costs)), entries=Entries(ONE, value))
 
-    def _map(self, node: MapLiteral) -> Cost:
+    def _map(self, node: ast.MapLiteral) -> Cost:
         keys = [self.cost(entry.key) for entry in node.entries]
         values = [self.cost(entry.value) for entry in node.entries]
         total = MAP_COST + sum(cost.cost for cost in (*keys, *values))
@@ -110,7 +100,7 @@ class _Estimator:
 
     # calls
 
-    def _call(self, node: CallNode) -> Cost:
+    def _call(self, node: ast.CallNode) -> Cost:
         operands = [self.cost(operand) for operand in node.operands]
         args = sum(operand.cost for operand in operands)
         if node.function == "_?_:_":
@@ -136,7 +126,7 @@ class _Estimator:
 
     # comprehensions
 
-    def _comprehension(self, node: Comprehension) -> Cost:
+    def _comprehension(self, node: ast.Comprehension) -> Cost:
         ranged = self.cost(node.range)
         before = dict(self.scope)
         self._bind(node, ranged)
@@ -144,34 +134,34 @@ class _Estimator:
         body = self.cost(node.body)
         self.scope = before
         count = ranged.size or UNKNOWN
-        if node.fold in (Fold.OPT_MAP, Fold.OPT_FLAT_MAP):
+        if node.fold in (ast.Fold.OPT_MAP, ast.Fold.OPT_FLAT_MAP):
             return Cost(capped(2 * ranged.cost + 3 + body.cost), size=body.size, entries=body.entries)
         initial, step, end = _FOLD_COSTS[node.fold]
         per_element = step + body.cost + condition
         total = capped(ranged.cost + initial + end + count.most * per_element)
-        if node.fold is Fold.SORT_BY:
+        if node.fold is ast.Fold.SORT_BY:
             total = capped(total + count.most * count.most)
             return Cost(total, ranged.decl, count, ranged.entries)
         if node.type.kind not in (TypeKind.LIST, TypeKind.MAP):
             return Cost(total, size=ONE)
         return Cost(total, size=count, entries=self._folded_entries(node, ranged, body))
 
-    def _bind(self, node: Comprehension, ranged: Cost) -> None:
+    def _bind(self, node: ast.Comprehension, ranged: Cost) -> None:
         decl = ranged.decl
         is_list = node.range.type.kind is TypeKind.LIST
         value = Cost(1, decl.element if decl else None, self.root)
         key = Cost(1, decl.key if decl and not is_list else None, self.root)
         found = (key, value) if len(node.variables) == 2 else (value if is_list else key,)
-        if node.fold in (Fold.OPT_MAP, Fold.OPT_FLAT_MAP):
+        if node.fold in (ast.Fold.OPT_MAP, ast.Fold.OPT_FLAT_MAP):
             found = (Cost(1),)
         self.scope.update(zip(node.variables, found, strict=True))
 
-    def _folded_entries(self, node: Comprehension, ranged: Cost, body: Cost) -> Entries | None:
+    def _folded_entries(self, node: ast.Comprehension, ranged: Cost, body: Cost) -> Entries | None:
         """Return the sizes of elements in the built list or map; an empty result is possible, hence sizes from zero."""
         match node.fold:
-            case Fold.MAP | Fold.TRANSFORM_LIST:
+            case ast.Fold.MAP | ast.Fold.TRANSFORM_LIST:
                 return Entries(ONE, EMPTY | (body.size or UNKNOWN))
-            case Fold.FILTER:
+            case ast.Fold.FILTER:
                 if ranged.entries is not None:
                     return Entries(ONE, EMPTY | ranged.entries.value)
                 element = ranged.decl.element if ranged.decl else None
@@ -180,16 +170,16 @@ class _Estimator:
                 return None
 
 
-_FOLD_COSTS: Final[Mapping[Fold, tuple[int, int, int]]] = {
-    Fold.ALL: (0, 3, 1),
-    Fold.EXISTS: (0, 4, 1),
-    Fold.EXISTS_ONE: (0, 2, 2),
-    Fold.MAP: (LIST_COST, 2 + LIST_COST, 1),
-    Fold.FILTER: (LIST_COST, 3 + LIST_COST, 1),
-    Fold.TRANSFORM_LIST: (LIST_COST, 2 + LIST_COST, 1),
-    Fold.TRANSFORM_MAP: (MAP_COST, 3, 1),
-    Fold.TRANSFORM_MAP_ENTRY: (MAP_COST, 2, 1),
-    Fold.SORT_BY: (LIST_COST, 2 + LIST_COST, 1 + LIST_COST),
+_FOLD_COSTS: Final[Mapping[ast.Fold, tuple[int, int, int]]] = {
+    ast.Fold.ALL: (0, 3, 1),
+    ast.Fold.EXISTS: (0, 4, 1),
+    ast.Fold.EXISTS_ONE: (0, 2, 2),
+    ast.Fold.MAP: (LIST_COST, 2 + LIST_COST, 1),
+    ast.Fold.FILTER: (LIST_COST, 3 + LIST_COST, 1),
+    ast.Fold.TRANSFORM_LIST: (LIST_COST, 2 + LIST_COST, 1),
+    ast.Fold.TRANSFORM_MAP: (MAP_COST, 3, 1),
+    ast.Fold.TRANSFORM_MAP_ENTRY: (MAP_COST, 2, 1),
+    ast.Fold.SORT_BY: (LIST_COST, 2 + LIST_COST, 1 + LIST_COST),
 }  # before the loop, for each element besides the body, after it
 
 
@@ -212,7 +202,7 @@ def _indexed(container: Decl | None) -> Decl | None:
     return None if container is None else container.element
 
 
-def _entries_of(node: CallNode, operands: list[Cost]) -> Entries | None:
+def _entries_of(node: ast.CallNode, operands: list[Cost]) -> Entries | None:
     if node.function == "_+_" and operands[0].entries is not None and operands[1].entries is not None:
         return operands[0].entries | operands[1].entries
     return None

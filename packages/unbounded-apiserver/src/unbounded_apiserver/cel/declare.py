@@ -7,23 +7,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
+from unbounded_apiserver.cel import types
 from unbounded_apiserver.cel.lexer import KEYWORDS, RESERVED
-from unbounded_apiserver.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
-    DYN,
-    INT,
-    STRING,
-    TIMESTAMP,
-    CelType,
-    Decl,
-    PropertyDecl,
-    TypeKind,
-    list_of,
-    map_of,
-)
 
 MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024  # the largest object; bounds values that the schema does not bound
 _MAX_TEXT: Final = MAX_REQUEST_BYTES - 2
@@ -42,14 +27,14 @@ def escape(name: str) -> str | None:
     return escaped if _IDENTIFIER.fullmatch(escaped) else None
 
 
-def declare(schema: Mapping[str, Any], *, resource_root: bool = False) -> Decl | None:
+def declare(schema: Mapping[str, Any], *, resource_root: bool = False) -> types.Decl | None:
     """Return the declaration of values of a structural schema; None if expressions cannot see them.
 
     Args:
         resource_root: also declare apiVersion, kind, metadata.name and metadata.generateName.
     """
     if schema.get("x-kubernetes-int-or-string"):
-        return Decl(DYN, _max_length(schema), min_size=1)
+        return types.Decl(types.DYN, _max_length(schema), min_size=1)
     if resource_root:
         schema = _with_type_and_metadata(schema)
     match schema.get("type"):
@@ -60,16 +45,16 @@ def declare(schema: Mapping[str, Any], *, resource_root: bool = False) -> Decl |
         case "string":
             return _string(schema)
         case "boolean":
-            return Decl(BOOL, min_size=4)
+            return types.Decl(types.BOOL, min_size=4)
         case "integer":
-            return Decl(INT)
+            return types.Decl(types.INT)
         case "number":
-            return Decl(DOUBLE)
+            return types.Decl(types.DOUBLE)
         case _:
             return None
 
 
-def _embedded(schema: Mapping[str, Any]) -> Decl | None:
+def _embedded(schema: Mapping[str, Any]) -> types.Decl | None:
     return declare(schema, resource_root=bool(schema.get("x-kubernetes-embedded-resource")))
 
 
@@ -89,21 +74,21 @@ def _max_length(schema: Mapping[str, Any]) -> int:
     return _MAX_TEXT
 
 
-def _string(schema: Mapping[str, Any]) -> Decl:
+def _string(schema: Mapping[str, Any]) -> types.Decl:
     match schema.get("format"):
         case "byte":
-            return Decl(BYTES, max(int(schema.get("maxLength", _MAX_TEXT)), 0), min_size=2)
+            return types.Decl(types.BYTES, max(int(schema.get("maxLength", _MAX_TEXT)), 0), min_size=2)
         case "duration":
-            return Decl(DURATION, 32, min_size=3)
+            return types.Decl(types.DURATION, 32, min_size=3)
         case "date":
-            return Decl(TIMESTAMP, 12, min_size=12)
+            return types.Decl(types.TIMESTAMP, 12, min_size=12)
         case "date-time":
-            return Decl(TIMESTAMP, 32, min_size=21)
+            return types.Decl(types.TIMESTAMP, 32, min_size=21)
         case _:
-            return Decl(STRING, _max_length(schema), min_size=2)
+            return types.Decl(types.STRING, _max_length(schema), min_size=2)
 
 
-def _list(schema: Mapping[str, Any]) -> Decl | None:
+def _list(schema: Mapping[str, Any]) -> types.Decl | None:
     items = schema.get("items")
     element = _embedded(items) if isinstance(items, Mapping) else None
     if element is None:
@@ -111,18 +96,24 @@ def _list(schema: Mapping[str, Any]) -> Decl | None:
     most = _MAX_TEXT // (element.min_size + 1) if "maxItems" not in schema else max(int(schema["maxItems"]), 0)
     keys = {"map": tuple(schema.get("x-kubernetes-list-map-keys", ())), "set": ()}
     map_keys = keys.get(schema.get("x-kubernetes-list-type", ""))
-    return Decl(list_of(element.type), most, min_size=2, element=element, map_keys=map_keys)
+    return types.Decl(types.list_of(element.type), most, min_size=2, element=element, map_keys=map_keys)
 
 
-def _object(schema: Mapping[str, Any]) -> Decl | None:
+def _object(schema: Mapping[str, Any]) -> types.Decl | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, Mapping):
         value = _embedded(additional)
         if value is None:
             return None
         most = _MAX_TEXT // (value.min_size + 6) if "maxProperties" not in schema else int(schema["maxProperties"])
-        return Decl(map_of(STRING, value.type), max(most, 0), min_size=2, element=value, key=Decl(STRING, 0, 2))
-    fields: dict[str, PropertyDecl] = {}
+        return types.Decl(
+            types.map_of(types.STRING, value.type),
+            max(most, 0),
+            min_size=2,
+            element=value,
+            key=types.Decl(types.STRING, 0, 2),
+        )
+    fields: dict[str, types.PropertyDecl] = {}
     required = frozenset(schema.get("required", ()))
     least = 2
     for name, inner in schema.get("properties", {}).items():
@@ -131,7 +122,7 @@ def _object(schema: Mapping[str, Any]) -> Decl | None:
             continue
         escaped = escape(name)
         if escaped is not None:
-            fields[escaped] = PropertyDecl(name, decl)
+            fields[escaped] = types.PropertyDecl(name, decl)
         if name in required and "default" not in inner:
             least += len(name) + decl.min_size + 4
-    return Decl(CelType(TypeKind.OBJECT, f"object{next(_serial)}", (), fields), 0, min_size=least)
+    return types.Decl(types.CelType(types.TypeKind.OBJECT, f"object{next(_serial)}", (), fields), 0, min_size=least)

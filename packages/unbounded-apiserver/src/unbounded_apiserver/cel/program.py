@@ -11,18 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded_apiserver.cel.ast import (
-    CallNode,
-    Comprehension,
-    Ident,
-    ListLiteral,
-    LiteralNode,
-    MapLiteral,
-    Node,
-    Select,
-    children,
-    walk,
-)
+from unbounded_apiserver.cel import ast
 from unbounded_apiserver.cel.check import check, references
 from unbounded_apiserver.cel.code import (
     Code,
@@ -135,7 +124,7 @@ def check_expression(source: str, variables: Mapping[str, Decl]) -> Checked:
     return Checked(source, tree.type, reads, estimate(tree, variables), tree, variables)
 
 
-def check_literals(source: str, tree: Node) -> None:
+def check_literals(source: str, tree: ast.Node) -> None:
     """Reject constants that could never be evaluated.
 
     Raises:
@@ -146,31 +135,37 @@ def check_literals(source: str, tree: Node) -> None:
         raise CompileError(source, issues)
 
 
-def _issues(node: Node, *, in_format: bool) -> Iterator[Issue]:
+def _issues(node: ast.Node, *, in_format: bool) -> Iterator[Issue]:
     match node:
-        case CallNode(function="duration", args=[LiteralNode(value=str(text)) as arg]) if parse_duration(text) is None:
+        case ast.CallNode(function="duration", args=[ast.LiteralNode(value=str(text)) as arg]) if (
+            parse_duration(text) is None
+        ):
             yield Issue(arg.offset, "invalid duration argument")
-        case CallNode(function="timestamp", args=[LiteralNode(value=str(text)) as arg]) if (
+        case ast.CallNode(function="timestamp", args=[ast.LiteralNode(value=str(text)) as arg]) if (
             parse_timestamp(text) is None
         ):
             yield Issue(arg.offset, "invalid timestamp argument")
-        case CallNode(function="matches", args=[*_, LiteralNode(value=str(text)) as arg]) if not _is_pattern(text):
+        case ast.CallNode(function="matches", args=[*_, ast.LiteralNode(value=str(text)) as arg]) if not _is_pattern(
+            text
+        ):
             yield Issue(arg.offset, "invalid matches argument")
-        case CallNode(function="format", target=LiteralNode(value=str(text)), args=[ListLiteral(elements=elements)]):
+        case ast.CallNode(
+            function="format", target=ast.LiteralNode(value=str(text)), args=[ast.ListLiteral(elements=elements)]
+        ):
             problem = check_format(text, [element.type for element in elements])
             if problem is not None:
                 index, message = problem
                 yield Issue(node.offset if index is None else elements[index].offset, message)
-        case ListLiteral() if not in_format:
+        case ast.ListLiteral() if not in_format:
             marked = [(element, index in node.optional) for index, element in enumerate(node.elements)]
             yield from _uneven(marked)
-        case MapLiteral() if not in_format:
+        case ast.MapLiteral() if not in_format:
             yield from _uneven([(entry.key, False) for entry in node.entries])
             yield from _uneven([(entry.value, entry.optional) for entry in node.entries])
         case _:
             pass
-    inside = in_format or (isinstance(node, CallNode) and node.function == "format")
-    for child in children(node):
+    inside = in_format or (isinstance(node, ast.CallNode) and node.function == "format")
+    for child in ast.children(node):
         yield from _issues(child, in_format=inside)
 
 
@@ -182,7 +177,7 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def _uneven(marked: Sequence[tuple[Node, bool]]) -> Iterator[Issue]:
+def _uneven(marked: Sequence[tuple[ast.Node, bool]]) -> Iterator[Issue]:
     """Yield the first element whose type differs from that of the first one."""
     expected: CelType | None = None
     for node, optional in marked:
@@ -202,7 +197,7 @@ def _alike(one: CelType, other: CelType) -> bool:
     return all(map(_alike, one.params, other.params))
 
 
-def compile_tree(tree: Node, slots: Mapping[str, int], *, metered: bool) -> tuple[Code, int]:
+def compile_tree(tree: ast.Node, slots: Mapping[str, int], *, metered: bool) -> tuple[Code, int]:
     """Return the closure of a checked expression, and the number of slots in its frame.
 
     Args:
@@ -221,24 +216,24 @@ class _Compiler:
         self.size = max(slots.values(), default=0) + 1
         self.metered = metered
 
-    def code(self, node: Node) -> Code:
+    def code(self, node: ast.Node) -> Code:
         match node:
-            case LiteralNode(value=value):
+            case ast.LiteralNode(value=value):
                 return constant(value)
-            case Ident():
+            case ast.Ident():
                 return self._ident(node)
-            case Select():
+            case ast.Select():
                 return self._select(node)
-            case CallNode():
+            case ast.CallNode():
                 return self._call(node)
-            case ListLiteral():
+            case ast.ListLiteral():
                 return self._list(node)
-            case MapLiteral():
+            case ast.MapLiteral():
                 return self._map(node)
-            case Comprehension():
+            case ast.Comprehension():
                 return self._comprehension(node)
 
-    def _ident(self, node: Ident) -> Code:
+    def _ident(self, node: ast.Ident) -> Code:
         slot = self.slots.get(node.name)
         if slot is None:
             named = type_value(TYPE_NAMES[node.name])
@@ -248,7 +243,7 @@ class _Compiler:
 
     # fields
 
-    def _select(self, node: Select) -> Code:
+    def _select(self, node: ast.Select) -> Code:
         operand = self.code(node.operand)
         inner = node.operand.type
         through_optional = is_optional(inner)
@@ -266,7 +261,7 @@ class _Compiler:
 
     # calls
 
-    def _call(self, node: CallNode) -> Code:
+    def _call(self, node: ast.CallNode) -> Code:
         match node.function:
             case "_&&_":
                 return both(*map(self.code, node.args))
@@ -280,17 +275,17 @@ class _Compiler:
         charge = call_charge(node.function) if self.metered else None
         return self._folded(node, applied(_dispatcher(node), codes, charge))
 
-    def _check_pattern(self, node: CallNode) -> None:
+    def _check_pattern(self, node: ast.CallNode) -> None:
         pattern = node.operands[1]
-        if isinstance(pattern, LiteralNode):
+        if isinstance(pattern, ast.LiteralNode):
             try:
                 compile_pattern(pattern.value)
             except BadPattern as error:
                 raise ProgramError(str(error)) from None
 
-    def _folded(self, node: CallNode, called: Code) -> Code:
+    def _folded(self, node: ast.CallNode, called: Code) -> Code:
         """Evaluate conversions of constants during compilation, so that errors are found here."""
-        if node.function not in _FOLDED or not isinstance(node.args[0], LiteralNode) or len(node.overloads) != 1:
+        if node.function not in _FOLDED or not isinstance(node.args[0], ast.LiteralNode) or len(node.overloads) != 1:
             return called
         try:
             value = node.overloads[0].apply(node.args[0].value)
@@ -300,16 +295,16 @@ class _Compiler:
 
     # literals
 
-    def _list(self, node: ListLiteral) -> Code:
-        if all(isinstance(element, LiteralNode) for element in node.elements) and not node.optional:
-            return constant([element.value for element in node.elements if isinstance(element, LiteralNode)])
+    def _list(self, node: ast.ListLiteral) -> Code:
+        if all(isinstance(element, ast.LiteralNode) for element in node.elements) and not node.optional:
+            return constant([element.value for element in node.elements if isinstance(element, ast.LiteralNode)])
         codes = [self.code(element) for element in node.elements]
         if not node.optional:
             return lambda frame: [code(frame) for code in codes]
         marked = [(code, index in node.optional) for index, code in enumerate(codes)]
         return lambda frame: [value for code, optional in marked for value in held(code(frame), optional)]
 
-    def _map(self, node: MapLiteral) -> Code:
+    def _map(self, node: ast.MapLiteral) -> Code:
         entries = [(self.code(entry.key), self.code(entry.value), entry.optional) for entry in node.entries]
 
         def build(frame: Frame) -> dict[Any, Any]:
@@ -326,7 +321,7 @@ class _Compiler:
 
     # comprehensions
 
-    def _comprehension(self, node: Comprehension) -> Code:
+    def _comprehension(self, node: ast.Comprehension) -> Code:
         ranged = self.code(node.range)
         outer = {name: self.slots.get(name) for name in node.variables}
         first = self.size
@@ -340,12 +335,12 @@ class _Compiler:
                 del self.slots[name]
             else:
                 self.slots[name] = slot
-        per_element = sum(1 for _ in walk(node.body)) + 2 if self.metered else 0
+        per_element = sum(1 for _ in ast.walk(node.body)) + 2 if self.metered else 0
         parts = FoldCode(ranged, first, len(node.variables) == 2, condition, body, per_element)
         return FOLDS[node.fold](parts)
 
 
-def _dispatcher(node: CallNode) -> Callable[..., Any]:
+def _dispatcher(node: ast.CallNode) -> Callable[..., Any]:
     """Return the function if the types leave one overload, else one that selects by the values."""
     overloads = node.overloads
     open_types = any(operand.type.kind is TypeKind.DYN for operand in node.operands)

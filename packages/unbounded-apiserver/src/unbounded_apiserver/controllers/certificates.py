@@ -11,17 +11,8 @@ from cryptography import x509
 
 from unbounded_apiserver import metadata
 from unbounded_apiserver.auth import AuthAttributes, Authorizer, User
-from unbounded_apiserver.certificates import csr, signers
+from unbounded_apiserver.certificates import csr, csr_types, signers
 from unbounded_apiserver.certificates.csr import MalformedCsr, ParsedCsr
-from unbounded_apiserver.certificates.csr_types import (
-    APPROVED,
-    DENIED,
-    FAILED,
-    GROUP,
-    REQUESTS,
-    types_of,
-    with_condition,
-)
 from unbounded_apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_expired
@@ -52,9 +43,9 @@ class CertificateController:
         self._queue: ControllerQueue[str] = ControllerQueue(self._reconcile)
 
     def begin(self) -> None:
-        for key in self._store.snapshot(REQUESTS.name).keys:
+        for key in self._store.snapshot(csr_types.REQUESTS.name).keys:
             self._queue.add(key)
-        self._store.listen(self._on_change, REQUESTS.name)
+        self._store.listen(self._on_change, csr_types.REQUESTS.name)
 
     async def run(self) -> None:
         await self._queue.run()
@@ -65,24 +56,24 @@ class CertificateController:
             self._queue.add(change.record.key)
 
     async def _reconcile(self, name: str) -> None:
-        record = self._store.get(REQUESTS.name, name)
+        record = self._store.get(csr_types.REQUESTS.name, name)
         if record is None:
             return
         request = record.decode()
         wait = (removal_time(request) - self._now()).total_seconds()
         if wait <= 0:
-            await delete_expired(self._deletes, WriteTarget(REQUESTS, "", name), request["metadata"]["uid"])
+            await delete_expired(self._deletes, WriteTarget(csr_types.REQUESTS, "", name), request["metadata"]["uid"])
             return
         self._queue.add_after(name, wait)
-        await self._writes.edit(WriteTarget(REQUESTS, "", name), self._decide)
+        await self._writes.edit(WriteTarget(csr_types.REQUESTS, "", name), self._decide)
 
     def _decide(self, obj: Object) -> None:
-        types = types_of(obj)
-        if obj["status"].get("certificate") or {DENIED, FAILED} & types:
+        types = csr_types.types_of(obj)
+        if obj["status"].get("certificate") or {csr_types.DENIED, csr_types.FAILED} & types:
             return
-        if APPROVED not in types:
+        if csr_types.APPROVED not in types:
             self._approve(obj)
-        if APPROVED in types_of(obj):
+        if csr_types.APPROVED in csr_types.types_of(obj):
             self._sign(obj)
 
     def _approve(self, obj: Object) -> None:
@@ -92,10 +83,10 @@ class CertificateController:
             return
         own = obj["spec"].get("username") == request.common_name
         for applies, subresource, which in ((own, "selfnodeclient", "self "), (True, "nodeclient", "")):
-            attributes = AuthAttributes("create", GROUP, REQUESTS.plural, subresource)
+            attributes = AuthAttributes("create", csr_types.GROUP, csr_types.REQUESTS.plural, subresource)
             if applies and self._rights.decide(_requesting_user(obj["spec"]), attributes).allowed:
                 words = f"Auto approving {which}kubelet client certificate after SubjectAccessReview."
-                with_condition(obj, APPROVED, AUTO_APPROVED, words, self._now())
+                csr_types.with_condition(obj, csr_types.APPROVED, AUTO_APPROVED, words, self._now())
                 return
 
     def _sign(self, obj: Object) -> None:
@@ -103,14 +94,16 @@ class CertificateController:
             return  # another signer signs it
         request, why_not = _parsed_request(obj)
         if request is None or why_not:
-            with_condition(obj, FAILED, INVALID, why_not, self._now())
+            csr_types.with_condition(obj, csr_types.FAILED, INVALID, why_not, self._now())
             return
         spec = obj["spec"]
         begin, end = signers.validity(self._now(), spec.get("expirationSeconds"), self.authority.expires)
         try:
             certificate = self.authority.sign(request, spec["usages"], begin, end)
         except ValueError as error:  # a parsed request should always encode; an exception fails the request once
-            with_condition(obj, FAILED, INVALID, f"the request cannot be signed: {error}", self._now())
+            csr_types.with_condition(
+                obj, csr_types.FAILED, INVALID, f"the request cannot be signed: {error}", self._now()
+            )
             return
         obj["status"] = {**obj["status"], "certificate": base64.b64encode(certificate).decode()}
 

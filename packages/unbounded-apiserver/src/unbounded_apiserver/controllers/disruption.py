@@ -14,13 +14,7 @@ from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object
-from unbounded_apiserver.workloads.disruption_budgets import (
-    BUDGETS,
-    GRANT_LASTS,
-    DisruptionBudgets,
-    PodFacts,
-    affects_budget,
-)
+from unbounded_apiserver.workloads import disruption_budgets
 from unbounded_apiserver.workloads.evictions import DISRUPTION_TARGET, set_pod_condition
 from unbounded_apiserver.workloads.pods import ENDED, PODS
 from unbounded_apiserver.writes import Writes, WriteTarget
@@ -36,7 +30,7 @@ class DisruptionController:
     def __init__(
         self,
         store: Store,
-        budgets: DisruptionBudgets,
+        budgets: disruption_budgets.DisruptionBudgets,
         writes: Writes,
         now: Callable[[], datetime],
         *,
@@ -50,12 +44,12 @@ class DisruptionController:
         self._queue: ControllerQueue[tuple[str, str]] = ControllerQueue(self._reconcile)  # resource and key
 
     def begin(self) -> None:
-        for key in self._store.snapshot(BUDGETS.name).keys:
-            self._queue.add((BUDGETS.name, key))
+        for key in self._store.snapshot(disruption_budgets.BUDGETS.name).keys:
+            self._queue.add((disruption_budgets.BUDGETS.name, key))
         for record in self._store.snapshot(PODS.name).with_prefix(""):
             if _is_marked(record):
                 self._queue.add_after((PODS.name, record.key), self._mark_lasts_s)
-        self._store.listen(self._on_budget, BUDGETS.name)
+        self._store.listen(self._on_budget, disruption_budgets.BUDGETS.name)
         self._store.listen(self._on_pod, PODS.name)
 
     async def run(self) -> None:
@@ -63,7 +57,7 @@ class DisruptionController:
 
     def _on_budget(self, change: ObjectChange) -> None:
         if not change.deleted:
-            self._queue.add((BUDGETS.name, change.record.key))
+            self._queue.add((disruption_budgets.BUDGETS.name, change.record.key))
 
     def _on_pod(self, change: ObjectChange) -> None:
         """Queue a marked Pod, and the budgets whose counts a change can affect."""
@@ -72,11 +66,11 @@ class DisruptionController:
         namespace = change.record.namespace
         if not (budgets := self._budgets.of_namespace(namespace)):
             return
-        before = None if change.previous is None else PodFacts.of(change.previous)
-        after = None if change.deleted else PodFacts.of(change.record)
+        before = None if change.previous is None else disruption_budgets.PodFacts.of(change.previous)
+        after = None if change.deleted else disruption_budgets.PodFacts.of(change.record)
         for budget in budgets:
-            if affects_budget(budget["spec"].get("selector"), before, after):
-                self._queue.add((BUDGETS.name, f"{namespace}/{budget['metadata']['name']}"))
+            if disruption_budgets.affects_budget(budget["spec"].get("selector"), before, after):
+                self._queue.add((disruption_budgets.BUDGETS.name, f"{namespace}/{budget['metadata']['name']}"))
 
     async def _reconcile(self, item: tuple[str, str]) -> None:
         resource, key = item
@@ -85,9 +79,9 @@ class DisruptionController:
             await self._writes.edit(WriteTarget(PODS, namespace, name), self._unmark)
             return
         self._queue.cancel(item)
-        record = await self._writes.edit(WriteTarget(BUDGETS, namespace, name), self._write)
+        record = await self._writes.edit(WriteTarget(disruption_budgets.BUDGETS, namespace, name), self._write)
         if record is not None and (granted := record.decode()["status"].get("disruptedPods")):
-            due = datetime.fromisoformat(min(granted.values())) + GRANT_LASTS
+            due = datetime.fromisoformat(min(granted.values())) + disruption_budgets.GRANT_LASTS
             self._queue.add_after(item, max(0.0, (due - self._now()).total_seconds()) + 1)
 
     def _write(self, budget: Object) -> None:

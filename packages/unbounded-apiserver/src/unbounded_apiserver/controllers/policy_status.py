@@ -13,20 +13,8 @@ from unbounded_apiserver.admission.params import resource_of
 from unbounded_apiserver.admission.policy_types import POLICIES
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.cel import types
 from unbounded_apiserver.cel.declare import MAX_REQUEST_BYTES, declare, escape
-from unbounded_apiserver.cel.types import (
-    BOOL,
-    DOUBLE,
-    INT,
-    STRING,
-    TIMESTAMP,
-    CelType,
-    Decl,
-    PropertyDecl,
-    TypeKind,
-    list_of,
-    map_of,
-)
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.store import Store
@@ -36,7 +24,7 @@ from unbounded_apiserver.types import Object, Resource
 from unbounded_apiserver.writes import Writes, WriteTarget
 
 MAX_TYPES: Final = 10
-_SCALARS: Final = {"string": STRING, "boolean": BOOL, "integer": INT, "number": DOUBLE}
+_SCALARS: Final = {"string": types.STRING, "boolean": types.BOOL, "integer": types.INT, "number": types.DOUBLE}
 
 Part = Mapping[str, Any]
 
@@ -134,41 +122,43 @@ def _complaint(environment: Environment, source: str) -> str:
     return ""
 
 
-def declared(resource: Resource) -> Decl:
+def declared(resource: Resource) -> types.Decl:
     """Return the type of a resource's objects; dyn if it has none."""
     if isinstance(resource.type, BuiltInType):
         return _of_struct(resource.type.shape)
     decl = declare(resource.schema or {})
-    if decl is None or decl.type.kind is not TypeKind.OBJECT:
+    if decl is None or decl.type.kind is not types.TypeKind.OBJECT:
         return ANY
-    text = Decl(STRING, MAX_REQUEST_BYTES)
-    head = {"apiVersion": PropertyDecl("apiVersion", text), "kind": PropertyDecl("kind", text)}
-    fields = {**(decl.type.fields or {}), **head, "metadata": PropertyDecl("metadata", _of_struct(OBJECT_META))}
-    return Decl(CelType(TypeKind.OBJECT, resource.kind, (), fields))
+    text = types.Decl(types.STRING, MAX_REQUEST_BYTES)
+    head = {"apiVersion": types.PropertyDecl("apiVersion", text), "kind": types.PropertyDecl("kind", text)}
+    fields = {**(decl.type.fields or {}), **head, "metadata": types.PropertyDecl("metadata", _of_struct(OBJECT_META))}
+    return types.Decl(types.CelType(types.TypeKind.OBJECT, resource.kind, (), fields))
 
 
-def _of(shape: TypeDesc) -> Decl:
+def _of(shape: TypeDesc) -> types.Decl:
     match shape:
         case ScalarType(json="string", format="date-time"):
-            return Decl(TIMESTAMP)
+            return types.Decl(types.TIMESTAMP)
         case ScalarType(json=name) if name in _SCALARS:
-            return Decl(_SCALARS[name], MAX_REQUEST_BYTES if name == "string" else 0)
+            return types.Decl(_SCALARS[name], MAX_REQUEST_BYTES if name == "string" else 0)
         case ListType(item=item):
             element = _of(item)
-            return Decl(list_of(element.type), MAX_REQUEST_BYTES, element=element)
+            return types.Decl(types.list_of(element.type), MAX_REQUEST_BYTES, element=element)
         case MapType(value=value):
             inner = _of(value)
-            return Decl(map_of(STRING, inner.type), MAX_REQUEST_BYTES, element=inner, key=Decl(STRING))
+            return types.Decl(
+                types.map_of(types.STRING, inner.type), MAX_REQUEST_BYTES, element=inner, key=types.Decl(types.STRING)
+            )
         case StructType() if shape.later is None:
             return _of_struct(shape)
         case _:
             return ANY  # free-form, a quantity, or a type that contains itself
 
 
-def _of_struct(shape: StructType) -> Decl:
+def _of_struct(shape: StructType) -> types.Decl:
     fields = {
-        name: PropertyDecl(key, _of(member.shape))
+        name: types.PropertyDecl(key, _of(member.shape))
         for key, member in shape.members().items()
         if (name := escape(key)) is not None
     }
-    return Decl(CelType(TypeKind.OBJECT, shape.name, (), fields))
+    return types.Decl(types.CelType(types.TypeKind.OBJECT, shape.name, (), fields))

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from unbounded.api import operation
 from unbounded.api.disruption import MachineDisruptionBudgetSpec
 from unbounded.api.machine_status import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
-from unbounded.api.operation import (
-    ALL,
-    MAX_STAGES,
-    TERMINAL_PHASES,
-    FailurePolicy,
-    MachineOperation,
-    MachineOperationSpec,
-    OperationKind,
-    OperationStrategy,
-    RolloutStage,
-    StageStart,
-)
 from unbounded.api.rules import RuleTable, ValidationRule, one_of, unchanged
 
 
@@ -26,7 +15,7 @@ def immutable(field: str) -> ValidationRule:
     return ValidationRule(unchanged(field), f"{field} is immutable: create another MachineOperation", f".{field}")
 
 
-_TERMINAL: Final = ", ".join(f"'{phase}'" for phase in sorted(TERMINAL_PHASES))
+_TERMINAL: Final = ", ".join(f"'{phase}'" for phase in sorted(operation.TERMINAL_PHASES))
 
 
 def _share(field: str) -> ValidationRule:
@@ -44,7 +33,7 @@ _SELECTS: Final = (
     " || (has(self.machineSelector.matchLabels) && size(self.machineSelector.matchLabels) > 0)"
     " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)"
 )
-_STAGES: Final = str(list(range(MAX_STAGES)))  # their indexes: CEL has no other way to an order
+_STAGES: Final = str(list(range(operation.MAX_STAGES)))  # their indexes: CEL has no other way to an order
 
 
 def _cron_field(number: str) -> str:
@@ -62,7 +51,7 @@ _CRON: Final = (
 _NEVER: Final = r"^[^ ]+ [^ ]+ ((30|31)(-31)?(,(30|31)(-31)?)* 2(,2)*|31(,31)* (2|4|6|9|11)(,(2|4|6|9|11))*) \*$"
 
 OPERATION_RULES: Final[RuleTable] = {
-    MachineOperationSpec: (
+    operation.MachineOperationSpec: (
         ValidationRule(
             "has(self.machineRef) != has(self.machineSelector)",
             "exactly one of machineRef and machineSelector must be set",
@@ -88,7 +77,7 @@ OPERATION_RULES: Final[RuleTable] = {
         ValidationRule(
             "!has(self.retryFailed) || self.retryFailed == 0"
             " || has(self.strategy) && has(self.strategy.onFailure)"
-            f" && self.strategy.onFailure == '{FailurePolicy.HALT}'",
+            f" && self.strategy.onFailure == '{operation.FailurePolicy.HALT}'",
             "retryFailed needs strategy.onFailure Halt: otherwise create another operation",
             ".retryFailed",
         ),
@@ -98,7 +87,7 @@ OPERATION_RULES: Final[RuleTable] = {
             ".retryFailed",
         ),
         ValidationRule(
-            f"self.operationKind != '{OperationKind.HOST_RESCUE}' || (has(self.parameters)"
+            f"self.operationKind != '{operation.OperationKind.HOST_RESCUE}' || (has(self.parameters)"
             f" && 'authorizedKeys' in self.parameters && self.parameters['authorizedKeys'].matches(r'{RESCUE_KEYS}'))",
             f"HostRescue needs parameters.authorizedKeys: 1 to {RESCUE_KEYS_MAX} lines, each an OpenSSH public key"
             f" without options, {RESCUE_KEY_FORM}",
@@ -130,7 +119,7 @@ OPERATION_RULES: Final[RuleTable] = {
             ".abandon",
         ),
     ),
-    OperationStrategy: (
+    operation.OperationStrategy: (
         ValidationRule(
             f"!has(self.stages) || {_STAGES}.all(i, i >= size(self.stages) || !has(self.stages[i].startAfter)"
             f" || {_STAGES}.exists(j, j < i && self.stages[j].name == self.stages[i].startAfter.stage))",
@@ -138,20 +127,21 @@ OPERATION_RULES: Final[RuleTable] = {
             ".stages",
         ),
     ),
-    RolloutStage: (
+    operation.RolloutStage: (
         ValidationRule(one_of("size", "machineSelector"), "exactly one of size and machineSelector must be set"),
         ValidationRule(_SELECTS, "machineSelector must not be empty: name at least one label", ".machineSelector"),
         _share("size"),
         _share("maxConcurrent"),
     ),
-    StageStart: (
+    operation.StageStart: (
         ValidationRule(
-            f"!has(self.targets) || (type(self.targets) == int ? self.targets >= 1 : self.targets == '{ALL}')",
-            f"targets must be a number from 1, or {ALL}",
+            "!has(self.targets)"
+            f" || (type(self.targets) == int ? self.targets >= 1 : self.targets == '{operation.ALL}')",
+            f"targets must be a number from 1, or {operation.ALL}",
             ".targets",
         ),
     ),
-    MachineOperation: (
+    operation.MachineOperation: (
         ValidationRule(
             f"!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in [{_TERMINAL}])"
             " || (has(self.status)"

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.api.profile import (
-    DeviceSelector,
-    EraseDevice,
-    FileSystem,
-    FileSystemType,
-    KernelParameters,
-    MachineProfileSpec,
-    PhysicalVolume,
-    ProfileDevice,
-)
+from unbounded.api import profile
 from unbounded.api.rules import SYSCTL, RuleTable, ValidationRule, one_of
 
 
@@ -27,7 +18,7 @@ def _among(name: str, entries: str) -> str:
 
 
 PROFILE_RULES: Final[RuleTable] = {
-    DeviceSelector: (
+    profile.DeviceSelector: (
         ValidationRule(
             "!has(self.minSize) || !has(self.maxSize)"
             " || quantity(string(self.minSize)).compareTo(quantity(string(self.maxSize))) <= 0",
@@ -35,14 +26,14 @@ PROFILE_RULES: Final[RuleTable] = {
             ".maxSize",
         ),
     ),
-    EraseDevice: (
+    profile.EraseDevice: (
         ValidationRule(
             "(!has(self.blkdiscard) || !has(self.blkdiscard.enabled) || !self.blkdiscard.enabled)"
             " && (!has(self.secureErase) || !has(self.secureErase.enabled) || !self.secureErase.enabled)",
             "eraseDevice is not implemented: erase the disk by other means, or use eraseMetadata",
         ),
     ),
-    ProfileDevice: (
+    profile.ProfileDevice: (
         ValidationRule(
             "!has(self.partitions) || self.partitions.filter(p, p.size == 0 || p.size == '0').size() == 0"
             " || self.partitions.filter(p, p.size == 0 || p.size == '0').size() == 1"
@@ -51,25 +42,25 @@ PROFILE_RULES: Final[RuleTable] = {
             ".partitions",
         ),
     ),
-    PhysicalVolume: (
+    profile.PhysicalVolume: (
         ValidationRule(
             one_of("device", "partition", "softRaidDevice"),
             "exactly one of device, partition and softRaidDevice must be set",
         ),
     ),
-    FileSystem: (
+    profile.FileSystem: (
         ValidationRule(
             one_of("partition", "logicalVolume", "softRaidDevice"),
             "exactly one of partition, logicalVolume and softRaidDevice must be set",
         ),
         ValidationRule(
-            f"self.fileSystem != '{FileSystemType.SWAP}' || !has(self.mountPoint)",
+            f"self.fileSystem != '{profile.FileSystemType.SWAP}' || !has(self.mountPoint)",
             "swap has no mountPoint",
             ".mountPoint",
         ),
     ),
-    KernelParameters: SYSCTL,
-    MachineProfileSpec: (
+    profile.KernelParameters: SYSCTL,
+    profile.MachineProfileSpec: (
         ValidationRule(
             "self.devices.all(d, !has(d.partitions) || d.partitions.all(p,"
             " self.devices.filter(e, has(e.partitions) && e.partitions.exists(q, q.name == p.name)).size() == 1))",

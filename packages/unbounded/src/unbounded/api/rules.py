@@ -9,41 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.api.configuration import (
-    MAX_CONFIGURATION_NAME,
-    RESERVED,
-    SIGNALS,
-    KubeletSettings,
-    MachineConfiguration,
-    MachineConfigurationTemplate,
-    MachineConfigurationVersion,
-    NodeSettings,
-    UpdateStrategy,
-    UpdateStrategyType,
-)
+from unbounded.api import configuration, machine_spec, network
 from unbounded.api.credential import AuthMode, CredentialAuth
 from unbounded.api.fields import ApiStruct, api_name
 from unbounded.api.machine import MAX_MACHINE_NAME, Machine
-from unbounded.api.machine_spec import (
-    BastionSSHSpec,
-    BootMode,
-    DHCPLease,
-    MachineSpec,
-    PXESpec,
-    RootDeviceHints,
-    SSHSpec,
-)
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
-from unbounded.api.network import (
-    BondInterface,
-    BridgeInterface,
-    EthernetInterface,
-    Nameservers,
-    NetworkRoute,
-    NetworkSpec,
-    VLANInterface,
-)
 
 
 @dataclass(frozen=True)
@@ -157,7 +128,7 @@ MACHINE_RULES: Final[RuleTable] = {
             f"the name of a Machine becomes the name of its Node and must have at most {MAX_MACHINE_NAME} characters",
         ),
     ),
-    MachineSpec: (
+    machine_spec.MachineSpec: (
         ValidationRule(
             "!has(oldSelf.provider) || (has(self.provider) && self.provider == oldSelf.provider)",
             "provider cannot be changed or removed once it is set: create another Machine",
@@ -170,19 +141,19 @@ MACHINE_RULES: Final[RuleTable] = {
             ".network",
         ),
         ValidationRule(
-            f"!has(self.pxe) || self.pxe.bootMode != '{BootMode.VIRTUAL_MEDIA}' || has(self.network)"
+            f"!has(self.pxe) || self.pxe.bootMode != '{machine_spec.BootMode.VIRTUAL_MEDIA}' || has(self.network)"
             " || has(self.pxe.dhcpLeases) && size(self.pxe.dhcpLeases) > 0",
             "bootMode VirtualMedia needs the address of the installer: set pxe.dhcpLeases, or network with a static"
             " IPv4 address",
             ".pxe.bootMode",
         ),
     ),
-    NetworkSpec: _NETWORK,
-    EthernetInterface: _INTERFACE,
-    BondInterface: _INTERFACE,
-    VLANInterface: _INTERFACE,
-    BridgeInterface: _INTERFACE,
-    NetworkRoute: (
+    network.NetworkSpec: _NETWORK,
+    network.EthernetInterface: _INTERFACE,
+    network.BondInterface: _INTERFACE,
+    network.VLANInterface: _INTERFACE,
+    network.BridgeInterface: _INTERFACE,
+    network.NetworkRoute: (
         ValidationRule(
             "self.to == 'default' || isCIDR(self.to)",
             "to must be default, or a network such as 198.51.100.0/24",
@@ -190,28 +161,28 @@ MACHINE_RULES: Final[RuleTable] = {
         ),
         ValidationRule("isIP(self.via)", "via must be an IPv4 or IPv6 address", ".via"),
     ),
-    Nameservers: (
+    network.Nameservers: (
         ValidationRule(
             "!has(self.addresses) || self.addresses.all(each, isIP(each))",
             "addresses must be IPv4 or IPv6 addresses",
             ".addresses",
         ),
     ),
-    SSHSpec: (
+    machine_spec.SSHSpec: (
         ValidationRule(
             f"self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
         ),
     ),
-    BastionSSHSpec: (
+    machine_spec.BastionSSHSpec: (
         ValidationRule(
             f"!has(self.privateKeyRef) || self.privateKeyRef.__namespace__ == '{NAMESPACE}'",
             f"the Secret with the SSH key of the bastion must be in namespace {NAMESPACE}",
             ".privateKeyRef.namespace",
         ),
     ),
-    PXESpec: (
+    machine_spec.PXESpec: (
         ValidationRule(
             "!has(self.targetDisk) || (self.targetDisk.matches('^/dev(/[A-Za-z0-9#+.:=@_-]+)+$')"
             r" && !self.targetDisk.matches('/[.]+(/|$)|-part[0-9]+$'))",
@@ -229,23 +200,23 @@ MACHINE_RULES: Final[RuleTable] = {
             ".profileRef",
         ),
         ValidationRule(
-            f"self.bootMode == '{BootMode.NETWORK}' || has(self.redfish)",
+            f"self.bootMode == '{machine_spec.BootMode.NETWORK}' || has(self.redfish)",
             "a bootMode other than Network needs a BMC: set redfish",
             ".bootMode",
         ),
         ValidationRule(
-            f"self.bootMode != '{BootMode.VIRTUAL_MEDIA}' || self.architecture == 'amd64'",
+            f"self.bootMode != '{machine_spec.BootMode.VIRTUAL_MEDIA}' || self.architecture == 'amd64'",
             "bootMode VirtualMedia supports architecture amd64 only",
             ".bootMode",
         ),
     ),
-    RootDeviceHints: (
+    machine_spec.RootDeviceHints: (
         ValidationRule(
-            " || ".join(f"has(self.{api_name(field)})" for field in RootDeviceHints.__struct_fields__),
+            " || ".join(f"has(self.{api_name(field)})" for field in machine_spec.RootDeviceHints.__struct_fields__),
             "rootDeviceHints must have at least one hint",
         ),
     ),
-    DHCPLease: (
+    machine_spec.DHCPLease: (
         ValidationRule(
             f"self.subnetMask.matches('{_MASK}')",
             "subnetMask must be ones followed by zeros, such as 255.255.255.0",
@@ -258,14 +229,14 @@ MACHINE_RULES: Final[RuleTable] = {
             "mode ExternalPlugin needs secretRef: name the Secret with the provider's credentials",
         ),
     ),
-    MachineConfiguration: (
+    configuration.MachineConfiguration: (
         ValidationRule(
-            f"size(self.metadata.name) <= {MAX_CONFIGURATION_NAME}",
+            f"size(self.metadata.name) <= {configuration.MAX_CONFIGURATION_NAME}",
             "the name of a MachineConfiguration becomes a label of its versions"
-            f" and has at most {MAX_CONFIGURATION_NAME} characters",
+            f" and has at most {configuration.MAX_CONFIGURATION_NAME} characters",
         ),
     ),
-    KubeletSettings: (
+    configuration.KubeletSettings: (
         *(
             ValidationRule(
                 f"!has(self.{field}) || self.{field}.all(name, name in {list(known)})",
@@ -273,11 +244,11 @@ MACHINE_RULES: Final[RuleTable] = {
                 f".{field}",
             )
             for field, known in (
-                ("systemReserved", RESERVED),
-                ("kubeReserved", RESERVED),
-                ("evictionHard", SIGNALS),
-                ("evictionSoft", SIGNALS),
-                ("evictionSoftGracePeriod", SIGNALS),
+                ("systemReserved", configuration.RESERVED),
+                ("kubeReserved", configuration.RESERVED),
+                ("evictionHard", configuration.SIGNALS),
+                ("evictionSoft", configuration.SIGNALS),
+                ("evictionSoftGracePeriod", configuration.SIGNALS),
             )
         ),
         ValidationRule(
@@ -305,16 +276,16 @@ MACHINE_RULES: Final[RuleTable] = {
             ".featureGates",
         ),
     ),
-    NodeSettings: SYSCTL,
-    MachineConfigurationTemplate: SYSCTL,
-    UpdateStrategy: (
+    configuration.NodeSettings: SYSCTL,
+    configuration.MachineConfigurationTemplate: SYSCTL,
+    configuration.UpdateStrategy: (
         ValidationRule(
-            f"self.type != '{UpdateStrategyType.ROLLING_UPDATE}'",
+            f"self.type != '{configuration.UpdateStrategyType.ROLLING_UPDATE}'",
             "RollingUpdate is not implemented: use OnDelete, which recreates a node when its Node is deleted",
             ".type",
         ),
     ),
-    MachineConfigurationVersion: (
+    configuration.MachineConfigurationVersion: (
         ValidationRule(
             "self.spec.version == oldSelf.spec.version",
             "version is immutable: it is the number that Machines refer to",

@@ -26,24 +26,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from unbounded.api import serial_console
 from unbounded.api.core import CERTIFICATE_REQUESTS, LEASES, SECRETS, Lease
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.api.serial_console import (
-    ANNOTATION_CERTIFICATE,
-    ANNOTATION_HOST,
-    ANNOTATION_POD,
-    ANNOTATION_URL,
-    CONSOLE_KEY,
-    CONSOLE_SECRET_TYPE,
-    LEASE,
-    PATH,
-    SIGNER,
-    SerialChallenge,
-    SerialNotice,
-    SerialOpening,
-    signed_text,
-)
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CliInvocation, CommandSession
 from unbounded.kube.api import ApiError, NotFound
 from unbounded.kube.settings import lease_name
@@ -119,10 +105,10 @@ async def _show_kept(session: CommandSession, machine: Machine) -> int:
         secret = await session.api.get(SECRETS, kept.secret, namespace=NAMESPACE)
     except NotFound:
         raise CliError(f"Secret {NAMESPACE}/{kept.secret} with the console output does not exist any more") from None
-    if secret.type != CONSOLE_SECRET_TYPE:
+    if secret.type != serial_console.CONSOLE_SECRET_TYPE:
         raise CliError(f"Secret {NAMESPACE}/{kept.secret} has no console output: it is of type {secret.type}")
     print(f"console output of {machine.name} until {kept.operation} failed, at {kept.at}", file=invocation.err)
-    invocation.out.write((secret.value(CONSOLE_KEY) or b"").decode(errors="replace").rstrip("\n") + "\n")
+    invocation.out.write((secret.value(serial_console.CONSOLE_KEY) or b"").decode(errors="replace").rstrip("\n") + "\n")
     return DONE
 
 
@@ -132,33 +118,39 @@ async def find_server(session: CommandSession, machine: Machine) -> PublishedSer
     Raises:
         CliError: none is published, or what is published is malformed.
     """
-    for name in dict.fromkeys((lease_name(LEASE, machine.site or ""), lease_name(LEASE))):
+    for name in dict.fromkeys((lease_name(serial_console.LEASE, machine.site or ""), lease_name(serial_console.LEASE))):
         with suppress(NotFound):
             lease = await session.api.get(LEASES, name, namespace=NAMESPACE)
             if (found := published_server(lease)) is not None:
                 return found
             raise CliError(
-                f"Lease {name} in {NAMESPACE} names no server of serial consoles: its annotation {ANNOTATION_URL} is "
-                "not https://ADDRESS:PORT, or that of the certificate is not a SHA-256",
+                f"Lease {name} in {NAMESPACE} names no server of serial consoles: its annotation "
+                f"{serial_console.ANNOTATION_URL} is not https://ADDRESS:PORT, or that of the certificate is not a "
+                "SHA-256",
                 next_step="metalman writes it when it starts, unless --serial-console-address is empty",
             )
     raise CliError(
         f"no metalman serves serial consoles for site {machine.site or ''!r}: Lease "
-        f"{lease_name(LEASE, machine.site or '')} in {NAMESPACE} does not exist",
+        f"{lease_name(serial_console.LEASE, machine.site or '')} in {NAMESPACE} does not exist",
         next_step="metalman of this release creates it, unless --serial-console-address is empty",
     )
 
 
 def published_server(lease: Lease) -> PublishedServer | None:
     found = lease.metadata.annotations or {}
-    url, certificate = found.get(ANNOTATION_URL, ""), found.get(ANNOTATION_CERTIFICATE, "")
+    url, certificate = (
+        found.get(serial_console.ANNOTATION_URL, ""),
+        found.get(serial_console.ANNOTATION_CERTIFICATE, ""),
+    )
     try:
         is_complete = url.startswith("https://") and bool(urlsplit(url).port)
     except ValueError:  # a port that is none
         is_complete = False
     if not is_complete or re.fullmatch("[0-9a-f]{64}", certificate) is None:
         return None
-    return PublishedServer(url, certificate, found.get(ANNOTATION_POD, ""), found.get(ANNOTATION_HOST, ""))
+    return PublishedServer(
+        url, certificate, found.get(serial_console.ANNOTATION_POD, ""), found.get(serial_console.ANNOTATION_HOST, "")
+    )
 
 
 @asynccontextmanager
@@ -216,7 +208,7 @@ async def _connected(
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await http.ws_connect(
-                    f"{url}{PATH}{quote(machine.name, safe='')}",
+                    f"{url}{serial_console.PATH}{quote(machine.name, safe='')}",
                     ssl=pin,
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=MESSAGE_BYTES,
@@ -247,19 +239,21 @@ def _why(error: Exception) -> str:
 
 async def _open(
     session: CommandSession, connection: aiohttp.ClientWebSocketResponse, server: PublishedServer, machine: Machine
-) -> SerialNotice:
+) -> serial_console.SerialNotice:
     """Prove who the user is, and wait until the console is open."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = await _create_request(session, key)
     try:
         async with asyncio.timeout(OPEN_S):
-            challenge = msgspec.json.decode(await connection.receive_str(), type=SerialChallenge)
-            signature = key.sign(signed_text(challenge, server.certificate, machine.name), ec.ECDSA(hashes.SHA256()))
-            opening = SerialOpening(
+            challenge = msgspec.json.decode(await connection.receive_str(), type=serial_console.SerialChallenge)
+            signature = key.sign(
+                serial_console.signed_text(challenge, server.certificate, machine.name), ec.ECDSA(hashes.SHA256())
+            )
+            opening = serial_console.SerialOpening(
                 request=name, signature=b64encode(signature).decode(), read_only=session.invocation.args.read_only
             )
             await connection.send_str(msgspec.json.encode(opening).decode())
-            notice = msgspec.json.decode(await connection.receive_str(), type=SerialNotice)
+            notice = msgspec.json.decode(await connection.receive_str(), type=serial_console.SerialNotice)
     except TimeoutError:
         raise CliError(f"metalman did not open the console within {OPEN_S:g} s") from None
     except (TypeError, msgspec.MsgspecError, aiohttp.ClientError) as error:
@@ -274,15 +268,15 @@ async def _open(
 
 async def _create_request(session: CommandSession, key: ec.EllipticCurvePrivateKey) -> str:
     """Let the API server record this user for a key; return the name of the request."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, LEASE)])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, serial_console.LEASE)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
     created = await session.api.create(
         CERTIFICATE_REQUESTS,
         {
-            "metadata": {"name": f"{LEASE}-{secrets.token_hex(8)}"},
+            "metadata": {"name": f"{serial_console.LEASE}-{secrets.token_hex(8)}"},
             "spec": {
                 "request": b64encode(request.public_bytes(serialization.Encoding.PEM)).decode(),
-                "signerName": SIGNER,
+                "signerName": serial_console.SIGNER,
                 "usages": ["digital signature"],
             },
         },
@@ -291,7 +285,10 @@ async def _create_request(session: CommandSession, key: ec.EllipticCurvePrivateK
 
 
 async def _converse(
-    invocation: CliInvocation, connection: aiohttp.ClientWebSocketResponse, name: str, notice: SerialNotice
+    invocation: CliInvocation,
+    connection: aiohttp.ClientWebSocketResponse,
+    name: str,
+    notice: serial_console.SerialNotice,
 ) -> int:
     terminal = invocation.stdin.isatty()
     mode = "read-only: it ignores what you type" if notice.read_only else "you can type"
@@ -304,7 +301,7 @@ async def _converse(
             await asyncio.wait({output, typed}, return_when=asyncio.FIRST_COMPLETED)
             if not output.done() and not typed.result():  # the input has ended, and nobody has left
                 await asyncio.wait({output})
-            end = output.result() if output.done() else SerialNotice(end="left")
+            end = output.result() if output.done() else serial_console.SerialNotice(end="left")
         finally:
             for task in (output, typed):
                 task.cancel()
@@ -313,19 +310,19 @@ async def _converse(
     return FAILED if end.is_failure else DONE
 
 
-async def _show(invocation: CliInvocation, connection: aiohttp.ClientWebSocketResponse) -> SerialNotice:
+async def _show(invocation: CliInvocation, connection: aiohttp.ClientWebSocketResponse) -> serial_console.SerialNotice:
     """Print the output until the end; return its reason."""
     out = getattr(invocation.out, "buffer", None)
     async for message in connection:
         if message.type is aiohttp.WSMsgType.TEXT:
-            return msgspec.json.decode(message.data, type=SerialNotice)
+            return msgspec.json.decode(message.data, type=serial_console.SerialNotice)
         if message.type is aiohttp.WSMsgType.BINARY:
             if out is None:
                 invocation.out.write(message.data.decode(errors="replace"))
             else:
                 out.write(message.data)
             (out or invocation.out).flush()
-    return SerialNotice(end="the connection to metalman was lost", is_failure=True)
+    return serial_console.SerialNotice(end="the connection to metalman was lost", is_failure=True)
 
 
 async def _type(invocation: CliInvocation, connection: aiohttp.ClientWebSocketResponse, *, is_terminal: bool) -> bool:

@@ -20,17 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from unbounded.api import core
+from unbounded.api import core, names
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import (
-    ANNOTATION_MACHINE_UID,
-    GROUP_BOOTSTRAP,
-    LABEL_DEFAULT_BOOTSTRAP_TOKEN,
-    LABEL_MACHINE,
-    LABEL_SITE,
-)
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.logs import Log, SecretStr
@@ -99,14 +92,14 @@ def secret_manifest(token: MachineToken, machine: Machine) -> dict[str, Any]:
         "expiration": rfc3339(token.expires),
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": f"{GROUP_BOOTSTRAP},{machine_group(machine.metadata.uid)}",
+        "auth-extra-groups": f"{names.GROUP_BOOTSTRAP},{machine_group(machine.metadata.uid)}",
     }
     return {
         "metadata": {
             "name": secret_name(token.id),
             "namespace": NAMESPACE,
-            "labels": {LABEL_MACHINE: machine.name},
-            "annotations": {ANNOTATION_MACHINE_UID: machine.metadata.uid},
+            "labels": {names.LABEL_MACHINE: machine.name},
+            "annotations": {names.ANNOTATION_MACHINE_UID: machine.metadata.uid},
         },
         "type": TYPE,
         "data": {key: b64encode(value.encode()).decode() for key, value in data.items()},
@@ -185,7 +178,7 @@ def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, defaul
         default: Machines that name no token use it.
     """
     token = new_token(now)
-    labels = {LABEL_SITE: site} | ({LABEL_DEFAULT_BOOTSTRAP_TOKEN: "true"} if default else {})
+    labels = {names.LABEL_SITE: site} | ({names.LABEL_DEFAULT_BOOTSTRAP_TOKEN: "true"} if default else {})
     data = {
         "description": f"Joins hosts of site {site}.",
         "token-id": token.id,
@@ -193,7 +186,7 @@ def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, defaul
         "expiration": rfc3339(now + good_for),
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": GROUP_BOOTSTRAP,
+        "auth-extra-groups": names.GROUP_BOOTSTRAP,
     }
     return {
         "apiVersion": "v1",
@@ -206,7 +199,7 @@ def site_token_manifest(site: str, *, now: datetime, good_for: timedelta, defaul
 
 def newest_usable(secrets: Iterable[core.Secret], site: str, *, now: datetime) -> UsableToken | None:
     """Return the newest of a site's tokens that lets a host join now."""
-    return _newest((one for one in secrets if one.metadata.labels.get(LABEL_SITE) == site), now=now)
+    return _newest((one for one in secrets if one.metadata.labels.get(names.LABEL_SITE) == site), now=now)
 
 
 def default_token(secrets: Iterable[core.Secret], site: str, *, now: datetime) -> UsableToken | None:
@@ -217,16 +210,16 @@ def default_token(secrets: Iterable[core.Secret], site: str, *, now: datetime) -
         site: of the Machine; empty for none.
     """
     defaults = [one for one in secrets if is_default(one)]
-    places = (site, "") if site else ("", *sorted({one.metadata.labels.get(LABEL_SITE, "") for one in defaults}))
+    places = (site, "") if site else ("", *sorted({one.metadata.labels.get(names.LABEL_SITE, "") for one in defaults}))
     found = (
-        _newest((one for one in defaults if one.metadata.labels.get(LABEL_SITE, "") == place), now=now)
+        _newest((one for one in defaults if one.metadata.labels.get(names.LABEL_SITE, "") == place), now=now)
         for place in places
     )
     return next((token for token in found if token is not None), None)
 
 
 def is_default(secret: core.Secret) -> bool:
-    return secret.metadata.labels.get(LABEL_DEFAULT_BOOTSTRAP_TOKEN) == "true"
+    return secret.metadata.labels.get(names.LABEL_DEFAULT_BOOTSTRAP_TOKEN) == "true"
 
 
 def _newest(secrets: Iterable[core.Secret], *, now: datetime) -> UsableToken | None:
@@ -270,8 +263,8 @@ def _moment(text: str) -> datetime | None:
 def _check_groups(text: str, where: str, machine_uid: str | None) -> None:
     groups = text.split(",")
     where = f"{where}, key auth-extra-groups"
-    if GROUP_BOOTSTRAP not in groups:
-        raise Rejected(f"{where}: must contain {GROUP_BOOTSTRAP}, whose members may request certificates")
+    if names.GROUP_BOOTSTRAP not in groups:
+        raise Rejected(f"{where}: must contain {names.GROUP_BOOTSTRAP}, whose members may request certificates")
     if not all(map(_GROUP.fullmatch, groups)):
         raise Rejected(f"{where}: must be comma-separated groups that begin with system:bootstrappers:")
     bound = [group for group in groups if group.startswith(machine_group(""))]

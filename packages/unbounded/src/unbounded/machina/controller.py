@@ -12,17 +12,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from unbounded.api import names
 from unbounded.api.core import CERTIFICATE_REQUESTS, CONFIG_MAPS, NODES, CertificateRequest, ConfigMap, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import (
-    CONFIGMAP_OPERATIONS,
-    CONFIGMAP_RELEASES,
-    LEASE_DISRUPTION,
-    LEASE_SUPERVISOR,
-    NAMESPACE,
-)
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
@@ -112,7 +106,7 @@ def create_machina_caches(api: Api) -> MachinaCaches:
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
         machines=Cache(api, MACHINES, indexes=of_machines),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
-        pause=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, fields=f"metadata.name={CONFIGMAP_OPERATIONS}"),
+        pause=Cache(api, CONFIG_MAPS, namespace=names.NAMESPACE, fields=f"metadata.name={names.CONFIGMAP_OPERATIONS}"),
         requests=Cache(api, CERTIFICATE_REQUESTS),
         configurations=Cache(api, CONFIGURATIONS),
         versions=Cache(api, VERSIONS, indexes={INDEX_CONFIGURATION: by_configuration}),
@@ -141,7 +135,7 @@ async def run(
     async def lead(caches: MachinaCaches) -> None:
         term = MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences)
         async with asyncio.TaskGroup() as group:
-            group.create_task(runtime.lead(LEASE_SUPERVISOR, term.run), name="machina")
+            group.create_task(runtime.lead(names.LEASE_SUPERVISOR, term.run), name="machina")
             group.create_task(_lead_disruptions(runtime, caches, metrics), name="disruptions")
 
     if caches is not None:
@@ -169,7 +163,7 @@ async def _lead_disruptions(runtime: Runtime, caches: MachinaCaches, metrics: Op
         await controller.run()
 
     await first_disruption(caches.steward, caches.budgets)
-    await runtime.lead(LEASE_DISRUPTION, run)
+    await runtime.lead(names.LEASE_DISRUPTION, run)
 
 
 class MachinaTerm:
@@ -248,7 +242,7 @@ class MachinaTerm:
             apiserver_url=settings.apiserver_endpoint,
             cluster_dns=settings.cluster_dns,
             release_key=settings.agent_public_key,
-            root_ca_namespace=NAMESPACE,
+            root_ca_namespace=names.NAMESPACE,
         )
 
     def _machines(self, ssh: Ssh, facts: FactsFollower) -> MachineController:
@@ -289,15 +283,15 @@ async def publish_once(api: Api, key: str) -> None:
     """Publish the key if the ConfigMap has another one or none."""
     change = {"data": {PUBLISHED: pem_of(key)}}
     try:
-        there = await api.get(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
+        there = await api.get(CONFIG_MAPS, names.CONFIGMAP_RELEASES, namespace=names.NAMESPACE)
         with suppress(ValueError):
             if published_key(there) == key:
                 return
-        await api.patch(CONFIG_MAPS, CONFIGMAP_RELEASES, change, namespace=NAMESPACE)
+        await api.patch(CONFIG_MAPS, names.CONFIGMAP_RELEASES, change, namespace=names.NAMESPACE)
     except NotFound:
-        body = {"metadata": {"name": CONFIGMAP_RELEASES, "namespace": NAMESPACE}, **change}
+        body = {"metadata": {"name": names.CONFIGMAP_RELEASES, "namespace": names.NAMESPACE}, **change}
         with suppress(AlreadyExists):  # the next round reads it
-            await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+            await api.create(CONFIG_MAPS, body, namespace=names.NAMESPACE)
     log.info("public key of releases published", key=fingerprint(key))
 
 

@@ -24,15 +24,9 @@ from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.logs import Log
+from unbounded.metalman import reasons
 from unbounded.metalman.bmc_access import BmcAccess, next_key, redfish_of
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
-from unbounded.metalman.reasons import (
-    CREDENTIALS_MISSING,
-    CREDENTIALS_READ_ONLY,
-    CREDENTIALS_SHARED,
-    NEW_PASSWORD_REFUSED,
-    grant_commands,
-)
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcUser
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.operations.ownership import authority_of
@@ -83,7 +77,7 @@ class RotationFact(StrEnum):
 
 def _table() -> Table:
     store, opens = Step(STORING, action=STORE), Step(PROMOTING, action=PROMOTE, evidence=EVIDENCE_LOGIN)
-    kept = Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=EVIDENCE_KEPT)
+    kept = Step(DISCARDING, fail=reasons.NEW_PASSWORD_REFUSED, evidence=EVIDENCE_KEPT)
     return {
         **table_rows(
             READING_ACCOUNT,
@@ -128,7 +122,7 @@ def _table() -> Table:
             RotationFact,
             {
                 RotationFact.REFUSED: Step(DISCARDING, action=DISCARD),
-                RotationFact.SINGLE: Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=EVIDENCE_DISCARDED),
+                RotationFact.SINGLE: Step(DISCARDING, fail=reasons.NEW_PASSWORD_REFUSED, evidence=EVIDENCE_DISCARDED),
                 RotationFact.PRESENT_OPENS: kept,
                 RotationFact.NEXT_OPENS: kept,
                 RotationFact.OPEN: kept,
@@ -172,7 +166,7 @@ async def observe(run: Run, bmc: PooledBmc, access: BmcAccount) -> Observation:
 
     A log-in that nothing depends on is spared: it could be the second that the BMC rejects.
     """
-    is_refused = run.failing is not None and run.failing.reason == NEW_PASSWORD_REFUSED
+    is_refused = run.failing is not None and run.failing.reason == reasons.NEW_PASSWORD_REFUSED
     if run.stage == DISCARDING and access.next_password and not is_refused:
         return Observation(RotationFact.OPEN, f"Secret {access.secret} has two passwords", access.url)
     user = await bmc.user()
@@ -281,7 +275,9 @@ class PasswordSecrets:
         (reference, following), present = begun, redfish_of(machine).password_ref
         if _selector(reference) != _selector(present):
             changed = f"passwordRef of Machine {machine.name} was changed during the rotation to {_text(present)}"
-            raise Refusal(CREDENTIALS_MISSING, f"{changed}; a password that opens the BMC is in {_text(reference)}")
+            raise Refusal(
+                reasons.CREDENTIALS_MISSING, f"{changed}; a password that opens the BMC is in {_text(reference)}"
+            )
 
         def kept(secret: Secret) -> dict[str, str | None]:
             is_there = following == secret.data.get(reference.key) or next_key(reference) in secret.data
@@ -326,7 +322,7 @@ class PasswordSecrets:
         try:
             await self._api.patch(SECRETS, reference.name, patch, namespace=reference.namespace)
         except (Forbidden, InvalidObject) as error:
-            raise Refusal(CREDENTIALS_READ_ONLY, _read_only(reference, error)) from error
+            raise Refusal(reasons.CREDENTIALS_READ_ONLY, _read_only(reference, error)) from error
         finally:
             self._access.forget(reference)
         log.info("password Secret changed", machine=machine.name, secret=f"{reference.namespace}/{reference.name}")
@@ -334,7 +330,7 @@ class PasswordSecrets:
 
 
 def _read_only(reference: SecretKeySelector, error: Exception) -> str:
-    where, commands = f"{reference.namespace}/{reference.name}", "\n".join(grant_commands(reference))
+    where, commands = f"{reference.namespace}/{reference.name}", "\n".join(reasons.grant_commands(reference))
     return f"metalman cannot change Secret {where}: {error}; the commands at the end grant it\n{commands}\n"
 
 
@@ -345,4 +341,4 @@ def check_conflict(machine: Machine, machines: Iterable[Machine]) -> None:
         Refusal: one would.
     """
     if (conflict := secret_conflict(machine, machines)) is not None:
-        raise Refusal(CREDENTIALS_SHARED, f"{conflict}: the password is not rotated")
+        raise Refusal(reasons.CREDENTIALS_SHARED, f"{conflict}: the password is not rotated")

@@ -29,26 +29,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from unbounded.api import serial_console
 from unbounded.api.core import CERTIFICATE_REQUESTS, LEASES
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
-from unbounded.api.serial_console import (
-    ANNOTATION_CERTIFICATE,
-    ANNOTATION_HOST,
-    ANNOTATION_POD,
-    ANNOTATION_URL,
-    LEASE,
-    PATH,
-    REQUEST_LIFE_S,
-    SIGNER,
-    VERB,
-    SerialChallenge,
-    SerialNotice,
-    SerialOpening,
-    signed_text,
-)
 from unbounded.kube.api import AlreadyExists, ApiError, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import loop_time, rfc3339, seconds_since
@@ -117,24 +103,28 @@ def access_review(user: SerialUser, machine: str) -> dict[str, Any]:
                 "version": MACHINES.version,
                 "resource": MACHINES.plural,
                 "name": machine,
-                "verb": VERB,
+                "verb": serial_console.VERB,
             },
         }
     }
 
 
-def identify(request: Mapping[str, Any], opening: SerialOpening, text: bytes, now: datetime) -> SerialUser:
+def identify(
+    request: Mapping[str, Any], opening: serial_console.SerialOpening, text: bytes, now: datetime
+) -> SerialUser:
     """Return the user of a CertificateSigningRequest whose key has signed the text.
 
     Raises:
         SerialRefused: the request is for another signer, too old or malformed, or another key has signed.
     """
     spec, meta = request.get("spec") or {}, request.get("metadata") or {}
-    if spec.get("signerName") != SIGNER:
-        raise SerialRefused(f"the certificate request is not for the signer {SIGNER}")
+    if spec.get("signerName") != serial_console.SIGNER:
+        raise SerialRefused(f"the certificate request is not for the signer {serial_console.SIGNER}")
     age_s = seconds_since(meta.get("creationTimestamp"), now)
-    if age_s > REQUEST_LIFE_S:
-        raise SerialRefused(f"the certificate request is {age_s:.0f} s old; {REQUEST_LIFE_S:.0f} s are allowed")
+    if age_s > serial_console.REQUEST_LIFE_S:
+        raise SerialRefused(
+            f"the certificate request is {age_s:.0f} s old; {serial_console.REQUEST_LIFE_S:.0f} s are allowed"
+        )
     try:
         key = x509.load_pem_x509_csr(b64decode(spec.get("request") or "")).public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
@@ -227,12 +217,12 @@ class SerialServer:
     async def _publish(self, port: int) -> None:
         host = self._address.host
         annotations = {
-            ANNOTATION_URL: f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-            ANNOTATION_CERTIFICATE: self._certificate,
-            ANNOTATION_HOST: socket.gethostname(),
-            ANNOTATION_POD: self._pod or None,
+            serial_console.ANNOTATION_URL: f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            serial_console.ANNOTATION_CERTIFICATE: self._certificate,
+            serial_console.ANNOTATION_HOST: socket.gethostname(),
+            serial_console.ANNOTATION_POD: self._pod or None,
         }
-        name = lease_name(LEASE, self._site or "")
+        name = lease_name(serial_console.LEASE, self._site or "")
         try:
             await self._runtime.api.patch(LEASES, name, {"metadata": {"annotations": annotations}}, namespace=NAMESPACE)
         except NotFound:
@@ -244,7 +234,7 @@ class SerialServer:
     # One connection
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if not request.path.startswith(PATH) or request.method != "GET":
+        if not request.path.startswith(serial_console.PATH) or request.method != "GET":
             return web.Response(status=404, text="not found\n")
         if self._connections >= CONNECTIONS:
             return web.Response(status=503, text="too many connections\n")
@@ -255,16 +245,16 @@ class SerialServer:
             )
             await connection.prepare(request)
             with contextlib.suppress(ConnectionError, TimeoutError):  # the user has left
-                await self._serve(connection, unquote(request.path.removeprefix(PATH)))
+                await self._serve(connection, unquote(request.path.removeprefix(serial_console.PATH)))
             return connection
         finally:
             self._connections -= 1
 
     async def _serve(self, connection: web.WebSocketResponse, name: str) -> None:
         try:
-            end = SerialNotice(end=await self._session(connection, name))
+            end = serial_console.SerialNotice(end=await self._session(connection, name))
         except (SerialRefused, Refusal, Failure) as error:
-            end = SerialNotice(end=clean(str(error)), is_failure=True)
+            end = serial_console.SerialNotice(end=clean(str(error)), is_failure=True)
         async with asyncio.timeout(self._limits.take_s):
             await connection.send_str(msgspec.json.encode(end).decode())
             await connection.close()
@@ -284,10 +274,10 @@ class SerialServer:
         console: SerialConsole,
         machine: Machine,
         user: SerialUser,
-        opening: SerialOpening,
+        opening: serial_console.SerialOpening,
     ) -> str:
         read_only = opening.read_only or not console.interactive
-        notice = SerialNotice(over=console.over, read_only=read_only)
+        notice = serial_console.SerialNotice(over=console.over, read_only=read_only)
         await connection.send_str(msgspec.json.encode(notice).decode())
         use = "reads" if read_only else "uses"
         text = f"{clean(user.name)} {use} the serial console over {console.over}"
@@ -303,8 +293,10 @@ class SerialServer:
             )
         return end
 
-    async def _identified(self, connection: web.WebSocketResponse, name: str) -> tuple[SerialOpening, SerialUser]:
-        challenge = SerialChallenge(nonce=secrets.token_hex(32))
+    async def _identified(
+        self, connection: web.WebSocketResponse, name: str
+    ) -> tuple[serial_console.SerialOpening, SerialUser]:
+        challenge = serial_console.SerialChallenge(nonce=secrets.token_hex(32))
         try:
             async with asyncio.timeout(self._limits.opening_s):
                 await connection.send_str(msgspec.json.encode(challenge).decode())
@@ -314,7 +306,7 @@ class SerialServer:
         if message.type is not WSMsgType.TEXT:
             raise SerialRefused("the first message is not an answer to the challenge")
         try:
-            opening = msgspec.json.decode(message.data, type=SerialOpening)
+            opening = msgspec.json.decode(message.data, type=serial_console.SerialOpening)
             if REQUEST_NAME.fullmatch(opening.request) is None:
                 raise SerialRefused("the name of the certificate request is malformed")
             request = await self._runtime.api.get(CERTIFICATE_REQUESTS.raw(), opening.request)
@@ -322,7 +314,9 @@ class SerialServer:
             raise SerialRefused(f"the answer to the challenge is malformed: {error}") from error
         except NotFound:
             raise SerialRefused("the certificate request does not exist") from None
-        return opening, identify(request, opening, signed_text(challenge, self._certificate, name), self._runtime.now())
+        return opening, identify(
+            request, opening, serial_console.signed_text(challenge, self._certificate, name), self._runtime.now()
+        )
 
     async def _check_right(self, user: SerialUser, name: str) -> None:
         """Raise SerialRefused if the user has no right to the console; before anything of the Machine is told."""
@@ -330,8 +324,8 @@ class SerialServer:
         status = review.get("status") or {}
         if status.get("allowed") is not True:
             raise SerialRefused(
-                f'User "{user.name}" cannot {VERB} resource "{MACHINES.plural}" in API group "{MACHINES.group}": '
-                f"machine {name!r}"
+                f'User "{user.name}" cannot {serial_console.VERB} resource "{MACHINES.plural}" in API group '
+                f'"{MACHINES.group}": machine {name!r}'
             )
 
     async def _review_until_withdrawn(self, user: SerialUser, name: str) -> str:
@@ -429,7 +423,7 @@ class _Relay:
 def _tls() -> tuple[ssl.SSLContext, str]:
     """Return the TLS context of a server with a new certificate, and the SHA-256 of the certificate in hex."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, LEASE)])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, serial_console.LEASE)])
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

@@ -18,7 +18,7 @@ from unbounded.agent.cluster_access import ClusterAccess, goal_with, kubeconfig_
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.host import Systemctl
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets
+from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets, slot_files
 from unbounded.agent.node.devices import DeviceChanges, find_devices, sync_devices
 from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.gpus import CdiResult, cdi_result, write_cdi_result
@@ -27,14 +27,6 @@ from unbounded.agent.node.machine_runner import MachineLimits, MachineRunner
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.settings import changed_files, require_usable
 from unbounded.agent.node.slot_builder import SlotBuilder
-from unbounded.agent.node.slot_files import (
-    SlotFile,
-    read_build_record,
-    remove_build_record,
-    remove_settings,
-    remove_trees,
-    write_build_record,
-)
 from unbounded.agent.node_spec import ARCHITECTURES
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress, Units
@@ -135,10 +127,10 @@ class HostNodes:
     async def remove(self, slot: Slot) -> None:
         if await self._running.active(slot):
             raise Transient(f"{slot}: the machine is running, so its files cannot be removed; stop it first")
-        await asyncio.to_thread(remove_build_record, self._paths, slot)
+        await asyncio.to_thread(slot_files.remove_build_record, self._paths, slot)
         await asyncio.to_thread(manual_changes.forget, self._paths, slot)
-        await remove_trees(self._paths, self._commands, slot)
-        if await asyncio.to_thread(remove_settings, self._paths, slot):
+        await slot_files.remove_trees(self._paths, self._commands, slot)
+        if await asyncio.to_thread(slot_files.remove_settings, self._paths, slot):
             await self._units.disable(unit_of(slot))
             await self._units.reload()
 
@@ -158,7 +150,7 @@ class HostNodes:
     async def registered(self, slot: Slot, node_uid: str) -> None:
         applied = self._whole(slot, "it registered no Node")
         if applied.node_uid != node_uid:
-            await run_in_thread(write_build_record, self._paths, slot, replace(applied, node_uid=node_uid))
+            await run_in_thread(slot_files.write_build_record, self._paths, slot, replace(applied, node_uid=node_uid))
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
         spec = self._whole(slot, "it has no kubelet").goal
@@ -200,7 +192,7 @@ class HostNodes:
             return
         await run_in_thread(self._put, slot, (kubelet.node_drop_in(spec),), {})
         await self._running.reread(slot)
-        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec))
+        await run_in_thread(slot_files.write_build_record, self._paths, slot, replace(applied, goal=spec))
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         applied = self._whole(slot, "its settings cannot be changed")
@@ -209,7 +201,7 @@ class HostNodes:
             return
         require_usable(settings)
         await run_in_thread(self._put_settings, slot, applied.goal, spec)
-        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec))
+        await run_in_thread(slot_files.write_build_record, self._paths, slot, replace(applied, goal=spec))
         log.info("settings of slot changed", slot=slot)
 
     def _put_settings(self, slot: Slot, before: NodeGoal, spec: NodeGoal) -> None:
@@ -235,7 +227,7 @@ class HostNodes:
         await run_in_thread(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec))
+        await run_in_thread(slot_files.write_build_record, self._paths, slot, replace(applied, goal=spec))
         log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
 
     async def succeed(
@@ -256,19 +248,21 @@ class HostNodes:
         await run_in_thread(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_build_record, self._paths, slot, replace(applied, goal=spec, node_uid=node_uid))
+        await run_in_thread(
+            slot_files.write_build_record, self._paths, slot, replace(applied, goal=spec, node_uid=node_uid)
+        )
         log.info("kubelet belongs to another cluster", slot=slot, access=str(access), node=node_uid)
 
-    def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:
-        files = [SlotFile(kubelet.CA, access.ca_pem.encode())]
+    def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[slot_files.SlotFile, ...]:
+        files = [slot_files.SlotFile(kubelet.CA, access.ca_pem.encode())]
         with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             files += [
-                SlotFile(path, kubeconfig_with(content, access), 0o600)
+                slot_files.SlotFile(path, kubeconfig_with(content, access), 0o600)
                 for path in (kubelet.KUBECONFIG, kubelet.BOOTSTRAP)
                 if (content := tree.read(path))
             ]
             if content := tree.read(kubelet.CONFIG):
-                files.append(SlotFile(kubelet.CONFIG, kubelet_config_with(content, access)))
+                files.append(slot_files.SlotFile(kubelet.CONFIG, kubelet_config_with(content, access)))
         return tuple(files)
 
     def _whole(self, slot: Slot, otherwise: str) -> BuildRecord:
@@ -277,7 +271,7 @@ class HostNodes:
             raise Rejected(f"{slot}: the slot is incomplete, so {otherwise}")
         return applied
 
-    def _put(self, slot: Slot, files: tuple[SlotFile, ...], links: Mapping[str, str]) -> None:
+    def _put(self, slot: Slot, files: tuple[slot_files.SlotFile, ...], links: Mapping[str, str]) -> None:
         """Write files and links durably."""
         with closing(SystemTree(self._paths.rootfs(slot))) as tree:
             for file in files:
@@ -288,7 +282,7 @@ class HostNodes:
         manual_changes.record_again(self._paths, slot, [*(file.path for file in files), *links])
 
     def applied(self, slot: Slot) -> BuildRecord | None:
-        return read_build_record(self._paths, slot)
+        return slot_files.read_build_record(self._paths, slot)
 
     async def _prepare(self, slot: Slot) -> None:
         """Adapt the slot to the host's present state: devices and the driver may change with a reboot."""

@@ -18,7 +18,7 @@ from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes
-from unbounded.agent.recreation import report
+from unbounded.agent.recreation import report, trigger
 from unbounded.agent.recreation.goal import Unresolved, VersionResolver, pending_condition
 from unbounded.agent.recreation.perform import AccessFor, Lock, Performer
 from unbounded.agent.recreation.plan import RecreationLimits
@@ -32,15 +32,6 @@ from unbounded.agent.recreation.state_store import (
     Transition,
 )
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
-from unbounded.agent.recreation.trigger import (
-    ForgetFailure,
-    NodeObservation,
-    NoRecreation,
-    Recreate,
-    Registered,
-    needs_boot_id,
-    verdict,
-)
 from unbounded.agent.recreation.upkeep import LabelSync, NodeRestarter, labels_differ
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
@@ -203,8 +194,8 @@ class RecreationController:
         check_s = await self._ensure_running(machine, home)  # before any API read, as the API server may not answer
         desired = await self._desired(machine, applied)
         again_s = self._resolver.again_s(machine)
-        boot_id = (await self._nodes.observe(home)).boot_id if needs_boot_id(applied, failed, node) else ""
-        view = NodeObservation(
+        boot_id = (await self._nodes.observe(home)).boot_id if trigger.needs_boot_id(applied, failed, node) else ""
+        view = trigger.NodeObservation(
             applied=applied,
             node=node,
             desired=desired if isinstance(desired, DesiredNode) else None,
@@ -220,17 +211,17 @@ class RecreationController:
             refused = await self._follower.sync(home, applied.node_uid, applied.goal, desired.goal)
             if not refused:
                 return 0.0
-        decided = verdict(view, self._limits)
-        if isinstance(decided, Recreate) and _is_node(machine):
+        decided = trigger.verdict(view, self._limits)
+        if isinstance(decided, trigger.Recreate) and _is_node(machine):
             begun_s = await self._begin(machine, home, applied, desired, decided)
             return begun_s if check_s is None else min(begun_s, check_s)
-        if isinstance(decided, Registered):
+        if isinstance(decided, trigger.Registered):
             return await self._remember(home, decided.node_uid, failed)
-        if isinstance(decided, ForgetFailure):
+        if isinstance(decided, trigger.ForgetFailure):
             self._store.forget()
             failed = None
         await self._report(applied, desired, failed, refused)
-        rest_s = decided.requeue_after_s if isinstance(decided, NoRecreation) else None
+        rest_s = decided.requeue_after_s if isinstance(decided, trigger.NoRecreation) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, check_s) if one is not None]
         return min(waits_s, default=None)
 
@@ -297,7 +288,12 @@ class RecreationController:
     # Start of a recreation
 
     async def _begin(
-        self, cached: Machine, home: Slot, applied: BuildRecord, desired: DesiredNode | Unresolved, decided: Recreate
+        self,
+        cached: Machine,
+        home: Slot,
+        applied: BuildRecord,
+        desired: DesiredNode | Unresolved,
+        decided: trigger.Recreate,
     ) -> float:
         """Decide by live reads. Claim the Machine, write the decision to disk, and begin.
 

@@ -23,14 +23,7 @@ from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, OnProgress, UnitFacts
-from unbounded.agent.steps.original_state import (
-    FoundFile,
-    OriginalState,
-    OwnFile,
-    found_file,
-    make_folders,
-    restore_file,
-)
+from unbounded.agent.steps import original_state
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import sweep, write_durably
@@ -56,12 +49,12 @@ class FoundDocker(msgspec.Struct, frozen=True, kw_only=True):
         written: content that `start` wrote to daemon.json; another content at the reset is a user's edit.
     """
 
-    config: FoundFile
+    config: original_state.FoundFile
     written: bytes
     units: tuple[FoundUnit, ...]
 
 
-BEFORE_DOCKER: Final = OriginalState("docker", FoundDocker)
+BEFORE_DOCKER: Final = original_state.OriginalState("docker", FoundDocker)
 
 
 def without_iptables(config: bytes | None) -> bytes:
@@ -98,7 +91,7 @@ def _docker_text(values: dict[str, Any]) -> bytes:
 
 
 async def _docker_isolated(host: StepHost) -> bool:
-    config = found_file(host.paths.at(DOCKER_CONFIG)).content
+    config = original_state.found_file(host.paths.at(DOCKER_CONFIG)).content
     if config is None or without_iptables(config) != config:
         return False
     return all([_is_masked(host.paths, await host.units.observe(unit)) for unit in DOCKER_UNITS])
@@ -117,12 +110,12 @@ def _is_own(paths: HostPaths, unit: str) -> bool:
 
 async def _isolate_docker(host: StepHost, report: OnProgress) -> None:
     path = host.paths.at(DOCKER_CONFIG)
-    config = found_file(path)
+    config = original_state.found_file(path)
     desired = without_iptables(config.content)
     units = tuple([await _found(host, unit) for unit in DOCKER_UNITS])
     BEFORE_DOCKER.record(host.paths, FoundDocker(config=config, written=desired, units=units))
     if desired != config.content:
-        make_folders(path.parent)
+        original_state.make_folders(path.parent)
         write_durably(path, desired, mode=config.mode)
     for unit in DOCKER_UNITS:
         if (await host.units.observe(unit)).active not in ("inactive", "failed"):
@@ -160,9 +153,9 @@ async def _restore_docker(host: StepHost) -> None:
 
 def _restore(paths: HostPaths, found: FoundDocker) -> None:
     path = paths.at(DOCKER_CONFIG)
-    now = found_file(path)
+    now = original_state.found_file(path)
     if now.content in (found.written, None):
-        restore_file(path, found.config)
+        original_state.restore_file(path, found.config)
     else:
         sweep(path)
         write_durably(path, with_original_iptables(now.content or b"", found.config.content), mode=now.mode)
@@ -290,7 +283,7 @@ async def _listed(commands: Commands, *what: str) -> tuple[list[PacketChain], li
         return [], []
 
 
-RULES: Final = OwnFile(
+RULES: Final = original_state.OwnFile(
     "nftables-file",
     _PATH,
     b"# Written by unbounded-agent: only tables of the node in kube1 or kube2, never the host's.\n"
@@ -298,7 +291,7 @@ RULES: Final = OwnFile(
     mode=0o600,
 )
 _MACHINES: Final = " ".join(unit_of(slot) for slot in Slot)
-UNIT_FILE: Final = OwnFile(
+UNIT_FILE: Final = original_state.OwnFile(
     "nftables-unit",
     f"/etc/systemd/system/{UNIT}",
     f"""# Written by unbounded-agent

@@ -23,14 +23,8 @@ from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.paths import BINARY
 from unbounded.agent.ports import Commands, HostCommandResult
+from unbounded.agent.upgrade import procedure
 from unbounded.agent.upgrade.health import UpgradeContext
-from unbounded.agent.upgrade.procedure import (
-    DOWNLOAD_FAILED,
-    FAILED_BEFORE,
-    FETCH_LIMIT_S,
-    PREFLIGHT_FAILED,
-    UNUSABLE_RELEASE,
-)
 from unbounded.agent.upgrade.releases import ReleaseInfo
 from unbounded.agent.upgrade.switching import discard, make_trial
 from unbounded.agent.upgrade.trial import FailedRelease, Trial, TrialProgress
@@ -229,7 +223,7 @@ def _refuse_failed(ground: UpgradeContext, wish: ReleaseRequest, sha256: str) ->
             f"the release sha256:{sha256} ({failed.version or 'version unknown'}) failed on this host before: "
             f'{failed.cause}; retryFailedDigest: "true" retries it'
         )
-        raise Refusal(FAILED_BEFORE, text)
+        raise Refusal(procedure.FAILED_BEFORE, text)
 
 
 async def fetch_release(
@@ -248,16 +242,16 @@ async def fetch_release(
     url = redacted_url(URL(wish.url))
     desired = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
     try:
-        async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, spec=spec()) as web:
+        async with asyncio.timeout(procedure.FETCH_LIMIT_S), web_for(plain=wish.plain, spec=spec()) as web:
             digest = await download(web, desired, archive, on_bytes=on_bytes)
             if wish.public_key:
                 await _check_signature(web, wish, archive)
     except TimeoutError as error:
-        raise Refusal(DOWNLOAD_FAILED, f"{url}: not complete within {FETCH_LIMIT_S:g} s") from error
+        raise Refusal(procedure.DOWNLOAD_FAILED, f"{url}: not complete within {procedure.FETCH_LIMIT_S:g} s") from error
     except Refusal:
         raise
     except Failure as failure:
-        raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
+        raise Refusal(procedure.DOWNLOAD_FAILED, str(failure)) from failure
     finally:
         archive.with_name(archive.name + ".partial").unlink(missing_ok=True)
     log.info("release fetched", url=url, digest=str(digest))
@@ -275,10 +269,10 @@ async def _check_signature(web: Web, wish: ReleaseRequest, archive: Path) -> Non
         good = True
     except NotPublished as failure:
         text = f"{redacted_url(URL(wish.url))} has no signature ({failure}), but {demand}"
-        raise Refusal(UNUSABLE_RELEASE, text) from failure
+        raise Refusal(procedure.UNUSABLE_RELEASE, text) from failure
     except Rejected as failure:
         text = f"{redacted_url(URL(wish.url))} has no valid signature: {failure}; {demand}"
-        raise Refusal(UNUSABLE_RELEASE, text) from failure
+        raise Refusal(procedure.UNUSABLE_RELEASE, text) from failure
     finally:
         _remove(signature, signature.with_name(f"{signature.name}.partial"), *(() if good else (archive,)))
 
@@ -299,9 +293,9 @@ async def _placed(
     try:
         return await run_stoppable(partial(_place, ground, wish, archive, sha256, limits, stop), stop.event.set)
     except Unavailable as failure:
-        raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
+        raise Refusal(procedure.DOWNLOAD_FAILED, str(failure)) from failure
     except Rejected as failure:
-        raise Refusal(UNUSABLE_RELEASE, str(failure)) from failure
+        raise Refusal(procedure.UNUSABLE_RELEASE, str(failure)) from failure
 
 
 def _place(
@@ -337,7 +331,7 @@ async def verify(ground: UpgradeContext, commands: Commands, trial: Trial) -> Tr
         async with ground.locked(WHO):
             _remember(ground, trial, str(failure))
             discard(ground, trial)
-        raise Refusal(PREFLIGHT_FAILED, str(failure)) from failure
+        raise Refusal(procedure.PREFLIGHT_FAILED, str(failure)) from failure
     verified = msgspec.structs.replace(trial, progress=TrialProgress.VERIFIED, version=version)
     async with ground.locked(WHO):
         ground.releases.describe(trial.release, ReleaseInfo(version=version, sha256=trial.sha256))

@@ -6,17 +6,7 @@ from collections.abc import Mapping
 
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import machine_ops
-from unbounded.cli.deploy.apply import (
-    CLIENT,
-    SERVER,
-    apply_stages,
-    config_for,
-    embedded_controllers,
-    report_embedded,
-    show,
-    wait_available,
-)
+from unbounded.cli.deploy import apply, machine_ops
 from unbounded.cli.deploy.desired import Raw, stages
 from unbounded.cli.deploy.live_machina import chosen_image, live_machina, pod_security, require_usable
 from unbounded.cli.deploy.settings import settings_from_flags
@@ -36,17 +26,17 @@ async def run(session: CommandSession) -> int:
         )
     if args.diff:
         refuse_output(session.invocation, "json", "yaml", what="--diff prints differences, not objects")
-    if args.diff and args.dry_run == CLIENT:
+    if args.diff and args.dry_run == apply.CLIENT:
         text = "--diff: --dry-run client sends no request, so there is no object to compare with"
         raise CliError(text, status=USAGE)
     require_usable(args)
     given = settings_from_flags(args)
     scope = machine_ops.requested_scope(args)
-    if args.dry_run == CLIENT:
+    if args.dry_run == apply.CLIENT:
         alone = MachinaWorkload(_image(session), machina_config(given=given))
         desired = stages(alone, machine_ops.objects_without_cluster(args, scope, alone))
-        return show(session, (body for stage in desired for body in stage.objects))
-    where = await embedded_controllers(session.api)
+        return apply.show(session, (body for stage in desired for body in stage.objects))
+    where = await apply.embedded_controllers(session.api)
     machina = None if where else await _machina(session, given)
     clouds: tuple[MachineOpsWorkload, ...] = ()
     others: tuple[Raw, ...] = ()
@@ -54,14 +44,16 @@ async def run(session: CommandSession) -> int:
         clouds, others = await machine_ops.desired_deployments(session, scope, machina)
     desired = stages(machina, others, level=await pod_security(session.api))
     is_verbose = args.verbose or getattr(args, "output", "") not in ("", "wide")
-    await apply_stages(session, desired, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not is_verbose)
+    await apply.apply_stages(
+        session, desired, dry_run=args.dry_run == apply.SERVER, diff=args.diff, summary=not is_verbose
+    )
     if session.printer.whole and not args.diff:
-        show(session, (body for stage in desired for body in stage.objects))
-    if args.diff or args.dry_run == SERVER:
+        apply.show(session, (body for stage in desired for body in stage.objects))
+    if args.diff or args.dry_run == apply.SERVER:
         return DONE
-    report_embedded(session, where, given)
+    apply.report_embedded(session, where, given)
     if machina is not None and args.wait:
-        status = await wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
+        status = await apply.wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
         if status != DONE:
             return status
     if not where:
@@ -74,7 +66,7 @@ async def run(session: CommandSession) -> int:
 async def _machina(session: CommandSession, given: Mapping[str, str]) -> MachinaWorkload:
     """Return the desired machina: its present image source and configuration, unless flags override them."""
     live = await live_machina(session.api)
-    return MachinaWorkload(_image(session, live.image), await config_for(session, live, given))
+    return MachinaWorkload(_image(session, live.image), await apply.config_for(session, live, given))
 
 
 async def _report_other_machines(session: CommandSession) -> None:

@@ -16,18 +16,7 @@ from typing import Any, Final
 from unbounded.api.failures import Rejected
 from unbounded.api.fields import DNS_SUBDOMAIN
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import bundle, machine_ops, validation
-from unbounded.cli.deploy.apply import (
-    CLIENT,
-    SERVER,
-    apply_stages,
-    config_for,
-    embedded_controllers,
-    report_embedded,
-    show,
-    wait_available,
-    warn_unknown_endpoint,
-)
+from unbounded.cli.deploy import apply, bundle, machine_ops, validation, workloads
 from unbounded.cli.deploy.desired import stages
 from unbounded.cli.deploy.live_machina import (
     LiveMachina,
@@ -40,13 +29,6 @@ from unbounded.cli.deploy.live_machina import (
 from unbounded.cli.deploy.pods import PRIVILEGED
 from unbounded.cli.deploy.settings import settings_from_flags
 from unbounded.cli.deploy.site_tokens import tokens_for
-from unbounded.cli.deploy.workloads import (
-    MACHINA,
-    MachinaWorkload,
-    MetalmanWorkload,
-    machina_config_map,
-    metalman_objects,
-)
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.options import add_options
@@ -72,7 +54,7 @@ async def init(session: CommandSession) -> int:
     require_usable(args)
     given = settings_from_flags(args)
     manifests = await _manifests(args.machina_manifests)
-    where = await embedded_controllers(session.api)
+    where = await apply.embedded_controllers(session.api)
     machina = args.enable_machina and "machina" not in where
     live = LiveMachina() if where else await live_machina(session.api)
     metalman = await _metalman(session, live, site) if args.enable_metalman and "metalman" not in where else ()
@@ -83,11 +65,11 @@ async def init(session: CommandSession) -> int:
     if machina:
         controllers, others = await _controllers(session, live, given, manifests)
         desired = stages(controllers, (*others, *_objects(metalman)), level=level)
-    await apply_stages(session, desired, terse=True)
-    report_embedded(session, where, given)
+    await apply.apply_stages(session, desired, terse=True)
+    apply.report_embedded(session, where, given)
     await _token(session, site, good_for)
-    deployed = [*([MACHINA] if machina and not manifests else []), *(one.name for one in metalman)]
-    status = await wait_available(session, deployed, WAIT_S)
+    deployed = [*([workloads.MACHINA] if machina and not manifests else []), *(one.name for one in metalman)]
+    status = await apply.wait_available(session, deployed, WAIT_S)
     if status == DONE:
         session.printer.info(
             f"Next: add a host: `{session.invocation.program} machine register --site {site} --host HOST "
@@ -108,7 +90,7 @@ async def _manifests(source: str) -> tuple[dict[str, Any], ...]:
 
 async def _controllers(
     session: CommandSession, live: LiveMachina, given: Mapping[str, str], manifests: Sequence[dict[str, Any]]
-) -> tuple[MachinaWorkload | None, tuple[dict[str, Any], ...]]:
+) -> tuple[workloads.MachinaWorkload | None, tuple[dict[str, Any], ...]]:
     """Return machina of this version, or None; and other objects: those for clouds, or third-party manifests.
 
     A running machina is not changed unless a flag is given for it. Its administrator may apply files of his own, which
@@ -116,28 +98,28 @@ async def _controllers(
     """
     args = session.invocation.args
     if live.image and not (given or args.image_registry or manifests):
-        await warn_unknown_endpoint(session, live)
+        await apply.warn_unknown_endpoint(session, live)
         return None, ()
-    config = await config_for(session, live, given)
+    config = await apply.config_for(session, live, given)
     if not manifests:
         kept = "" if args.image_registry else live.image
-        machina = MachinaWorkload(chosen_image("machina", image=kept, registry=args.image_registry), config)
+        machina = workloads.MachinaWorkload(chosen_image("machina", image=kept, registry=args.image_registry), config)
         _, clouds = await machine_ops.desired_deployments(session, None, machina, as_it_is=bool(kept))
         return machina, clouds
-    return None, (machina_config_map(config), *manifests)
+    return None, (workloads.machina_config_map(config), *manifests)
 
 
-async def _metalman(session: CommandSession, live: LiveMachina, site: str) -> tuple[MetalmanWorkload, ...]:
+async def _metalman(session: CommandSession, live: LiveMachina, site: str) -> tuple[workloads.MetalmanWorkload, ...]:
     """Return the metalman of a site, unless one runs: `site deploy-pxe` may have set flags that are unknown here."""
-    metalman = MetalmanWorkload("", site)
+    metalman = workloads.MetalmanWorkload("", site)
     if await live_image(session.api, metalman.name, "metalman"):
         return ()
     image = chosen_image("metalman", registry=session.invocation.args.image_registry, beside=live.image)
     return (replace(metalman, image=image),)
 
 
-def _objects(metalman: Sequence[MetalmanWorkload]) -> list[dict[str, Any]]:
-    return [body for one in metalman for body in metalman_objects(one)]
+def _objects(metalman: Sequence[workloads.MetalmanWorkload]) -> list[dict[str, Any]]:
+    return [body for one in metalman for body in workloads.metalman_objects(one)]
 
 
 async def _token(session: CommandSession, site: str, good_for: timedelta) -> None:
@@ -167,7 +149,7 @@ def _note_networks(session: CommandSession) -> None:
 async def deploy_pxe(session: CommandSession) -> int:
     """Deploy metalman in a site."""
     args = session.invocation.args
-    metalman = MetalmanWorkload(
+    metalman = workloads.MetalmanWorkload(
         "",
         _site("--site", args.site),
         _interface(args.interface),
@@ -177,10 +159,10 @@ async def deploy_pxe(session: CommandSession) -> int:
         _media_secret(args),
     )
     require_usable(args)
-    if args.dry_run == CLIENT:
+    if args.dry_run == apply.CLIENT:
         image = chosen_image("metalman", image=args.image, registry=args.image_registry)
-        return show(session, metalman_objects(replace(metalman, image=image)))
-    where = await embedded_controllers(session.api)
+        return apply.show(session, workloads.metalman_objects(replace(metalman, image=image)))
+    where = await apply.embedded_controllers(session.api)
     if "metalman" in where:
         session.printer.info(f"metalman runs for all sites: {where['metalman']}")
         session.printer.info(
@@ -188,11 +170,11 @@ async def deploy_pxe(session: CommandSession) -> int:
         )
         return DONE
     metalman = replace(metalman, image=await _image(session, metalman.name))
-    desired = stages(None, metalman_objects(metalman), level=PRIVILEGED)
-    await apply_stages(session, desired, dry_run=args.dry_run == SERVER, terse=True)
+    desired = stages(None, workloads.metalman_objects(metalman), level=PRIVILEGED)
+    await apply.apply_stages(session, desired, dry_run=args.dry_run == apply.SERVER, terse=True)
     if session.printer.whole:
-        show(session, metalman_objects(metalman))
-    if args.dry_run == SERVER:
+        apply.show(session, workloads.metalman_objects(metalman))
+    if args.dry_run == apply.SERVER:
         return DONE
     session.printer.info(
         f"metalman runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network."
@@ -204,7 +186,7 @@ async def _image(session: CommandSession, name: str) -> str:
     """Return the image of this version of metalman: from the flags, else from the repository of metalman or machina."""
     args = session.invocation.args
     existing = await live_image(session.api, name, "metalman")
-    machina_image = await live_image(session.api, MACHINA, "machina")
+    machina_image = await live_image(session.api, workloads.MACHINA, "machina")
     return chosen_image(
         "metalman", image=args.image, registry=args.image_registry, there=existing, beside=machina_image
     )

@@ -10,18 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from unbounded.api.fields import (
-    DNS_LABEL,
-    DNS_SUBDOMAIN,
-    HOST_KEY,
-    LABEL_KEY,
-    LABEL_VALUE,
-    MAX_LABEL_VALUE,
-    RELEASE_VERSION,
-    SHA256,
-    TAINT,
-    is_provider_name,
-)
+from unbounded.api import fields
 from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.fetch.reference import image_name
 from unbounded.kube.settings import endpoint_url
@@ -53,7 +42,7 @@ def flagged(flag: str, check: Callable[[S], T], text: S) -> T:
 
 def site(text: str) -> str:
     """Check the name of a site: part of the names of objects, and the value of a label."""
-    if not re.fullmatch(DNS_LABEL, text) or len(text) > LONGEST_SITE:
+    if not re.fullmatch(fields.DNS_LABEL, text) or len(text) > LONGEST_SITE:
         raise ValueError(
             f"{text!r} is not the name of a site: at most {LONGEST_SITE} of a-z, 0-9 and '-', with a letter "
             "or a digit at both ends"
@@ -76,9 +65,9 @@ def registry(text: str) -> str:
 
 def provider(text: str) -> str:
     """Check the value of spec.provider."""
-    if not is_provider_name(text):
+    if not fields.is_provider_name(text):
         raise ValueError(
-            f"{text!r} is not the name of a provider, such as AzureVM: at most {MAX_LABEL_VALUE} letters, "
+            f"{text!r} is not the name of a provider, such as AzureVM: at most {fields.MAX_LABEL_VALUE} letters, "
             "digits, '-', '_' and '.', with a letter or a digit at both ends"
         )
     return text
@@ -86,7 +75,7 @@ def provider(text: str) -> str:
 
 def object_name(text: str) -> str:
     """Check the name of an object."""
-    if not re.fullmatch(DNS_SUBDOMAIN, text) or len(text) > 253:
+    if not re.fullmatch(fields.DNS_SUBDOMAIN, text) or len(text) > 253:
         raise ValueError(
             f"{text!r} is not a name: a-z, 0-9, '-' and '.', with a letter or a digit at both ends of each part"
         )
@@ -115,9 +104,9 @@ def label(text: str) -> tuple[str, str]:
     if not equals:
         raise ValueError(f"{text!r} is not a label: write KEY=VALUE")
     prefix, slash, name = key.rpartition("/")
-    if not re.fullmatch(LABEL_KEY, key) or len(name) > LONGEST_LABEL or (slash and len(prefix) > 253):
+    if not re.fullmatch(fields.LABEL_KEY, key) or len(name) > LONGEST_LABEL or (slash and len(prefix) > 253):
         raise ValueError(f"{key!r} is not a label key, such as pool or example.com/pool")
-    if not re.fullmatch(LABEL_VALUE, value) or len(value) > LONGEST_LABEL:
+    if not re.fullmatch(fields.LABEL_VALUE, value) or len(value) > LONGEST_LABEL:
         raise ValueError(
             f"{value!r} is not a label value: at most {LONGEST_LABEL} letters, digits, '-', '_' and '.', with "
             "a letter or a digit at both ends"
@@ -138,7 +127,7 @@ def labels(texts: Iterable[str]) -> dict[str, str]:
 
 def taint(text: str) -> str:
     """Check KEY=VALUE:EFFECT, or KEY:EFFECT."""
-    if not re.fullmatch(TAINT, text):
+    if not re.fullmatch(fields.TAINT, text):
         raise ValueError(
             f"{text!r} is not a taint: write KEY=VALUE:EFFECT with one of NoSchedule, PreferNoSchedule, NoExecute"
         )
@@ -159,23 +148,23 @@ def taint_fields(text: str) -> dict[str, str]:
 
 
 def sha256(text: str) -> str:
-    if not re.fullmatch(SHA256, text):
+    if not re.fullmatch(fields.SHA256, text):
         raise ValueError(f"{text!r} is not a SHA-256 digest: write its 64 hexadecimal digits")
     return text.lower()
 
 
 def release(text: str) -> str:
-    if not re.fullmatch(RELEASE_VERSION, text):
+    if not re.fullmatch(fields.RELEASE_VERSION, text):
         raise ValueError(f"{text!r} is not a version, such as v1.34.0")
     return text
 
 
 def host_key(text: str) -> str:
     """Parse a line of `ssh-keyscan`, with or without the name of the host before the key."""
-    if re.fullmatch(HOST_KEY, text):
+    if re.fullmatch(fields.HOST_KEY, text):
         return text
     _host, _, key = text.partition(" ")
-    if re.fullmatch(HOST_KEY, key):
+    if re.fullmatch(fields.HOST_KEY, key):
         return key
     raise ValueError(f"{text[:40]!r} is not a host key, such as 'ssh-ed25519 AAAA…'; `ssh-keyscan HOST` prints them")
 

@@ -9,17 +9,9 @@ from unbounded.api.conditions import split_commands
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploy.machine_manifests import name_of
+from unbounded.cli.explain import fix_commands
 from unbounded.cli.explain.cloud_fixes import CLOUD
 from unbounded.cli.explain.facts import ExplainFacts
-from unbounded.cli.explain.fix_commands import (
-    Remedy,
-    create_again,
-    fix_create_again,
-    fresh_name,
-    is_of_cloud,
-    patch_machine,
-    secret_fix,
-)
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.metalman import reasons as metal
 from unbounded.metalman.reasons import grant_commands
@@ -44,7 +36,7 @@ def fixes_for(
 def _password(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ()
-    return (secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
+    return (fix_commands.secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
 
 
 def _password_grant(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -63,17 +55,17 @@ def _certificate(machine: Machine | None, _operation: MachineOperation, _facts: 
     change = {"status": {"redfish": {"certFingerprint": None}}}
     return (
         Fix(
-            patch_machine(machine.name, change, status=True),
+            fix_commands.patch_machine(machine.name, change, status=True),
             "pins the certificate that the BMC presents now, if the change is expected",
         ),
     )
 
 
-def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
+def _redfish(change: Mapping[str, Any], does: str) -> fix_commands.Remedy:
     def remedy(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
         if machine is None:
             return ()
-        return (Fix(patch_machine(machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
+        return (Fix(fix_commands.patch_machine(machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
 
     return remedy
 
@@ -90,16 +82,17 @@ def _unsupported(machine: Machine | None, operation: MachineOperation, _facts: E
 def _parameters(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     target = f" --machine {operation.spec.machine_ref}" if operation.spec.machine_ref else " -l SELECTOR"
     kind = operation.spec.operation_kind
-    words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind}{target} --param NAME=VALUE"
+    name = fix_commands.fresh_name(operation)
+    words = f"{PLUGIN} machine operation create {name} --kind {kind}{target} --param NAME=VALUE"
     return (Fix(words, "requests it with valid parameters", once_ended=True),)
 
 
 def _no_machine(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is not None:  # it exists, and is being deleted
         return ()
-    if is_of_cloud(operation):
+    if fix_commands.is_of_cloud(operation):
         does = "creates it again, with its former spec.provider and spec.providerID"
-        return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True), create_again(operation))
+        return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True), fix_commands.create_again(operation))
     return (
         Fix("kubectl get mach", "shows the existing ones"),
         _register(operation.spec.machine_ref or "", facts),
@@ -125,14 +118,17 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _definitions(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
-    return (Fix(f"{PLUGIN} install", "updates the CRDs"), create_again(operation))
+    return (Fix(f"{PLUGIN} install", "updates the CRDs"), fix_commands.create_again(operation))
 
 
 def _image(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is None or machine.spec.pxe is None:
         return ()
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
-    return (Fix(patch_machine(machine.name, change), "sets another image"), create_again(operation))
+    return (
+        Fix(fix_commands.patch_machine(machine.name, change), "sets another image"),
+        fix_commands.create_again(operation),
+    )
 
 
 def _other_target(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -144,7 +140,7 @@ def _other_target(machine: Machine | None, operation: MachineOperation, _facts: 
     if not machine.provider:
         return (lookup,)
     does = f"binds it again to the host that {operation.name} was created for"
-    return (lookup, Fix(patch_machine(name, change), does, once_ended=True))
+    return (lookup, Fix(fix_commands.patch_machine(name, change), does, once_ended=True))
 
 
 def _drain(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -193,7 +189,7 @@ def _budget(machine: Machine | None, operation: MachineOperation, _facts: Explai
     )
 
 
-OPERATION: Final[Mapping[str, Remedy]] = {
+OPERATION: Final[Mapping[str, fix_commands.Remedy]] = {
     reasons.DRAIN_TIMED_OUT: _drain,
     reasons.FOREIGN_MAINTENANCE: _node,
     reasons.WAITING_FOR_BUDGET: _budget,
@@ -204,12 +200,12 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     reasons.MACHINE_NOT_FOUND: _no_machine,
     reasons.WAITING_FOR_MACHINE: _no_machine,
     reasons.CRD_OUTDATED: _definitions,
-    reasons.NOT_STARTED: fix_create_again,
-    reasons.CANCELLED: fix_create_again,
-    reasons.PREEMPTED: fix_create_again,
-    reasons.TIMED_OUT: fix_create_again,
-    reasons.DEADLINE_EXCEEDED: fix_create_again,
-    reasons.EXECUTOR_LOST: fix_create_again,
+    reasons.NOT_STARTED: fix_commands.fix_create_again,
+    reasons.CANCELLED: fix_commands.fix_create_again,
+    reasons.PREEMPTED: fix_commands.fix_create_again,
+    reasons.TIMED_OUT: fix_commands.fix_create_again,
+    reasons.DEADLINE_EXCEEDED: fix_commands.fix_create_again,
+    reasons.EXECUTOR_LOST: fix_commands.fix_create_again,
     reasons.TARGET_CHANGED: _other_target,
     metal.CREDENTIALS_MISSING: _password,
     metal.CREDENTIALS_READ_ONLY: _password_grant,

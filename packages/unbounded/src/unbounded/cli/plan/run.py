@@ -17,17 +17,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
-from unbounded.cli.plan import model
+from unbounded.cli.plan import model, obstacles
 from unbounded.cli.plan.effects import LOSES, counter_request, decoded, effects, forecast
 from unbounded.cli.plan.model import PlannedChange
-from unbounded.cli.plan.obstacles import (
-    password_refs,
-    profile_names,
-    providers_of,
-    with_losses,
-    with_obstacles,
-    with_refusals,
-)
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
 from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
@@ -103,12 +95,12 @@ async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str
     operation = decoded(manifest)
     facts = await _facts_of(api, operation)
     planned = forecast(operation, facts, await _pods(api, operation, facts))
-    secrets = await _secrets(api, password_refs(planned, facts))
-    profiles = await _profiles(api, profile_names(planned, facts))
-    planned = with_obstacles(planned, operation, facts, secrets, profiles)
-    providers = await providers_of(planned)
-    planned = with_refusals(planned, operation, facts, providers)
-    return replace(change, operation=await with_losses(planned, operation, facts, providers, api))
+    secrets = await _secrets(api, obstacles.password_refs(planned, facts))
+    profiles = await _profiles(api, obstacles.profile_names(planned, facts))
+    planned = obstacles.with_obstacles(planned, operation, facts, secrets, profiles)
+    providers = await obstacles.providers_of(planned)
+    planned = obstacles.with_refusals(planned, operation, facts, providers)
+    return replace(change, operation=await obstacles.with_losses(planned, operation, facts, providers, api))
 
 
 async def _facts_of(api: Api, operation: MachineOperation) -> ExplainFacts:

@@ -13,17 +13,7 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.plugin.command import (
-    DONE,
-    MANAGER,
-    USAGE,
-    CliError,
-    CliInvocation,
-    CommandSession,
-    Intent,
-    IntentPatch,
-    Raw,
-)
+from unbounded.cli.plugin import command
 from unbounded.cli.plugin.wait import wait_operation
 
 NO_DRY_RUN: Final = "none"
@@ -32,7 +22,7 @@ SERVER: Final = "server"
 DRY_RUNS: Final = (NO_DRY_RUN, CLIENT, SERVER)
 _WORDS: Final = {NO_DRY_RUN: "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
-Done = tuple[Kind[dict[str, Any]], Raw]
+Done = tuple[Kind[dict[str, Any]], command.Raw]
 
 _KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
     (kind.api_version, kind.kind): kind
@@ -44,12 +34,14 @@ _KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
 SHOWN: Final = 20
 
 
-def kind_of(manifest: Raw) -> Kind[dict[str, Any]]:
+def kind_of(manifest: command.Raw) -> Kind[dict[str, Any]]:
     """Return the kind of a manifest, decoded as plain JSON. Raises KeyError for a kind that no intent has."""
     return _KINDS[str(manifest["apiVersion"]), str(manifest["kind"])].raw()
 
 
-async def execute_intent(session: CommandSession, intent: Intent, *, wait: bool, timeout_s: float | None) -> int:
+async def execute_intent(
+    session: command.CommandSession, intent: command.Intent, *, wait: bool, timeout_s: float | None
+) -> int:
     """Perform the writes of an intent, after the user has confirmed what is destroyed.
 
     Patches come before new objects. With `wait`, it waits for the last of the created operations.
@@ -73,10 +65,10 @@ async def execute_intent(session: CommandSession, intent: Intent, *, wait: bool,
     if session.printer.whole:
         for kind, item in done:
             session.printer.objects(kind, [item], alone=True)
-    return DONE
+    return command.DONE
 
 
-async def _patched(session: CommandSession, patch: IntentPatch, dry_run: str) -> Done:
+async def _patched(session: command.CommandSession, patch: command.IntentPatch, dry_run: str) -> Done:
     kind, written = patch.kind.raw(), patch.body
     if dry_run != CLIENT:
         written = await session.api.patch(
@@ -92,7 +84,7 @@ async def _patched(session: CommandSession, patch: IntentPatch, dry_run: str) ->
     return kind, written
 
 
-async def _created(session: CommandSession, manifest: Raw, verb: str, dry_run: str) -> Done:
+async def _created(session: command.CommandSession, manifest: command.Raw, verb: str, dry_run: str) -> Done:
     kind, made = kind_of(manifest), manifest
     if dry_run != CLIENT:
         made = await session.api.create(kind, manifest, manager=_manager(session), dry_run=dry_run == SERVER)
@@ -100,11 +92,11 @@ async def _created(session: CommandSession, manifest: Raw, verb: str, dry_run: s
     return kind, made
 
 
-def _manager(session: CommandSession) -> str:
-    return getattr(session.invocation.args, "field_manager", "") or MANAGER
+def _manager(session: command.CommandSession) -> str:
+    return getattr(session.invocation.args, "field_manager", "") or command.MANAGER
 
 
-async def confirm(invocation: CliInvocation, machines: Sequence[str], what: str) -> None:
+async def confirm(invocation: command.CliInvocation, machines: Sequence[str], what: str) -> None:
     """Make the user type the name of the Machine at risk (for several: their number), unless --force is given.
 
     Args:
@@ -118,10 +110,10 @@ async def confirm(invocation: CliInvocation, machines: Sequence[str], what: str)
     desired = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
     if not invocation.stdin.isatty():
         text = f"confirm by typing {desired!r}; this needs a terminal"
-        raise CliError(text, next_step="--force skips the confirmation", status=USAGE)
+        raise command.CliError(text, next_step="--force skips the confirmation", status=command.USAGE)
     print(_question(machines, desired, what), end="", file=invocation.err, flush=True)
     if (await _line(invocation.stdin)).strip() != desired:
-        raise CliError("the text differs: nothing was changed")
+        raise command.CliError("the text differs: nothing was changed")
 
 
 def _question(machines: Sequence[str], desired: str, what: str) -> str:

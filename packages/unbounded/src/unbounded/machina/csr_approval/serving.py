@@ -17,15 +17,7 @@ from cryptography import x509
 from unbounded.api.core import CertificateRequest, Node
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import SIGNER_SERVING
-from unbounded.machina.csr_approval.plan import (
-    ApproveServing,
-    Defer,
-    DenialReason,
-    Deny,
-    NotOurs,
-    Verdict,
-    missing_machine,
-)
+from unbounded.machina.csr_approval import plan
 from unbounded.machina.csr_approval.request import Holder, UnfitRequest, is_decided, requester_of, serving_names
 from unbounded.machina.ssh.model import host_port
 
@@ -63,7 +55,7 @@ def machine_serving(request: CertificateRequest) -> str | None:
 
 def plan_serving(
     request: CertificateRequest, machine: Machine | None, around: NameOwners, *, waited: bool = False
-) -> Verdict:
+) -> plan.Verdict:
     """Decide about a request for a serving certificate.
 
     Args:
@@ -72,53 +64,55 @@ def plan_serving(
     """
     asker = requester_of(request)
     if asker is None or not is_serving(request):
-        return NotOurs()
+        return plan.NotOurs()
     if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.KUBELET:
-        return Deny(
-            DenialReason.FOREIGN_IDENTITY,
+        return plan.Deny(
+            plan.DenialReason.FOREIGN_IDENTITY,
             f"{request.spec.username} is not a kubelet; only kubelets may request serving certificates",
         )
     if machine is None:
-        return NotOurs()  # a Node that is not a Machine of ours
+        return plan.NotOurs()  # a Node that is not a Machine of ours
     if machine.metadata.deletion_timestamp is not None:
-        return missing_machine(machine.name, machine)
+        return plan.missing_machine(machine.name, machine)
     try:
         named, names = serving_names(request)
     except UnfitRequest as unfit:
-        return Deny(DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
+        return plan.Deny(plan.DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
     if named != machine.name:
         words = f"{request.spec.username} may request its own certificates only, not those of {named}"
-        return Deny(DenialReason.FOREIGN_IDENTITY, words)
+        return plan.Deny(plan.DenialReason.FOREIGN_IDENTITY, words)
     return _decide_names(machine, tuple(_text(name) for name in names), around, waited=waited)
 
 
-def _decide_names(machine: Machine, names: tuple[str, ...], around: NameOwners, *, waited: bool) -> Verdict:
+def _decide_names(machine: Machine, names: tuple[str, ...], around: NameOwners, *, waited: bool) -> plan.Verdict:
     of_spec = set(addresses_of(machine))
     reported = set() if around.node is None else {normalize(one.address) for one in around.node.status.addresses}
     unknown = []
     for name in names:
         if words := _forbidden_reason(name):
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} {words}")
+            return plan.Deny(plan.DenialReason.FOREIGN_NAME, f"{name} {words}")
         if name in around.machines:
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} belongs to {around.machines[name]}")
+            return plan.Deny(plan.DenialReason.FOREIGN_NAME, f"{name} belongs to {around.machines[name]}")
         if name in of_spec:
             continue
         if name in around.api:
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} belongs to the API server or the cluster's DNS server")
+            return plan.Deny(
+                plan.DenialReason.FOREIGN_NAME, f"{name} belongs to the API server or the cluster's DNS server"
+            )
         if name == machine.name:
             continue
         if name in around.nodes:
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} belongs to {around.nodes[name]}")
+            return plan.Deny(plan.DenialReason.FOREIGN_NAME, f"{name} belongs to {around.nodes[name]}")
         if not _is_address(name) or name not in reported:
             unknown.append(name)
     if not unknown:
-        return ApproveServing(names)
+        return plan.ApproveServing(names)
     if not waited and all(map(_is_address, unknown)):
-        return Defer()  # a kubelet may request a certificate before its Node reports the address
+        return plan.Defer()  # a kubelet may request a certificate before its Node reports the address
     words = (
         f"{', '.join(unknown)}: neither the name of the Machine ({machine.name}), nor an address of its Node or Machine"
     )
-    return Deny(DenialReason.UNKNOWN_NAME, words)
+    return plan.Deny(plan.DenialReason.UNKNOWN_NAME, words)
 
 
 def addresses_of(machine: Machine) -> Iterator[str]:

@@ -22,14 +22,7 @@ from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.machina.machines.eligibility import host_text
 from unbounded.machina.machines.model import Attempt, RecordEnd, SetCondition
-from unbounded.machina.provisioning.model import (
-    STOPPED_STATUS,
-    Finished,
-    HostRefuses,
-    Interrupted,
-    cause_of,
-    failure_text,
-)
+from unbounded.machina.provisioning import model
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient, SshUncertain
 
 _R = ConditionReason
@@ -200,11 +193,11 @@ def end_of_attempt(attempt: Attempt, generation: int | None) -> RecordEnd:
 
 def _ended(attempt: Attempt, generation: int | None) -> RecordEnd:
     end = attempt.ended
-    if isinstance(end, Finished):
+    if isinstance(end, model.Finished):
         return _finished(attempt.attempt, end)
-    if isinstance(end, Interrupted):
+    if isinstance(end, model.Interrupted):
         return RecordEnd(attempt.attempt, FAILED, f"the install was interrupted: {end.why}")
-    if isinstance(end, HostRefuses):
+    if isinstance(end, model.HostRefuses):
         return RecordEnd(attempt.attempt, str(end.reason), str(end))
     if isinstance(end, OutOfTime):
         return RecordEnd(attempt.attempt, TIMED_OUT, str(end))
@@ -226,11 +219,11 @@ def _ended(attempt: Attempt, generation: int | None) -> RecordEnd:
     return RecordEnd(attempt.attempt, FAILED, "the host has no record of the install")
 
 
-def _finished(attempt: str, end: Finished) -> RecordEnd:
+def _finished(attempt: str, end: model.Finished) -> RecordEnd:
     if end.status == 0:
         return RecordEnd(attempt, message=COMPLETED if end.attempt == attempt else _EARLIER)
-    reason = TIMED_OUT if end.status == STOPPED_STATUS else str(cause_of(end.tail))
-    return RecordEnd(attempt, reason, failure_text(end), tail=end.tail)
+    reason = TIMED_OUT if end.status == model.STOPPED_STATUS else str(model.cause_of(end.tail))
+    return RecordEnd(attempt, reason, model.failure_text(end), tail=end.tail)
 
 
 def _refused(end: Failure, version: str) -> str | None:
