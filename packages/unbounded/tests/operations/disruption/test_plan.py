@@ -199,6 +199,14 @@ def test_an_operation_that_cannot_start_any_more_gives_its_grant_back() -> None:
     assert view_holder(view.disruption.holder, deleted, operation).state is HolderState.ENDED
 
 
+@pytest.mark.parametrize("stage", [DisruptionStage.GRANTED, DisruptionStage.CORDONED, DisruptionStage.DRAINING])
+def test_a_holder_that_started_before_its_drain_has_to_prove_its_return(stage: DisruptionStage) -> None:
+    plan = plan_disruption(_view(stage, holder=HolderView(HolderState.CLAIMED)))
+    assert plan.status is not None
+    assert (plan.status.stage, plan.status.worked, plan.status.boot_id) == (DisruptionStage.WORKING, True, None)
+    assert plan.action is None
+
+
 def test_a_node_that_reports_no_boot_id_returns() -> None:
     view = _view(DisruptionStage.GRANTED)
     assert view.node is not None

@@ -133,7 +133,7 @@ class DrainController:
         self._caches = caches
         self._budgets = budgets
         self._metrics = metrics or OperationMetrics()
-        self._grants = Grants(api, budgets, caches.machines, self._node, now)
+        self._grants = Grants(api, budgets, caches.machines, self._node, now, self._check_leads)
         self._epoch = epoch
         self._emit_event = emit_event
         self._now = now
@@ -216,6 +216,7 @@ class DrainController:
             return None
         names = self._grants.names(machine)
         if names != machine.status.disruption_budgets:
+            self._check_leads()
             await self._status.write(machine, {"disruptionBudgets": list(names)})
             return 0.0
         operations = self._caches.operations.by(INDEX_MACHINE, name)
@@ -452,6 +453,7 @@ class DrainController:
 
     async def _set_conditions(self, node: Node, conditions: tuple[NodeCondition, ...]) -> None:
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
+            self._check_leads()
             present: list[dict[str, Any]] = list(raw.get("status", {}).get("conditions", ()))
             after, now = present, rfc3339(self._now())
             for one in conditions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -46,6 +46,7 @@ class Grants:
 
     Args:
         node_of: returns the Node of a Machine.
+        check_leads: raises Stale once another process may lead.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Grants:
         machines: Cache[Machine],
         node_of: NodeOf,
         now: WallClock,
+        check_leads: Callable[[], None],
     ) -> None:
         self._api = api
+        self._check_leads = check_leads
         self._budgets = budgets
         self._machines = machines
         self._node_of = node_of
@@ -96,14 +99,14 @@ class Grants:
         for budget in budgets:
             grants = with_grant(budget, machine, holder, rfc3339(self._now()))
             if tuple(grants) != budget.status.grants:
-                await self._status.write(budget, _grants(grants))
+                await self._write(budget, _grants(grants))
 
     async def release(self, machine: str, holder: DisruptionHolder) -> None:
         """Remove the grants of a Machine's holder from all budgets."""
         for budget in self._budgets.all():
             rest = [one for one in budget.status.grants if (one.machine, one.holder.uid) != (machine, holder.uid)]
             if len(rest) != len(budget.status.grants):
-                await self._status.write(budget, _grants(rest))
+                await self._write(budget, _grants(rest))
 
     async def reconcile(self, name: str) -> float | None:
         """Bring the status of a budget up to date; return the seconds until its schedule or a grant is due."""
@@ -125,12 +128,17 @@ class Grants:
             status["conditions"] = conditions
         old = {"allowed": None, "granted": None, "groups": [], "grants": []} | msgspec.to_builtins(budget.status)
         changed = {field: value for field, value in status.items() if value != old.get(field)}
-        await self._status.write(budget, changed)
+        await self._write(budget, changed)
         changes_at = window_of(budget, now).changes_at
         waits = [] if changes_at is None else [max((changes_at - now).total_seconds(), 1.0)]
         if any(not is_used(one, self._machines.get(one.machine), GRACE_S) for one in grants):
             waits.append(GRACE_S)
         return min(waits, default=None)
+
+    async def _write(self, budget: MachineDisruptionBudget, status: Mapping[str, object]) -> None:
+        if status:
+            self._check_leads()
+            await self._status.write(budget, status)
 
     async def _is_used(self, grant: BudgetGrant, now: datetime) -> bool:
         """Return whether a grant is used; a live read confirms that it is not."""

@@ -170,8 +170,8 @@ def _waiting(view: DisruptionView) -> _Found:
 
 
 def _granted(view: DisruptionView) -> _Found:
-    if _has_ended(view):
-        return _ended(view)
+    if (over := _ended(view) or _claimed_early(view)) is not None:
+        return over
     if view.node is None:
         return _Found(Fact.NO_NODE, f"Machine {view.machine.name} has no Node to drain")
     if not view.rules.enabled:
@@ -180,8 +180,8 @@ def _granted(view: DisruptionView) -> _Found:
 
 
 def _cordoned(view: DisruptionView) -> _Found:
-    if _has_ended(view):
-        return _ended(view)
+    if (over := _ended(view) or _claimed_early(view)) is not None:
+        return over
     if (stopped := _paused(view) or _node_changed(view)) is not None:
         return stopped
     holds = _holds(view.node)
@@ -196,8 +196,8 @@ def _cordoned(view: DisruptionView) -> _Found:
 
 
 def _draining(view: DisruptionView) -> _Found:
-    if _has_ended(view):
-        return _ended(view)
+    if (over := _ended(view) or _claimed_early(view)) is not None:
+        return over
     if (stopped := _paused(view) or _node_changed(view)) is not None:
         return stopped
     if holds := _holds(view.node):
@@ -231,8 +231,8 @@ def _draining(view: DisruptionView) -> _Found:
 
 
 def _drained(view: DisruptionView) -> _Found:
-    if _has_ended(view):
-        return _ended(view)
+    if (ended := _ended(view)) is not None:
+        return ended
     is_open = view.holder is not None and view.holder.state is HolderState.OPEN
     if is_open and (stopped := _paused(view) or _node_changed(view)) is not None:
         return stopped
@@ -255,8 +255,8 @@ def _drained(view: DisruptionView) -> _Found:
 
 
 def _working(view: DisruptionView) -> _Found:
-    if _has_ended(view):
-        return _ended(view)
+    if (ended := _ended(view)) is not None:
+        return ended
     return _Found(Fact.CLAIMED, view.disruption.message or "")
 
 
@@ -311,11 +311,18 @@ _FIND: Final[Mapping[DisruptionStage, Callable[[DisruptionView], _Found]]] = {
 }
 
 
-def _has_ended(view: DisruptionView) -> bool:
-    return view.holder is None or view.holder.state is HolderState.ENDED
+def _claimed_early(view: DisruptionView) -> _Found | None:
+    """Return the fact that the holder has started without a drained Node, as it knew of no budget yet."""
+    if view.holder is None or view.holder.state is not HolderState.CLAIMED:
+        return None
+    text = f"{view.disruption.holder} started before Node {view.node_name} was drained"
+    status = msgspec.structs.replace(view.disruption, boot_id=None)  # it may have rebooted the Node by now
+    return _Found(Fact.CLAIMED, text, status=status)
 
 
-def _ended(view: DisruptionView) -> _Found:
+def _ended(view: DisruptionView) -> _Found | None:
+    if view.holder is not None and view.holder.state is not HolderState.ENDED:
+        return None
     could_act = view.disruption.stage in (_S.DRAINED, _S.WORKING)
     worked = view.disruption.worked or (could_act and view.holder is not None and view.holder.has_acted)
     boot_id = view.disruption.boot_id if view.holder is not None and view.holder.reboots else None
@@ -448,7 +455,7 @@ def _entry(view: DisruptionView, stage: DisruptionStage, record: DisruptionStatu
                 entry |= {"node_uid": node.metadata.uid, "boot_id": _boot_id(node)}
             return entry
         case _S.WORKING:
-            return {"worked": True}
+            return {"worked": True, "until": None, "drain": None}
         case _S.RETURNING if record.stage != _S.DRAINED:
             return {"until": None, "drain": None}
         case _S.WAITING:
