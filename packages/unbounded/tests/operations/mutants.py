@@ -11,7 +11,7 @@ import importlib.abc
 import importlib.util
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -121,6 +121,47 @@ FAULTS: Final = (
     ),
 )
 """They survived all schedules once."""
+
+DRAIN_FAULTS: Final = tuple(
+    Fault(f"operations.{module}", name, before, after)
+    for module, name, before, after in (
+        ("gates", "no gate", "    if not needs_grant(operation, machine):\n", "    if True:\n"),
+        ("disruption.budgets", "no check for room", "len(state.used) < state.limit:", "True:"),
+        (
+            "disruption.controller",
+            "no Lease checks",
+            "if loop_time() > self._epoch.acts_until():",
+            "if False:",
+        ),
+        (
+            "disruption.controller",
+            "cordon without its mark",
+            '"annotations": {ANNOTATION_CORDONED_BY: holder}}',
+            '"annotations": {}}',
+        ),
+        ("disruption.budgets", "grants that never end", "    return age_s < GRACE_S\n", "    return True\n"),
+        (
+            "disruption.grants",
+            "no grant is written",
+            "if tuple(grants) != budget.status.grants:",
+            "if False:",
+        ),
+        (
+            "disruption.holders",
+            "cordons of others are removed",
+            "return ANNOTATION_CORDONED_BY in node.metadata.annotations",
+            "return node.spec.unschedulable",
+        ),
+        ("disruption.plan", "no proof of return", "_away(view) if record.worked else None", "None"),
+        ("disruption.plan", "returns before minReadySeconds", "if view.ready_s < least_s:", "if False:"),
+        ("disruption.plan", "returns without a renewed lease", "if not view.renewed:", "if False:"),
+        ("disruption.plan", "stays cordoned too long", "if view.ready_s < least_s:", "if view.ready_s < least_s + 60:"),
+        ("disruption.plan", "drained with pods left", "    if not left:\n", "    if left < 2:\n"),
+        ("disruption.holders", "goes on after its holder", "    if operation.terminal:\n", "    if False:\n"),
+        ("rollout_plan", "starts while halted", "not (broken or parent.spec.paused or pause)", "True"),
+    )
+)
+"""What the judge of drains has to see."""
 
 
 def mutant(seed: int) -> Mutant:
@@ -239,15 +280,20 @@ def main(which: str, schedules: int) -> None:
         which: a seed, that of the control, or the name of a fault.
     """
     put_in_place(named(which))
-    print(_by_schedules(schedules) or _by_courses(), end="")
+    if any(fault.name == which for fault in DRAIN_FAULTS):
+        from tests.operations.disruption.test_crash import run_schedule  # imports what is changed
+
+        print(_found_by(run_schedule, schedules), end="")
+    else:
+        from tests.operations.schedules import run_schedule as run_engine_schedule  # so does this
+
+        print(_found_by(run_engine_schedule, schedules) or _by_courses(), end="")
 
 
-def _by_schedules(schedules: int) -> str:
-    from tests.operations.schedules import run_schedule  # imports what is changed
-
+def _found_by(run: Callable[[int], None], schedules: int) -> str:
     for number in range(schedules):
         try:
-            run_schedule(number)
+            run(number)
         except Exception as error:
             return f"schedule {number}: {type(error).__name__}: {str(error)[:200]}"
     return ""
@@ -269,7 +315,7 @@ def _by_courses() -> str:
 
 def named(which: str) -> Mutant:
     """Return the mutant of a seed, the control, or that of a fault by its name."""
-    for fault in FAULTS:
+    for fault in (*FAULTS, *DRAIN_FAULTS):
         if fault.name == which:
             return fault.mutant()
     return unchanged() if int(which) == CONTROL else mutant(int(which))

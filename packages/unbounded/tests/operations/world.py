@@ -51,7 +51,7 @@ from unbounded.operations.engine import Engine
 from unbounded.operations.ownership import ExecutorHealth
 from unbounded.operations.ports import Executor
 from unbounded.operations.supervisor import Supervisor
-from unbounded.workflow.run_state import ACT_WITHIN_S
+from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 
 TERMINAL: Final = ("Complete", "Failed")
 
@@ -316,7 +316,8 @@ class World:
         host, since = self.outside.host(story.machine), story.claimed_at or 0.0
         match kind:
             case "HostReboot":
-                went_off = story.power_at_claim == "Off" or any(at >= since for at in host.was_off)
+                was_off = any(since - ACT_ON_S <= at <= since for at in host.was_on)  # a user switched it on meanwhile
+                went_off = story.power_at_claim == "Off" or was_off or any(at >= since for at in host.was_off)
                 return went_off and story.power_at_end == "On"
             case "HostPowerOff":
                 return story.power_at_end == "Off"

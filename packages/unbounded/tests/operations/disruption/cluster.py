@@ -25,7 +25,7 @@ from unbounded.api.disruption import (
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound
+from unbounded.kube.api import Api, Conflict, EvictionBlocked
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.kube.events import EventSink
@@ -96,6 +96,7 @@ class Cluster:
     most_unavailable: int = 0  # of the Nodes at any one time
     owner: str = ""  # UID of the controller of all pods
     down: set[str] = field(default_factory=set)  # Nodes whose kubelet does not run although the host is On
+    _counted_at: int = -1  # revision of the API at which the unavailable Nodes were counted
 
     async def node(self, name: str, *pods: str, **spec: Any) -> Node:
         """Create a Node that follows the power of its host, with pods on it."""
@@ -121,17 +122,20 @@ class Cluster:
         return await self.api.create(PODS, body, namespace="default")
 
     async def _kubelet(self, name: str) -> None:
-        """Report the host's power and boot, renew the lease, and end terminating pods."""
-        renewed = 0.0
+        """Report the host's power and boot, renew the lease, and end terminating pods.
+
+        It reads what is stored without a call, as it would be most of what a schedule costs.
+        """
+        renewed, loop = 0.0, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(1.0)
-            host, now = self.world.outside.host(name), asyncio.get_running_loop().time()
+            host, now = self.world.outside.host(name), loop.time()
             runs = host.power == "On" and name not in self.down
-            self.most_unavailable = max(self.most_unavailable, await self._unavailable())
-            try:
-                node = await self.api.get(NODES, name)
-            except NotFound:
+            self._count_unavailable()
+            stored = self.api._collection(NODES).versions.get(("", name))
+            if stored is None:
                 continue
+            node = stored.decode(Node)
             if runs and now - renewed >= 10:
                 renewed = now
                 spec = {"renewTime": rfc3339(virtual_now(), micro=True)}
@@ -140,29 +144,31 @@ class Cluster:
             if runs:
                 await self._end_pods(name)
 
-    async def _unavailable(self) -> int:
-        nodes = (await self.api.list(NODES)).items
-        return sum(not one.ready or one.spec.unschedulable for one in nodes)
+    def _count_unavailable(self) -> None:
+        if self._counted_at != self.api.revision:
+            self._counted_at = self.api.revision
+            nodes = [version.decode(Node) for version in self.api._collection(NODES).versions.values()]
+            unavailable = sum(not one.ready or one.spec.unschedulable for one in nodes)
+            self.most_unavailable = max(self.most_unavailable, unavailable)
 
     async def _report(self, name: str, node: Node, *, runs: bool, boot: str) -> None:
-        others = await self.api.get(NODES.raw(), name)
-        kept = [one for one in others["status"]["conditions"] if one["type"] != "Ready"]
-        info = node.status.node_info
-        status: dict[str, Any] = {}
-        if node.ready != runs:
-            status["conditions"] = [*kept, _ready(ready=runs)]
-        if runs and (info is None or info.boot_id != boot):
-            status["nodeInfo"] = {"bootID": boot}
-        if status:
+        info, ready = node.status.node_info, node.ready_condition
+        boots = runs and (info is None or info.boot_id != boot)
+        if node.ready != runs or boots:
+            others = await self.api.get(NODES.raw(), name)
+            kept = [one for one in others["status"]["conditions"] if one["type"] != "Ready"]
+            since = None if ready is None or node.ready != runs else ready.last_transition_time
+            status: dict[str, Any] = {"conditions": [*kept, _ready(ready=runs, since=since)]}
+            if boots:
+                status["nodeInfo"] = {"bootID": boot}
             await self.api.patch(NODES, name, {"status": status}, subresource="status")
 
     async def _end_pods(self, node: str) -> None:
-        for pod in (await self.api.list(PODS, fields=f"spec.nodeName={node}")).items:
-            asked = pod.metadata.deletion_timestamp
-            if asked and seconds_since(asked, virtual_now()) >= self.api.grace_s:
-                await self.api.patch(
-                    PODS, pod.metadata.name, {"metadata": {"finalizers": []}}, namespace=pod.metadata.namespace or ""
-                )
+        for (namespace, name), stored in list(self.api._collection(PODS).versions.items()):
+            asked = stored.body["metadata"].get("deletionTimestamp")
+            is_due = asked and seconds_since(asked, virtual_now()) >= self.api.grace_s
+            if is_due and stored.body["spec"]["nodeName"] == node:
+                await self.api.patch(PODS, name, {"metadata": {"finalizers": []}}, namespace=namespace)
 
     async def pods_on(self, node: str) -> list[str]:
         return [pod.metadata.name for pod in (await self.api.list(PODS, fields=f"spec.nodeName={node}")).items]
@@ -216,8 +222,10 @@ class Cluster:
         return Process(self.world, "disruption", main)
 
 
-def _ready(*, ready: bool) -> dict[str, str]:
-    return {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Kubelet"}
+def _ready(*, ready: bool, since: str | None = None) -> dict[str, str]:
+    status, now = "True" if ready else "Unknown", rfc3339(virtual_now())
+    times = {"lastTransitionTime": since or now, "lastHeartbeatTime": now}
+    return {"type": "Ready", "status": status, "reason": "Kubelet", **times}
 
 
 async def disruption_of(life: Incarnation, api: Api, announce: EventSink) -> None:

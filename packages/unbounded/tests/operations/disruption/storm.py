@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from tests.operations.disruption.cluster import Cluster, ClusterApi
-from tests.operations.faults import FAIR, STORM
-from tests.operations.simulated import Violation
-from tests.operations.world import TERMINAL, Process, Running, World, defaults
+from tests.operations.disruption.cluster import Cluster, ClusterApi, disruption_of
+from tests.operations.faults import FAIR, STORM, Incarnation, WeatheredApi
+from tests.operations.rollouts import PARENT, RolloutWorld, draw_strategy, finish, meddle
+from tests.operations.simulated import Act, Violation
+from tests.operations.world import TERMINAL, Process, Running, defaults
 from tests.support.virtual_time import virtual_now
-from unbounded.api.core import NODES, Pod
+from unbounded.api.core import NODES, PODS, Pod
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
-from unbounded.kube.api import ApiError
+from unbounded.kube.api import Api, ApiError
+from unbounded.kube.clock import seconds_since
+from unbounded.operations.disruption.controller import NODE_LEASES
 
+T = TypeVar("T")
 Raw = dict[str, Any]
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
+STAGED: Final = 0.1  # of the schedules have a rollout
+USING: Final = ("Cordoned", "Draining", "Drained", "Working")  # stages that need the grant
 OBSERVED_S: Final = 15.0  # until the caches of all processes have surely shown a change
+USABLE_S: Final = 60.0  # after the end of the holder, with a Ready Node and a leader: the Node is usable again
+SENT_S: Final = 0.1  # from the check of the Lease until the write is on its way
+MIN_READY_S: Final = 10.0
 CALM_S: Final = 200.0  # after all has ended: minReadySeconds, a renewed lease, and a grant that nothing uses
 
 
@@ -40,18 +50,41 @@ class Judge:
     unavailable_since: dict[str, float] = field(default_factory=dict)
     ended_at: dict[str, float] = field(default_factory=dict)  # operations, by UID
     user: bool = False  # a user writes now
+    pods: Callable[[], list[Raw]] = list
+    ready_rules: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, MIN_READY_S)])  # from when, seconds
+    cordoned_at: dict[str, float] = field(default_factory=dict)  # Nodes, by a disruption
+    ready_since: dict[str, float] = field(default_factory=dict)  # Nodes, but for gaps that a cache may not have shown
+    boots: dict[str, str] = field(default_factory=dict)  # boot IDs of Nodes
+    renewed_at: dict[str, float] = field(default_factory=dict)  # leases of Nodes
+    away_since: dict[str, float] = field(default_factory=dict)  # Nodes that are not Ready
+    due_since: dict[str, float] = field(default_factory=dict)  # Nodes that nothing keeps cordoned any more
+    leads_since: Callable[[], float] = lambda: math.inf  # for how long a leader has worked without a fault around it
+    acts: list[Act] = field(default_factory=list)  # on hosts
     faults: list[str] = field(default_factory=list)
 
     def admit(self, kind: Kind[Any], old: Raw | None, new: Raw) -> None:
+        self._overdue()
+        self._admit(kind, old, new)
+        for name in self.nodes:
+            if self._is_left_cordoned(name):
+                self.due_since.setdefault(name, _now())
+            else:
+                self.due_since.pop(name, None)
+
+    def _admit(self, kind: Kind[Any], old: Raw | None, new: Raw) -> None:
         name = new["metadata"].get("name", "")
         match kind.kind:
             case "Machine":
                 self._lock_taken(name, old or {}, new)
+                self._drained(name, old or {}, new)
                 self.machines[name] = new
             case "Node":
                 self._cordon_removed(name, old or {}, new)
                 self.nodes[name] = new
                 self._count(name)
+                self._observe_ready(name)
+            case "Lease" if new["metadata"].get("namespace") == NODE_LEASES:
+                self.renewed_at[name] = _now()
             case "MachineOperation":
                 uid = new["metadata"]["uid"] if old else name
                 self.operations[uid] = new
@@ -59,14 +92,30 @@ class Judge:
                     self.ended_at.setdefault(uid, _now())
             case "MachineDisruptionBudget":
                 self._granted(name, old or {}, new)
+                self._grants_ended(name, old or {}, new)
                 self.budgets[name] = new
+                self._note_ready_rule()
+
+    def gone(self, body: Raw) -> None:
+        """Note that an object was deleted."""
+        if body["kind"] == "MachineOperation":
+            self.ended_at.setdefault(body["metadata"]["uid"], _now())
+        if body["kind"] == "MachineDisruptionBudget":
+            self.budgets.pop(body["metadata"]["name"], None)
+            self._note_ready_rule()
+
+    def _note_ready_rule(self) -> None:
+        given = [one["spec"].get("minReadySeconds", MIN_READY_S) for one in self.budgets.values()]
+        self.ready_rules.append((_now(), max(given, default=MIN_READY_S)))
+
+    def _least_ready_s(self) -> float:
+        """Return the least of the limits that a leader may know now."""
+        known = [at for at, _ in self.ready_rules if at < _now() - OBSERVED_S]
+        return min(seconds for at, seconds in self.ready_rules if at >= max(known, default=0.0))
 
     def _count(self, name: str) -> None:
         node, now = self.nodes[name], _now()
-        ready = any(
-            c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ())
-        )
-        if ready and not node.get("spec", {}).get("unschedulable"):
+        if _is_ready(node) and not node.get("spec", {}).get("unschedulable"):
             self.available_since.setdefault(name, now)
             self.unavailable_since.pop(name, None)
         else:
@@ -89,11 +138,99 @@ class Judge:
         if record.get("stage") not in ("Drained", "Working") or holder not in (after["uid"], old["metadata"]["uid"]):
             self.faults.append(f"{after['name']} took the lock of {name} without a drained Node: {record}")
 
+    def _drained(self, name: str, old: Raw, new: Raw) -> None:
+        """Check that no pod is left on a drained Node, unless the drain was late, or the pod is new."""
+        before, after = old.get("status", {}).get("disruption") or {}, new.get("status", {}).get("disruption") or {}
+        if (before.get("stage"), after.get("stage")) != ("Draining", "Drained"):
+            return
+        if "onTimeout is Proceed" in after["message"] or not _is_ready(self.nodes[name]):
+            return
+        now = virtual_now()
+        left = [
+            pod["metadata"]["name"]
+            for pod in self.pods()
+            if pod["spec"]["nodeName"] == name and seconds_since(pod["metadata"]["creationTimestamp"], now) > OBSERVED_S
+        ]
+        if left:
+            self.faults.append(f"{name} is drained, and has pods {left}")
+
     def _cordon_removed(self, name: str, old: Raw, new: Raw) -> None:
         was, is_now = old.get("spec", {}).get("unschedulable"), new.get("spec", {}).get("unschedulable")
         ours = ANNOTATION_CORDONED_BY in old.get("metadata", {}).get("annotations", {})
         if was and not is_now and not ours and not self.user:
             self.faults.append(f"the cordon of a user was removed from {name}")
+
+        if was and not is_now and ours and not self.user:
+            self._returned(name, old)
+        if is_now and ANNOTATION_CORDONED_BY in new["metadata"].get("annotations", {}):
+            self.cordoned_at.setdefault(name, _now())
+        else:
+            self.cordoned_at.pop(name, None)
+
+    def _returned(self, name: str, node: Raw) -> None:
+        """Check that a Node on whose host an operation has acted is Ready for as long as the budgets say."""
+        since = self.cordoned_at.get(name, math.inf)
+        acted = [one for one in self.acts if one.machine == name and one.at >= since and self._is_disruptive(one)]
+        if not acted:
+            return
+        if not _is_ready(node):
+            self.faults.append(f"Node {name} was uncordoned after {acted[-1]}, and is not Ready")
+        ready_s = _now() - self.ready_since.get(name, _now())
+        if ready_s < self._least_ready_s():
+            self.faults.append(f"Node {name} was uncordoned {ready_s:.1f} s after it was Ready, after {acted[-1]}")
+        if self.renewed_at.get(name, math.inf) <= self.ready_since.get(name, 0.0):
+            self.faults.append(f"Node {name} was uncordoned before a new lease, after {acted[-1]}")
+
+    def _is_disruptive(self, act: Act) -> bool:
+        kind = self.operations.get(act.operation, {}).get("spec", {}).get("operationKind")
+        return kind is not None and OperationKind(kind).is_disruptive
+
+    def _observe_ready(self, name: str) -> None:
+        now = _now()
+        if not _is_ready(self.nodes[name]):
+            self.away_since.setdefault(name, now)
+        else:
+            away_s = now - self.away_since.pop(name, now)
+            boot = self.nodes[name]["status"].get("nodeInfo", {}).get("bootID", "")
+            if boot != self.boots.get(name) or away_s > OBSERVED_S:
+                self.ready_since[name] = now
+            self.boots[name] = boot
+
+    def _is_left_cordoned(self, name: str) -> bool:
+        """Return whether a Node is Ready and cordoned for what has ended."""
+        node, machine = self.nodes[name], self.machines.get(name, {})
+        holder, status = node["metadata"].get("annotations", {}).get(ANNOTATION_CORDONED_BY), machine.get("status", {})
+        if holder is None or not _is_ready(node) or status.get("activeOperation"):
+            return False
+        record = status.get("disruption") or {}
+        next_one = record.get("holder", {}).get("uid") if record.get("stage") != "Waiting" else None
+        return self._has_ended(holder, machine) and (next_one is None or self._has_ended(next_one, machine))
+
+    def _has_ended(self, uid: str, machine: Raw) -> bool:
+        if uid == machine["metadata"]["uid"]:
+            return not machine["spec"].get("maintenance", {}).get("enabled")
+        return uid in self.ended_at
+
+    def _overdue(self) -> None:
+        for name, since in self.due_since.items():
+            late_s = _now() - max(since, self.leads_since())
+            if late_s > USABLE_S:
+                record = self.machines[name]["status"].get("disruption")
+                self.faults.append(f"Node {name} is cordoned {late_s:.0f} s after nothing needs it: {record}")
+
+    def sent(self, what: str, acts_until: float) -> None:
+        """Check that a write of the controller leaves within its Lease."""
+        if _now() > acts_until + SENT_S:
+            self.faults.append(f"{what} was sent {_now() - acts_until:.1f} s after the end of the Lease")
+
+    def _grants_ended(self, name: str, old: Raw, new: Raw) -> None:
+        """Check that no grant ends that a disruption still uses."""
+        after = {(one["machine"], one["holder"]["uid"]) for one in new.get("status", {}).get("grants", ())}
+        for grant in old.get("status", {}).get("grants", ()):
+            record = self.machines.get(grant["machine"], {}).get("status", {}).get("disruption") or {}
+            uses = record.get("holder", {}).get("uid") == grant["holder"]["uid"] and record["stage"] in USING
+            if uses and (grant["machine"], grant["holder"]["uid"]) not in after:
+                self.faults.append(f"{name}: the grant of {grant['machine']} ended in {record}")
 
     def _granted(self, name: str, old: Raw, new: Raw) -> None:
         """Check that a new grant leaves each group within its limit, unless the operation overrides it."""
@@ -124,7 +261,7 @@ class Judge:
         """Check that a pod is evicted only from a Node that is being drained, with a grant of each of its budgets."""
         machine = self.machines.get(pod.spec.node_name, {})
         record = machine.get("status", {}).get("disruption") or {}
-        if record.get("stage") != "Draining":
+        if record.get("stage") not in ("Draining", "Drained"):  # a call that was on its way when the last pod had left
             self.faults.append(f"{pod.metadata.name} was evicted from {pod.spec.node_name} in {record}")
         for name in record.get("budgets", ()):
             grants = self.budgets.get(name, {}).get("status", {}).get("grants", ())
@@ -150,6 +287,11 @@ class Judge:
             raise Violation(self.faults[0])
 
 
+def _is_ready(node: Raw) -> bool:
+    found = node.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in found)
+
+
 def _group(budget: Raw, machine: Raw) -> str:
     labels = machine["metadata"].get("labels", {})
     return "/".join(labels.get(key, "") for key in budget["spec"].get("groupBy", ()))
@@ -168,6 +310,22 @@ class JudgedApi(ClusterApi):
         self._judge.evicted(pod)
         await super().end_pod(pod)
 
+    def _remove(self, collection: Any, key: Any, old: Any) -> None:
+        self._judge.gone(old.body)
+        super()._remove(collection, key, old)
+
+
+class LeaderApi(WeatheredApi):
+    """The API as a leader calls it, which is told to the judge."""
+
+    def __init__(self, judge: Judge, api: Api, life: Incarnation) -> None:
+        super().__init__(api, life)
+        self._judge = judge
+
+    async def _write(self, what: str, effect: Callable[[], Awaitable[T]], *, conflicts: bool) -> T:
+        self._judge.sent(what, self._life.epoch.acts_until())
+        return await super()._write(what, effect, conflicts=conflicts)
+
 
 class Leaders:
     """Leaders of the disruption controller one after another. One that lost its Lease lives on beside its successor."""
@@ -175,11 +333,25 @@ class Leaders:
     def __init__(self, process: Process, chance: random.Random) -> None:
         self._process = process
         self._chance = chance
+        self._leader: tuple[Running, list[float]] | None = None
         self.calm = asyncio.Event()
+        self.fair_since = 0.0
+
+    def since(self) -> float:
+        """Return since when a leader has worked, in fair weather, and has not stood still."""
+        if self._leader is None:
+            return math.inf
+        (running, until), now = self._leader, _now()
+        life = running.life
+        is_gone = life.dead.is_set() or until[0] < now
+        if is_gone or life.weather is not FAIR or any(begin <= now < end for begin, end in life.freezes):
+            return math.inf
+        return max(life.born_at, self.fair_since, *(end for _begin, end in life.freezes))
 
     def _lead(self, crash_at: int | None) -> tuple[Running, list[float]]:
         running, until = self._process.start(crash_at=crash_at), [float("inf")]
         running.life.epoch = replace(running.life.epoch, acts_until=lambda: until[0])
+        self._leader = running, until
         return running, until
 
     async def keep(self) -> None:
@@ -208,7 +380,8 @@ class DrainStorm:
     def __init__(self, number: int) -> None:
         self.chance = random.Random(number)
         self.judge = Judge()
-        self.world = World(self.chance, weather=STORM if self.chance.random() < 0.6 else FAIR)
+        self.world = RolloutWorld(self.chance, weather=STORM if self.chance.random() < 0.6 else FAIR)
+        self.stages = random.Random(f"stages of {number}")  # so that without them a schedule is what it is
         self.api = JudgedApi(
             self.judge,
             defaults=defaults,
@@ -217,6 +390,8 @@ class DrainStorm:
             namespaces=("default", "kube-system", "unbounded-kube", "kube-node-lease"),
         )
         self.world.api = self.api
+        self.judge.acts = self.world.outside.acts
+        self.judge.pods = lambda: [one.body for one in self.api._collection(PODS).versions.values()]
         self.cluster = Cluster(self.world, self.api)
         self.names: list[str] = []
         self.tasks: list[asyncio.Task[Any]] = []
@@ -234,13 +409,16 @@ class DrainStorm:
             await world.machine(name, labels=rack, pxe={"image": "i", "redfish": redfish}, kubernetes={
                 "nodeRef": {"name": name}})  # fmt: skip
             await self.cluster.node(name, *(f"{name}-{pod}" for pod in range(chance.randint(0, 2))))
-        leaders = Leaders(self.cluster.disrupter(), chance)
+        leaders = Leaders(Process(world, "disruption", self._disrupt), chance)
+        self.judge.leads_since = leaders.since
         self._start(leaders.keep())
         for process in (world.redfish(), world.steward()):
             self._start(process.keep(crashes=[chance.randrange(80) for _ in range(chance.randrange(3))]))
         if chance.random() < 0.8:
             await self._budget("first")
         await asyncio.sleep(chance.uniform(0, 20))
+        if self.stages.random() < STAGED:
+            await self._rollout()
         for number in range(chance.randint(1, 5)):
             await self._operation(f"op{number}", chance.choice(machines))
             await asyncio.sleep(chance.uniform(0, 30))
@@ -248,6 +426,9 @@ class DrainStorm:
             await asyncio.sleep(chance.uniform(0, 40))
             await self._meddle(chance.choice(machines))
         await self._calm(leaders, machines)
+
+    def _disrupt(self, life: Incarnation, _api: Api) -> Coroutine[Any, Any, None]:
+        return disruption_of(life, LeaderApi(self.judge, self.api, life), self.world.announce)
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         self.tasks.append(asyncio.create_task(work))
@@ -277,6 +458,23 @@ class DrainStorm:
         operation = await self.world.operation(name, chance.choice(KINDS), machine, **spec)
         self.judge.operations[operation.metadata.uid] = {"spec": {**spec}, "status": {}}
         self.names.append(name)
+
+    async def _rollout(self) -> None:
+        """Create an operation on all Machines in stages, and let its users do what they do."""
+        chance, selector = self.stages, {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+        policy, most = draw_strategy(chance), chance.randint(1, 3)
+        drain = {"mode": "Always", "timeoutSeconds": chance.choice((30, 600))}
+        await self.world.operation(
+            PARENT, "HostReboot", machineSelector=selector, strategy=policy, maxConcurrent=most, drain=drain
+        )
+
+        async def users() -> None:
+            for _ in range(chance.randrange(8)):
+                await asyncio.sleep(chance.uniform(0, 40))
+                with contextlib.suppress(ApiError):
+                    await meddle(self.world, chance, chance.choice(("pause", "resume", "retry", "fail", "cancel")))
+
+        self._start(users())
 
     async def _meddle(self, machine: str) -> None:
         """Let a user or another controller do something."""
@@ -325,7 +523,6 @@ class DrainStorm:
 
     async def _no_budget(self, _machine: str) -> None:
         await self.api.delete(MACHINE_DISRUPTION_BUDGETS, "first")
-        self.judge.budgets.pop("first", None)
 
     async def _new_pod(self, machine: str) -> None:
         await self.cluster.pod(machine, f"new-{self.chance.randrange(10**6)}")
@@ -356,6 +553,7 @@ class DrainStorm:
         for life in world.lives:
             life.weather = FAIR
         leaders.calm.set()
+        leaders.fair_since = _now()
         self.api.guarded.clear()
         self.cluster.down.clear()
         for name in ("first", "second"):  # 50% of one Machine is none
@@ -369,6 +567,8 @@ class DrainStorm:
                 await self.cluster.cordon(name, unschedulable=False)
             self.judge.user = False
         self._start(self._switch_on(machines))
+        if PARENT in self.world.kinds:
+            await finish(world, self.stages)
         for name in self.names:
             with contextlib.suppress(ApiError):
                 await world.ended(name, within_s=3 * 3600)

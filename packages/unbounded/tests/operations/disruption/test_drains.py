@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from tests.operations.building import slot_of
 from tests.operations.disruption.cluster import Cluster, cluster_story
+from tests.support.virtual_time import EPOCH
 from unbounded.api.core import LEASES, NODES, PODS
 from unbounded.api.disruption import DisruptionStage
 from unbounded.api.machine import MACHINES
@@ -349,3 +351,33 @@ async def test_a_node_of_another_name_is_drained_by_its_label(cluster: Cluster) 
     await cluster.world.cancel("op")
     await cluster.stage("m1", None, within_s=30)
     assert not await cluster.is_cordoned("host-7")
+
+
+@cluster_story
+async def test_a_canary_that_cannot_be_drained_halts_the_rollout(cluster: Cluster) -> None:
+    for name in ("m1", "m2", "m3"):
+        await _machine(cluster, f"web-{name}", name=name)
+    cluster.api.guarded.add("web-m1")
+    stages = [{"name": "canary", "size": 1, "soakSeconds": 60}, {"name": "rest", "size": "100%"}]
+    selector = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+    drain = {"mode": "Always", "timeoutSeconds": 60}
+    strategy = {"stages": stages, "onFailure": "Halt"}
+    await cluster.world.operation("all", "HostReboot", machineSelector=selector, strategy=strategy, drain=drain)
+    halted = await cluster.world.until("all", lambda one: one.status.reason == reasons.HALTED, within_s=300)
+    canary = halted.status.targets[0]
+    assert (canary.machine_ref, canary.phase, canary.reason) == ("m1", "Failed", reasons.DRAIN_TIMED_OUT)
+    await cluster.stage("m1", None)
+    await asyncio.sleep(600)
+    assert cluster.api.evictions == []
+    assert [await cluster.is_cordoned(name) for name in ("m1", "m2", "m3")] == [False] * 3
+    cluster.api.guarded.clear()
+    await cluster.api.patch(MACHINE_OPERATIONS, "all", {"spec": {"retryFailed": 1}})
+    ended = await cluster.world.ended("all")
+    assert [target.phase for target in ended.status.targets] == ["Complete"] * 3
+    at = {node: when for when, node, _pod in cluster.api.evictions}
+    completed = datetime.fromisoformat(ended.status.targets[0].completed_at or "") - EPOCH
+    assert at.keys() == {"m1", "m2", "m3"}
+    assert min(at["m2"], at["m3"]) >= completed.total_seconds() + 60
+    for name in at:
+        await cluster.stage(name, None)
+        assert not await cluster.is_cordoned(name)
