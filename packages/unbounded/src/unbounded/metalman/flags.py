@@ -392,7 +392,7 @@ _MEDIA_TICKET: Final = Option(
     "media-ticket-lifetime",
     ticket_lifetime,
     "1h",
-    "Let the URL of a boot image end after this time, from 10m to 24h; it ends with its boot in any case",
+    "Expire the URL of a boot image after this time, from 10m to 24h; it ends with its boot in any case",
     "DURATION",
 )
 MEDIA_OPTIONS: Final = (_MEDIA_URL, _MEDIA_PORT, _MEDIA_TICKET)

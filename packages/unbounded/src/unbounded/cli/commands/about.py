@@ -22,7 +22,7 @@ COMMANDS: Final = (
     CliCommand(
         ("version",),
         "Print the version of this program, and of the cluster",
-        (("version --client", "of this program only"),),
+        (("version --client", "print the version of this program only"),),
         _version_arguments,
         "unbounded.cli.operate.about:version",
         needs_api=False,
@@ -30,7 +30,7 @@ COMMANDS: Final = (
     CliCommand(
         ("completion",),
         "Print the completion script of `unbounded` for a shell",
-        (("completion bash", "for ~/.bashrc: source <(unbounded completion bash)"),),
+        (("completion bash", "print the script; in ~/.bashrc: source <(unbounded completion bash)"),),
         _completion_arguments,
         "unbounded.cli.operate.about:completion",
         needs_api=False,

@@ -53,19 +53,19 @@ def _certify(parser: ArgumentParser) -> None:
 COMMANDS: Final = (
     CliCommand(
         path=("bmc", "certify"),
-        help="Run what metalman asks of a BMC against one, and grade its answers",
+        help="Send the requests of metalman to a BMC, and grade its answers",
         examples=(
-            ("bmc certify https://10.0.0.5 --username admin --password-file pw --insecure", "a page on stdout"),
+            ("bmc certify https://10.0.0.5 --username admin --password-file pw --insecure", "print a page"),
             (
                 "bmc certify https://10.0.0.5 --username admin --insecure --output page.md --profile bmc.json",
-                "a page and a profile; it asks for the password",
+                "ask for the password; write a page and a profile",
             ),
         ),
         arguments=_certify,
         run="unbounded.cli.bmc_certify:run",
         needs_api=False,
         text=(
-            "Run what metalman asks of a BMC against one, and grade its answers. The command needs no cluster. It "
+            "Send the requests of metalman to a BMC, and grade its answers. The command needs no cluster. It "
             "reads only, unless --allow-writes is given, and never changes the power. A rejected password is not "
             "offered again. Page and profile have no credentials; serial numbers, UUIDs, addresses and names are "
             "replaced. Exit status: 0 for the grades A to C, 1 no answer, 2 invalid arguments, 4 the certificate is "

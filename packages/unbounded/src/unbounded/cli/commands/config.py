@@ -87,7 +87,7 @@ COMMANDS: Final = (
             (
                 "config create workers --agent-image registry.example.com/agent:v1 --kubernetes-version v1.34.0"
                 " --selector pool=workers",
-                "for all Machines with the label pool=workers",
+                "create a configuration for all Machines with the label pool=workers",
             ),
         ),
         arguments=_create,
@@ -97,14 +97,17 @@ COMMANDS: Final = (
     CliCommand(
         path=("config", "get"),
         help="Print MachineConfigurations",
-        examples=(("config get", "all of them"), ("config get workers -o yaml", "one, whole")),
+        examples=(
+            ("config get", "print all MachineConfigurations"),
+            ("config get workers -o yaml", "print one in full"),
+        ),
         arguments=_get,
         run="unbounded.cli.deploy.configurations:get",
     ),
     CliCommand(
         path=("config", "versions"),
         help="Print the versions of a MachineConfiguration, and the number of machines that use each",
-        examples=(("config versions workers", "the newest last"),),
+        examples=(("config versions workers", "print its versions, the newest last"),),
         arguments=_versions,
         run="unbounded.cli.deploy.configurations:versions",
     ),
@@ -112,8 +115,8 @@ COMMANDS: Final = (
         path=("config", "assign"),
         help="Bind machines to a MachineConfiguration, or to one version of it",
         examples=(
-            ("config assign workers rack1-01 rack1-02", "to whichever version is the newest when a node is made"),
-            ("config assign workers rack1-01 --version 3", "to that version"),
+            ("config assign workers rack1-01 rack1-02", "use the newest version whenever a node is created"),
+            ("config assign workers rack1-01 --version 3", "use version 3"),
         ),
         arguments=_assign,
         run="unbounded.cli.deploy.configurations:assign",

@@ -131,19 +131,19 @@ COMMANDS: Final = (
         examples=(
             (
                 "install --image-registry registry.example.com/unbounded",
-                "bring all of it, and wait until it runs; deploy/images has how images are built",
+                "install everything, and wait until it runs; deploy/images explains how to build the images",
             ),
-            ("install --diff", "later, with images from the same place: what would change; nothing is written"),
+            ("install --diff", "print what an update from the same registry would change; write nothing"),
             (
                 "install --image-registry registry.example.com/unbounded --dry-run client -o yaml",
-                "the manifests, for tools that apply them",
+                "print the manifests, for a tool that applies them",
             ),
-            ("install --enable-machine-ops-controller", "and machine-ops-controller, for all sites and clouds"),
+            ("install --enable-machine-ops-controller", "run machine-ops-controller, too, for all sites and clouds"),
             (
                 "install --enable-machine-ops-controller --site west --provider AzureVM",
-                "in place of that, one for each site and cloud that is to have its own",
+                "run one machine-ops-controller for a site and a cloud instead",
             ),
-            ("install --artifact-mirror https://mirror.example.com", "hosts download from there from now on"),
+            ("install --artifact-mirror https://mirror.example.com", "let hosts download from a mirror"),
         ),
         arguments=_install_arguments,
         run="unbounded.cli.deploy.install:run",
@@ -157,8 +157,8 @@ COMMANDS: Final = (
             "while Machines exist. A second run deletes nothing."
         ),
         examples=(
-            ("uninstall", "after its namespace was typed: the controllers, policies and rights"),
-            ("uninstall --delete-data --force", "definitions, Secrets and the namespace too, without asking"),
+            ("uninstall", "delete the controllers, policies and RBAC, once you have typed the namespace"),
+            ("uninstall --delete-data --force", "delete definitions, Secrets and the namespace, too; do not ask"),
         ),
         arguments=_uninstall,
         run="unbounded.cli.deploy.uninstall:run",
@@ -171,8 +171,8 @@ COMMANDS: Final = (
             "certificates. The command does not delete tokens of other tools."
         ),
         examples=(
-            ("token revoke abcdef --force", "one token, without asking"),
-            ("token revoke --site rack1", "all tokens of a site"),
+            ("token revoke abcdef --force", "delete one token; do not ask"),
+            ("token revoke --site rack1", "delete all tokens of a site"),
         ),
         arguments=_revoke,
         run="unbounded.cli.deploy.uninstall:revoke",

@@ -49,7 +49,7 @@ def _downloads(parser: ArgumentParser) -> None:
     for name, version, text in ARTIFACTS:
         group.add_argument(f"--{name}-base-url", default="", metavar="URL", help=f"Download {text} from this base URL")
         group.add_argument(f"--{name}-url", default="", metavar="URL", help=f"Download {text} from this complete URL")
-        group.add_argument(f"--{version}", default="", metavar="VERSION", help=f"of {text}")
+        group.add_argument(f"--{version}", default="", metavar="VERSION", help=f"Use this version of {text}")
 
 
 def _register(parser: ArgumentParser) -> None:
@@ -153,12 +153,12 @@ COMMANDS: Final = (
             (
                 "machine register --site rack1 --host 192.0.2.10 --ssh-username admin"
                 " --ssh-private-key ~/.ssh/id_ed25519",
-                "the Machine is called rack1-192.0.2.10",
+                "register a host as Machine rack1-192.0.2.10",
             ),
             (
                 "machine register --site rack1 --host 10.0.0.7 --name web7 --ssh-username admin"
                 " --bastion-host bastion.example.com --ssh-private-key ~/.ssh/id_ed25519 --wait",
-                "through a bastion, and wait until it is a node",
+                "register a host behind a bastion, and wait until it is a node",
             ),
         ),
         arguments=_register,
@@ -169,8 +169,8 @@ COMMANDS: Final = (
         path=("machine", "manual-bootstrap"),
         help="Print a script or user data that makes a host a node without SSH; it contains a token",
         examples=(
-            ("machine manual-bootstrap web8 --site rack1", "a script for root on the host"),
-            ("machine manual-bootstrap web8 --site rack1 --variant cloud-init", "user data of a new VM"),
+            ("machine manual-bootstrap web8 --site rack1", "print a script to run as root on the host"),
+            ("machine manual-bootstrap web8 --site rack1 --variant cloud-init", "print the user data of a new VM"),
         ),
         arguments=_by_hand,
         run="unbounded.cli.deploy.manual_bootstrap:run",
@@ -178,7 +178,7 @@ COMMANDS: Final = (
     CliCommand(
         path=("machine", "allow-join"),
         help="Let a machine get certificates once more, such as after the loss of its disk",
-        examples=(("machine allow-join rack1-01", "its agent and its kubelet each get one"),),
+        examples=(("machine allow-join rack1-01", "allow its agent and its kubelet one certificate each"),),
         arguments=_allow_join,
         run="unbounded.cli.operate.counters:allow_join",
         intend="unbounded.cli.operate.counters:intend_join",
@@ -192,10 +192,10 @@ COMMANDS: Final = (
         path=("machine", "trust-host-key"),
         help="Trust another SSH host key of a Machine, such as after a reinstallation of its host",
         examples=(
-            ("machine trust-host-key rack1-01", "the key that its host shows now, after it was shown and agreed to"),
+            ("machine trust-host-key rack1-01", "print the key that its host presents, ask, and trust it"),
             (
                 "machine trust-host-key rack1-01 --fingerprint SHA256:ItCdK+Uxsb2Xu4/hwPoLtpVR6Lz1eK9qVXg5ALdZSMo",
-                "one that was read at the host's own console",
+                "trust a key whose fingerprint you read on the host's console",
             ),
         ),
         arguments=_trust_host_key,
@@ -206,9 +206,9 @@ COMMANDS: Final = (
         path=("machine", "serial"),
         help="Connect the terminal to the serial console of a Machine, which its BMC offers",
         examples=(
-            ("machine serial rack1-01", "~. at the start of a line leaves the console"),
-            ("machine serial rack1-01 --read-only", "watch a boot; nothing that you type is sent"),
-            ("machine serial rack1-01 --last-failed", "read what the host printed before its last boot failed"),
+            ("machine serial rack1-01", "open the console; ~. at the start of a line closes it"),
+            ("machine serial rack1-01 --read-only", "watch a boot; send nothing"),
+            ("machine serial rack1-01 --last-failed", "print the last output of the boot that failed last"),
         ),
         arguments=_serial,
         run="unbounded.cli.serial_console:run",

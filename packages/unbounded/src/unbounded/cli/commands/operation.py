@@ -320,7 +320,7 @@ COMMANDS: Final = (
         _VERBS,
         (
             "web-01 --download-url https://example.com/unbounded-agent-linux-amd64.tar.gz",
-            "the old one returns if the new one is not healthy",
+            "upgrade the agent; an unhealthy one is rolled back",
         ),
     ),
     _row(
@@ -328,30 +328,30 @@ COMMANDS: Final = (
         "Remove the agent and its node from a Machine",
         _destroying_arguments,
         _VERBS,
-        ("web-01", "asks for the name; restores the host's state before the agent"),
+        ("web-01", "ask for the name, and restore the host's state before the agent"),
     ),
     _row(
         "replace",
         "Reinstall the host of a Machine from its image",
         _replace_arguments,
         _VERBS,
-        ("web-01", "asks for the name; deletes everything on its disk"),
-        ("rack1-01 --accept-pcr 0 --accept-pcr 1", "accepts the firmware's new measurements, as after its update"),
-        ("rack1-01 --erase-disk PHYF001200AB480BGN", "also where that disk has data of others, which it shows"),
+        ("web-01", "ask for the name, and delete everything on its disk"),
+        ("rack1-01 --accept-pcr 0 --accept-pcr 1", "accept new measurements of the firmware, such as after its update"),
+        ("rack1-01 --erase-disk PHYF001200AB480BGN", "show the data of others on a disk, and let the install erase it"),
     ),
     _row(
         "inspect",
         "Boot the installer on a Machine's host, which reports its hardware and writes nothing",
         _verb_arguments,
         _VERBS,
-        ("rack1-01", "restarts the host; afterwards it is On or Off as before"),
+        ("rack1-01", "restart the host into the installer, and restore its power state afterwards"),
     ),
     _row(
         "erase",
         "Erase disks of a Machine that leaves, and switch its host off",
         _erase_arguments,
         _VERBS,
-        ("rack1-01 --all", "shows what is on its local disks, asks for the name, and waits"),
+        ("rack1-01 --all", "show the contents of its local disks, ask for the name, and wait"),
         ("rack1-01 --disk PHYF001200AB480BGN --wait=false", "erase one disk; do not wait"),
         text=(
             "Erase disks of a Machine that leaves, and switch its host off. Its Node must not exist, or be drained. "
@@ -363,8 +363,14 @@ COMMANDS: Final = (
         "Boot a Machine's host into a rescue system with an SSH server",
         _rescue_arguments,
         ("verbs:rescue", "verbs:intend"),
-        ("rack1-01 --key ~/.ssh/id_ed25519.pub", "restarts the host; prints how to connect, and the host key"),
-        ("rack1-01 --key alice.pub --key bob.pub --minutes 240", "for four hours, or until the operation is cancelled"),
+        (
+            "rack1-01 --key ~/.ssh/id_ed25519.pub",
+            "restart the host into the rescue system; print the command to connect and the host key",
+        ),
+        (
+            "rack1-01 --key alice.pub --key bob.pub --minutes 240",
+            "run the rescue system for four hours, or until the operation is cancelled",
+        ),
     ),
     _row(
         "bmc-reset",
@@ -402,7 +408,7 @@ COMMANDS: Final = (
         "Write the image of a Machine again with its counter (spec.operations.repaveCounter)",
         _repave_arguments,
         _COUNTING,
-        ("rack1-01 --timeout 1h", "asks for the name; deletes everything on its disk"),
+        ("rack1-01 --timeout 1h", "ask for the name, and delete everything on its disk"),
     ),
     _row(
         "drain",
@@ -423,23 +429,23 @@ COMMANDS: Final = (
         "Begin or end the maintenance of a Machine, without a wait",
         _maintenance_arguments,
         _MAINTAINING,
-        ('on web-01 --reason "new memory"', "its Node is drained"),
-        ("off web-01", "its Node is used again"),
+        ('on web-01 --reason "new memory"', "begin the maintenance; its Node is drained"),
+        ("off web-01", "end the maintenance; its Node is uncordoned"),
     ),
     _row(
         "pause",
         "Pause operations on a Machine, or on all",
         _pause_arguments,
         _PAUSING,
-        ('web-01 --reason "new disk"', "no operation starts on it; those in progress continue"),
-        ("--all", "no operation starts on any Machine"),
+        ('web-01 --reason "new disk"', "start no operation on it; those in progress continue"),
+        ("--all", "start no operation on any Machine"),
     ),
     _row(
         "resume",
         "End the pause of a Machine, or of all",
         _pausing_arguments,
         _PAUSING,
-        ("web-01", "waiting operations start"),
+        ("web-01", "let waiting operations start"),
     ),
     _row(
         "operation create",
@@ -452,7 +458,7 @@ COMMANDS: Final = (
         ),
         (
             "reboot-rack1 --kind HostReboot -l unbounded-cloud.io/site=rack1 --strategy stages.yaml --plan-hash HASH",
-            "in stages, if `plan` with the same flags still prints this hash",
+            "reboot it in stages, if `plan` with the same flags still prints this hash",
         ),
         (
             "web-01-off --kind HostPowerOff --machine web-01 --dry-run client -o yaml",
@@ -464,8 +470,8 @@ COMMANDS: Final = (
         "List operations",
         _list_arguments,
         ("list_operations:run",),
-        ("--phase InProgress", "operations in progress"),
-        ("--machine web-01 -o wide", "operations on a Machine, with reasons"),
+        ("--phase InProgress", "list operations in progress"),
+        ("--machine web-01 -o wide", "list operations on a Machine, with reasons"),
         needs_api=False,
     ),
     _row(
@@ -473,28 +479,31 @@ COMMANDS: Final = (
         "Wait until an operation has ended",
         _wait_arguments,
         ("cancel:wait",),
-        ("reboot-rack1 --timeout 30m", "exit status 0: complete, 1: failed, 3: time limit"),
+        ("reboot-rack1 --timeout 30m", "wait up to 30 minutes; exit status 0: complete, 1: failed, 3: timeout"),
     ),
     _row(
         "operation report",
         "Print the report of an erasure that has ended",
         _operation_argument,
         ("erasure:report_erasure",),
-        ("rack1-01-erase-20261128-120000 -o json", "each disk with methods, verification and times, for an auditor"),
+        (
+            "rack1-01-erase-20261128-120000 -o json",
+            "print each disk with methods, verification and times, for an auditor",
+        ),
     ),
     _row(
         "operation cancel",
         "Cancel an operation where it can stop",
         _cancel_arguments,
         ("cancel:cancel", "cancel:intend_cancel"),
-        ("reboot-rack1", "started targets are brought to a safe end"),
+        ("reboot-rack1", "cancel it; targets in progress reach a safe end first"),
     ),
     _row(
         "operation abandon",
         "Abandon an operation whose executor is lost",
         _abandon_arguments,
         ("cancel:abandon", "cancel:intend_abandon"),
-        ("web-01-host-reboot-20250301-120000", "asks for its name"),
+        ("web-01-host-reboot-20250301-120000", "ask for its name, and end it"),
         text=(
             "Abandon an operation whose executor is lost. It ends as Failed, and its result is unknown: the "
             "next executor observes the Machine before it acts."

@@ -78,7 +78,9 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         "spec.pxe.dhcpLeases (default auto)",
     )
     for name in ("http", "tftp", "dhcp"):
-        parser.add_argument(f"--{name}-port", default="", metavar="PORT", help=f"of {name.upper()} on the node")
+        parser.add_argument(
+            f"--{name}-port", default="", metavar="PORT", help=f"Serve {name.upper()} on this port of the node"
+        )
     parser.add_argument(
         "--cluster-dns",
         default="",
@@ -120,12 +122,12 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         help="Set the URL at which BMCs reach the boot images; its host is in the certificate (default: https:// with "
         "the node's address)",
     )
-    parser.add_argument("--media-port", default="", metavar="PORT", help="of the boot images on the node")
+    parser.add_argument("--media-port", default="", metavar="PORT", help="Serve boot images on this port of the node")
     parser.add_argument(
         "--media-ticket-lifetime",
         default="",
         metavar="DURATION",
-        help="Let the URL of a boot image end after this time, from 10m to 24h (default 1h)",
+        help="Expire the URL of a boot image after this time, from 10m to 24h (default 1h)",
     )
     parser.add_argument(
         "--pcr-policy",
@@ -148,8 +150,8 @@ COMMANDS: Final = (
         path=("site", "init"),
         help="Create the controllers and the bootstrap token that a site's hosts need to join",
         examples=(
-            ("site init --name rack1", "hosts of rack1 can join for a day; run again, for another one"),
-            ("site init --name rack1 --token-ttl 168h", "for a week"),
+            ("site init --name rack1", "let hosts of rack1 join for a day; run it again for another day"),
+            ("site init --name rack1 --token-ttl 168h", "let them join for a week"),
         ),
         arguments=_init,
         run="unbounded.cli.deploy.sites:init",
@@ -162,21 +164,21 @@ COMMANDS: Final = (
             "fails while the site has Machines. Secrets and credentials of the site stay; the command lists "
             "them."
         ),
-        examples=(("site delete --name rack1 --force", "without asking for the name of the site"),),
+        examples=(("site delete --name rack1 --force", "delete it; do not ask for the name of the site"),),
         arguments=_delete,
         run="unbounded.cli.deploy.uninstall:delete_site",
     ),
     CliCommand(
         path=("site", "deploy-pxe"),
         help="Run metalman on a node of a site, for network boots of its machines",
-        examples=(("site deploy-pxe --site rack1 --dry-run server -o yaml", "what would be deployed"),),
+        examples=(("site deploy-pxe --site rack1 --dry-run server -o yaml", "print what would be deployed"),),
         arguments=_deploy_pxe,
         run="unbounded.cli.deploy.sites:deploy_pxe",
     ),
     CliCommand(
         path=("site", "serve-pxe"),
         help="Run metalman for a site on this machine; its flags are those of `metalman serve-pxe`",
-        examples=(("site serve-pxe --site rack1 --dhcp-interface eth1", "until it is stopped with Ctrl-C"),),
+        examples=(("site serve-pxe --site rack1 --dhcp-interface eth1", "serve network boots until Ctrl-C"),),
         arguments=_serve_pxe,
         run="unbounded.cli.deploy.sites:serve_pxe",
         needs_api=False,

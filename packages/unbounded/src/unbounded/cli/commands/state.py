@@ -24,11 +24,11 @@ def _plan_arguments(parser: ArgumentParser) -> None:
 COMMANDS: Final = (
     CliCommand(
         path=("why",),
-        help="Explain what a Machine or an operation waits for, the holder, the end of the wait, and the fixes",
+        help="Explain what blocks a Machine or an operation, when the wait ends, and how to fix it",
         examples=(
-            ("why web-01", "what blocks the Machine web-01"),
-            ("why operation/reboot-rack1", "what the operation reboot-rack1 waits for"),
-            ("why web-01 --watch", "the same at each change, until nothing blocks it"),
+            ("why web-01", "print what blocks the Machine web-01"),
+            ("why operation/reboot-rack1", "print what the operation reboot-rack1 waits for"),
+            ("why web-01 --watch", "print it again at each change, until nothing blocks the Machine"),
         ),
         arguments=_why_arguments,
         run="unbounded.cli.explain.run:run",
@@ -37,16 +37,16 @@ COMMANDS: Final = (
         path=("plan",),
         help="Print what a command would do: its Machines, their order, and its obstacles",
         examples=(
-            ("plan machine host-reboot web-01", "who would reboot it, and what it would wait for"),
-            ("plan machine host-reboot web-01 -o wide", "in which stages, too"),
+            ("plan machine host-reboot web-01", "print the executor of a reboot, and what it would wait for"),
+            ("plan machine host-reboot web-01 -o wide", "print its stages, too"),
             (
                 "plan machine register --site rack1 --host 192.0.2.10 --ssh-username admin"
                 " --ssh-private-key ~/.ssh/id_ed25519",
-                "whether it would be taken, with its key and its Secret",
+                "check whether a registration with its key and Secret would be accepted",
             ),
             (
                 "plan machine operation create all --kind HostReboot -l unbounded-cloud.io/site=rack1",
-                "which Machines, in which order",
+                "print the Machines and their order",
             ),
         ),
         arguments=_plan_arguments,
