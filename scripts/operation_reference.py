@@ -76,7 +76,7 @@ def ownership() -> str:
     def item(kinds: frozenset[OperationKind], has: str, executor: ExecutorKind | None) -> str:
         named = ", ".join(kind for kind in OperationKind if kind in kinds)
         ends = f"`{executor}`" if executor else "no executor: `Failed/UnsupportedTarget`, at once"
-        return _item(f"{named}, if the Machine has {has}: {ends}")
+        return _item(f"{named}, {f'if the Machine has {has}' if has else 'on any Machine'}: {ends}")
 
     return intro + "".join(item(one.kinds, one.the_machine_has, one.executor) for one in TABLE)
 

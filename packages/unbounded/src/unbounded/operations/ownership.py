@@ -82,7 +82,7 @@ TABLE: Final = (
     Row(_HOST, "none of these", lambda _machine: True, None),
     Row(_BMC, "`spec.pxe.redfish`", _has_bmc, ExecutorKind.METALMAN),
     Row(_BMC, "no BMC", lambda _machine: True, None),
-    Row(_INSIDE, "a node", lambda _machine: True, ExecutorKind.AGENT),
+    Row(_INSIDE, "", lambda _machine: True, ExecutorKind.AGENT),
 )
 
 
