@@ -122,18 +122,20 @@ async def _serves_elsewhere(running: Up, provider: str) -> None:
 
 SLOW = """
 import time
+from pathlib import Path
 from unbounded_process_provider.provider import LocalProcess
 
 class Slow(LocalProcess):
     name = "Slow"
 
-time.sleep(9)  # as the SDK of a cloud on a busy machine
+while not Path(__file__).with_name("may-start").exists():  # as slow as the SDK of a cloud on a busy machine
+    time.sleep(0.1)
 PROVIDER = Slow()
 """
 
 
 def _install_slow(folder: Path) -> None:
-    """Have a provider whose import takes longer than the 5 s in which an executor claims."""
+    """Have a provider whose import ends once the file `may-start` is beside it."""
     (folder / "slow_provider.py").write_text(SLOW)
     metadata = folder / "slow_provider-1.dist-info"
     metadata.mkdir()
@@ -154,10 +156,13 @@ async def test_while_the_process_of_a_provider_starts_that_is_what_operations_sa
             {"kind": "MachineOperationCredential", "metadata": {"name": "slow"}, "spec": credential},
             {"kind": "Machine", "metadata": {"name": "m1"} | SITE, "spec": spec},
         )
-        await running.operate("m1", "HostReboot", "op")
+        reboot = {"machineRef": "m1", "operationKind": "HostReboot"}
+        await running.apply({"kind": "MachineOperation", "metadata": {"name": "op"}, "spec": reboot})
         await running.says(
             "operation op: Pending .* machine-ops-controller/lab/Slow is starting: its process was started"
         )
+        (tmp_path / "may-start").touch()
+        await running.says("operation op: Complete")
         assert "has not claimed it" not in running.printed
         await running.stops()
 
