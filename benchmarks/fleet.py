@@ -50,12 +50,13 @@ class Size:
 
     machines: int
     watches: int
+    first_s: float  # after the start, for the first look at each BMC: what follows is idle
     idle_s: float
     lists: int
 
 
-FULL: Final = Size(machines=10_000, watches=500, idle_s=60.0, lists=5)
-QUICK: Final = Size(machines=50, watches=10, idle_s=8.0, lists=2)
+FULL: Final = Size(machines=10_000, watches=500, first_s=150.0, idle_s=60.0, lists=5)
+QUICK: Final = Size(machines=50, watches=10, first_s=0.0, idle_s=8.0, lists=2)
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ async def measured(machines: int, size: Size, idle_s: float) -> FleetFigures:
             held = await generator.request(msgspec.json.encode(holding), Report, within_s=READY_S)
             job = Job(kubeconfig=kubeconfig, clients=1, requests=size.lists, path=MACHINES.path())
             listed = await generator.request(msgspec.json.encode(job), Report, within_s=READY_S)
+            if idle_s:
+                await asyncio.sleep(size.first_s)
             await up.settled()
             calls_per_s, cpu_percent = await _idle(up, idle_s) if idle_s else (0.0, 0.0)
             return FleetFigures(

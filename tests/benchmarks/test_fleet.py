@@ -32,7 +32,7 @@ def test_a_quick_run_ends_with_a_result_and_an_idle_control_plane() -> None:
     assert (figures["machines"], figures["watches"]) == (QUICK.machines, QUICK.watches)
     assert LIMITS.keys() <= figures.keys() | ratios.keys()
     assert figures["memory_empty_mib"] < figures["memory_mib"] < 400
-    # Readings of power are staggered: each of 50 hosts asks for a Secret that is missing. Some may fall into the 8 s.
-    assert figures["idle_calls_per_s"] <= 4.0
+    # The first readings of 50 hosts are spread over 100 s, and each looks for a Secret. Some fall into these 8 s.
+    assert figures["idle_calls_per_s"] <= 2.0
     assert figures["synced_s"] > 0
     assert figures["list_ms"] > 0

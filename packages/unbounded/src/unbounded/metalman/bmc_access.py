@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from unbounded.api.core import SECRETS, Secret
@@ -29,16 +29,22 @@ from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal
 
-SECRET_FOR_S: Final = 30.0  # a password is read again after so long
-
+SECRET_FOR_S: Final = 30.0  # of the use of a password by operations; it is read again then
+IDLE_FOR_S: Final = 900.0  # the same for idle machines; a password that the BMC rejects is read again sooner
+USELESS_FOR_S: Final = 90.0  # until a Secret that is missing, or gave no password, is read again for an idle machine
+IDLE_READS_PER_S: Final = 0.25  # such repeated reads of all idle machines, of useful and of useless Secrets each
 
 log = Log("metalman")
 
 
 @dataclass(frozen=True)
 class _Read:
-    secret: Secret
-    at: float
+    """The result of a read of a Secret, and the times until which it is used."""
+
+    result: Secret | type[ApiError]
+    until: float
+    idle_until: float
+    is_useful: bool
 
 
 class BmcAccess:
@@ -49,9 +55,14 @@ class BmcAccess:
         self._status = StatusWriter(api, MACHINES, fields=("redfish",))
         self._pool = pool
         self._read: dict[tuple[str, str], _Read] = {}
+        self._idle_turns: dict[bool, float] = {}  # the last turn of an idle machine, for useful and useless Secrets
 
-    async def of(self, machine: Machine) -> BmcAccount:
+    async def of(self, machine: Machine, *, idle: bool = False) -> BmcAccount:
         """Return the present access to the Machine's BMC. Pins its certificate first, if nothing is pinned yet.
+
+        Args:
+            idle: no operation needs it. A Secret that was read before is then read again in its turn only, so that
+                many idle machines cost few reads, whether their Secrets exist or not.
 
         Raises:
             Refusal: the Secret or its key does not exist, or the BMC rejected the password and the Secret is unchanged.
@@ -59,13 +70,13 @@ class BmcAccess:
         redfish = redfish_of(machine)
         status = machine.status.redfish
         refused = status.refused_secret_version if status else None
-        if refused is not None and refused == self._version(redfish.password_ref):
+        if not idle and refused is not None and refused == self._version(redfish.password_ref):
             self.forget(redfish.password_ref)  # the user may have corrected the Secret since
-        secret = await self._secret(redfish.password_ref)
+        secret = await self._secret(redfish.password_ref, idle=idle)
         try:
             password = password_of(machine, secret)
         except Refusal:
-            self.forget(redfish.password_ref)
+            self._mark_useless(redfish.password_ref)
             raise
         pin = status.cert_fingerprint if status else None
         if pin is None and redfish.ca_bundle is None and redfish.url.startswith("https:"):
@@ -105,22 +116,42 @@ class BmcAccess:
     def _version(self, reference: SecretKeySelector) -> str | None:
         """Return the version of the Secret at the last read."""
         read = self._read.get((reference.namespace, reference.name))
-        return read.secret.metadata.resource_version if read is not None else None
+        return read.result.metadata.resource_version if read is not None and isinstance(read.result, Secret) else None
 
-    async def _secret(self, reference: SecretKeySelector) -> Secret:
+    async def _secret(self, reference: SecretKeySelector, *, idle: bool = False) -> Secret:
         key, now = (reference.namespace, reference.name), asyncio.get_running_loop().time()
         read = self._read.get(key)
-        if read is not None and now - read.at < SECRET_FOR_S:
-            return read.secret
+        if read is None or now >= (read.idle_until if idle else read.until):
+            result = await self._read_secret(reference)
+            is_useful = isinstance(result, Secret)
+            until = now + SECRET_FOR_S if is_useful else now
+            read = self._read[key] = _Read(result, until, self._idle_turn(now, is_useful=is_useful), is_useful)
+        if isinstance(read.result, Secret):
+            return read.result
+        if read.result is NotFound:
+            raise no_secret(reference)
+        raise Refusal(CREDENTIALS_MISSING, f"metalman has no permission to read {_where(reference)} (passwordRef)")
+
+    async def _read_secret(self, reference: SecretKeySelector) -> Secret | type[ApiError]:
         try:
-            secret = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
-        except NotFound as error:
-            raise no_secret(reference) from error
-        except Forbidden as error:
-            text = f"metalman has no permission to read {_where(reference)} (passwordRef)"
-            raise Refusal(CREDENTIALS_MISSING, text) from error
-        self._read[key] = _Read(secret, now)
-        return secret
+            return await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
+        except (NotFound, Forbidden) as error:
+            return type(error)
+
+    def _mark_useless(self, reference: SecretKeySelector) -> None:
+        """Have the next operation read the Secret again, and idle machines sooner than one that gave a password."""
+        key, now = (reference.namespace, reference.name), asyncio.get_running_loop().time()
+        read = self._read.get(key)
+        if read is not None and read.is_useful:
+            idle_until = min(read.idle_until, self._idle_turn(now, is_useful=False))
+            self._read[key] = replace(read, until=now, idle_until=idle_until, is_useful=False)
+
+    def _idle_turn(self, now: float, *, is_useful: bool) -> float:
+        """Take the turn in which a Secret is read again for an idle machine; return its time."""
+        last = self._idle_turns.get(is_useful, 0.0)
+        turn = max(last + 1 / IDLE_READS_PER_S, now + (IDLE_FOR_S if is_useful else USELESS_FOR_S))
+        self._idle_turns[is_useful] = turn
+        return turn
 
 
 def no_secret(reference: SecretKeySelector) -> Refusal:

@@ -205,7 +205,7 @@ class EventWatcher:
             return failures, AGAIN.base_s
         is_open = False
         try:
-            account = await self._access.of(machine)
+            account = await self._access.of(machine, idle=True)
             try:
                 async with aclosing(self._pool.bmc(account).events()) as events:
                     async for origins in events:

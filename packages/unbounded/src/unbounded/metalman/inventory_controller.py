@@ -29,6 +29,7 @@ from unbounded.metalman.redfish.bmc_interface import PasswordRejected
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.ports import Refusal
 
 CONCURRENT: Final = 4  # readings at a time, for all BMCs of the process
 # From an event of the Machine to its reading, so that neither a new site nor a first operation waits for inventories.
@@ -147,6 +148,9 @@ class InventoryController:
             return await self._read(machine)
         except InventoryInterrupted:
             return None
+        except Refusal as refusal:
+            log.debug("the hardware inventory cannot be read", machine=name, why=str(refusal))
+            return RETRY.base_s
 
     async def _read(self, machine: Machine) -> float | None:
         """Read the BMC once, and write the result.
@@ -154,7 +158,7 @@ class InventoryController:
         Raises:
             Failure: the BMC failed before the end; what it had answered until then is written.
         """
-        account = await self._access.of(machine)
+        account = await self._access.of(machine, idle=True)
         try:
             read = await self._pool.bmc(account).inventory(lambda: self._may_continue(machine))
         except PasswordRejected:

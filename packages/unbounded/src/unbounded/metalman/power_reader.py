@@ -26,7 +26,6 @@ from unbounded.metalman.bmc_access import BmcAccess, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.inventory_controller import is_readable, machine_share
 from unbounded.metalman.redfish.bmc_interface import (
-    BmcAccount,
     BmcPowerState,
     CircuitOpen,
     PasswordRejected,
@@ -41,7 +40,6 @@ SAFETY_S: Final = 600.0  # the same where events announce changes; it keeps the 
 UNSETTLED_S: Final = 10.0  # to the next reading of a host that was neither On nor Off
 UNKNOWN_AFTER: Final = 3  # readings in a row that give no power
 CONCURRENT: Final = 32  # a BMC that does not answer occupies one until its connection times out
-ACCOUNT_FOR_S: Final = 900.0  # a Secret is read again after so long, or after the BMC has rejected its password
 POWER_CHANGED: Final = "PowerChanged"
 
 log = Log("metalman")
@@ -145,7 +143,6 @@ class PowerReader:
         self._hinted: set[str] = set()
         self._turns: dict[str, float] = {}  # by name of the Machine
         self._failures: dict[str, int] = {}  # readings in a row that gave no power, by name of the Machine
-        self._accounts: dict[str, tuple[object, float, BmcAccount]] = {}
         self._controller: Controller[str] = Controller(
             "power", self._reconcile, workers=CONCURRENT, metrics=runtime.metrics
         )
@@ -179,8 +176,8 @@ class PowerReader:
 
     def _forget(self, machine: Machine) -> None:
         self._readings.take(machine.metadata.uid)
-        for known in (self._turns, self._failures, self._accounts):
-            known.pop(machine.name, None)
+        self._turns.pop(machine.name, None)
+        self._failures.pop(machine.name, None)
 
     async def _reconcile(self, name: str) -> float | None:
         machine = self._machines.get(name)
@@ -216,12 +213,15 @@ class PowerReader:
     async def _read(self, machine: Machine) -> float:
         """Read the BMC once; return the seconds until the next reading."""
         try:
-            state = await self._pool.bmc(await self._account(machine)).system()
+            account = await self._access.of(machine, idle=True)
+            try:
+                state = await self._pool.bmc(account).system()
+            except PasswordRejected:
+                await self._access.refused(machine, account)
+                raise
         except ApiError:  # not caused by the BMC
             raise
         except Failure as failure:
-            if isinstance(failure, PasswordRejected):
-                await self._refused(machine)
             return await self._failed(machine, str(failure), is_new=not isinstance(failure, CircuitOpen))
         finally:
             self._pool.release_soon(redfish_of(machine).url)
@@ -233,20 +233,6 @@ class PowerReader:
         self._failures.pop(machine.name, None)
         await self._write(machine, power)
         return self._interval_s(machine.name)
-
-    async def _account(self, machine: Machine) -> BmcAccount:
-        """Return the access to the BMC; an idle machine must not cost a read of its Secret with each reading."""
-        now, key = asyncio.get_running_loop().time(), (machine.metadata.uid, machine.spec.pxe, machine.status.redfish)
-        known = self._accounts.get(machine.name)
-        if known is None or known[0] != key or now - known[1] >= ACCOUNT_FOR_S:
-            known = self._accounts[machine.name] = (key, now, await self._access.of(machine))
-        return known[2]
-
-    async def _refused(self, machine: Machine) -> None:
-        """Record the refusal, as the password is offered once."""
-        known = self._accounts.pop(machine.name, None)
-        if known is not None:
-            await self._access.refused(machine, known[2])
 
     async def _failed(self, machine: Machine, why: str, *, is_new: bool = True) -> float:
         """Count a reading without a result; return the seconds until the next one."""
