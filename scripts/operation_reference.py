@@ -190,8 +190,10 @@ def actions() -> str:
 
 def disruptions() -> str:
     intro = (
-        "The stages of `status.disruption` of a Machine. An operation starts in Drained. Waiting ends without a record "
-        "where\nnothing is requested any more; Returning ends once the Node is back.\n\n"
+        "The stages of `status.disruption` of a Machine. An operation starts, and is in progress, in Drained. In\n"
+        "Cordoned an application holds the drain. A stage that begins with a cordon is written once the Node is\n"
+        "cordoned. Waiting ends without a record where nothing is requested any more; Returning ends once the Node\n"
+        "is back.\n\n"
         "![Stages of a disruption](../pictures/disruption.svg)\n\n"
     )
     return intro + _stages_of(DISRUPTION)

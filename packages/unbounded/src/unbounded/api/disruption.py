@@ -100,11 +100,9 @@ class DisruptionStage(StrEnum):
     """The stages of a disruption, in their order."""
 
     WAITING = "Waiting"
-    GRANTED = "Granted"
     CORDONED = "Cordoned"
     DRAINING = "Draining"
     DRAINED = "Drained"
-    WORKING = "Working"
     RETURNING = "Returning"
 
 

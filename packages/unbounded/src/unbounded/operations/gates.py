@@ -108,18 +108,28 @@ def disruption_gate(operation: MachineOperation, machine: Machine) -> Gate | Non
         grants = f" with a grant of MachineDisruptionBudget {budgets}" if budgets else " once its Node is drained"
         text = f"it starts{grants}; machina has not begun with that"
         return Gate(reasons.WAITING_FOR_DRAIN, text, f"Lease {LEASE_DISRUPTION}")
-    if disruption.holder.uid in (operation.metadata.uid, machine.metadata.uid) and disruption.stage in _DRAINED:
+    if (
+        disruption.holder.uid in (operation.metadata.uid, machine.metadata.uid)
+        and disruption.stage == DisruptionStage.DRAINED
+    ):
         return None
     text = disruption.message or f"{disruption.holder} is in stage {disruption.stage}"
     return Gate(disruption.reason or reasons.WAITING_FOR_DRAIN, text, disruption.held_by or f"Node {machine.name}")
 
 
-def rests_deadline(gate: Gate) -> bool:
-    """Return whether startDeadlineSeconds rests behind the gate: a drain has a limit of its own."""
-    return gate.reason in RESTING
+def rests_deadline(gate: Gate, machine: Machine) -> bool:
+    """Return whether startDeadlineSeconds rests behind the gate: a drain has a limit of its own, and what waits for the
+    older operation that drains waits for that.
+    """
+    record = machine.status.disruption
+    if gate.reason != reasons.WAITING_FOR_OLDER or record is None:
+        return gate.reason in RESTING
+    return record.stage in _DRAINS or (record.stage == DisruptionStage.WAITING and record.reason in RESTING)
 
 
-_DRAINED: Final = frozenset({DisruptionStage.DRAINED, DisruptionStage.WORKING})
+_DRAINS: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
+
+
 RESTING: Final = frozenset(
     {
         reasons.FOREIGN_MAINTENANCE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -278,6 +278,8 @@ class Supervisor:
         self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
     ) -> SupervisorView:
         ages = known.ages(self._loop_time())
+        if machine is not None and machine.status.disruption is not None:
+            ages = replace(ages, stage_s=max(seconds_since(machine.status.disruption.since, self._wall()), 0.0))
         kind = OperationKind(operation.spec.operation_kind)
         executor = None if machine is None else executor_name(kind, machine)
         busy = executor is not None and self._is_busy(executor)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.core import ConfigMap
+from unbounded.api.disruption import DisruptionStage
 from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
@@ -31,6 +32,7 @@ from unbounded.operations.ownership import Unavailability, executor_name, execut
 from unbounded.operations.parameters import invalid
 
 HOLD_BACK_S: Final = 4.0  # an executor with free capacity claims sooner than this, and needs no explanation
+DRAIN_QUIET_S: Final = 15.0  # nor needs one a drain without a blocker that ends sooner
 MACHINE_WAIT_S: Final = 60.0
 QUIET_S: Final = 5.0  # then the message reports the executor that has not claimed
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have changed within this is at work
@@ -54,6 +56,7 @@ class OperationAges:
         machine_missing_s: since its Machine was first missing; 0 when it exists.
         claimed_s: since its claim was first observed.
         unchanged_s: since its status last changed.
+        stage_s: since the disruption of its Machine entered its stage; None without a disruption.
     """
 
     known_s: float = 0.0
@@ -62,6 +65,7 @@ class OperationAges:
     claimed_s: float = 0.0
     unchanged_s: float = 0.0
     ended_s: float = 0.0
+    stage_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -240,17 +244,48 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
         return EndOperation(reasons.PREEMPTED, _overtaken_text(overtaken_by))
     if (failure := drain_failure(operation, view.machine)) is not None:
         return EndOperation(reasons.DRAIN_TIMED_OUT, failure)
-    wasted_s = silent_s(operation, view.machine)
-    waited_s = view.ages.created_s if wasted_s is None else wasted_s  # the deadline rests for the drain
-    left_s = operation.spec.start_deadline_seconds - waited_s
+    left_s = operation.spec.start_deadline_seconds - _waited_s(view, view.machine)
     wait = _wait(view, view.machine, kind, left_s)
     if left_s <= 0 and wait.until_s is not None:
         limit_s = operation.spec.start_deadline_seconds
         return EndOperation(
             reasons.NOT_STARTED, f"not started within {limit_s} s (spec.startDeadlineSeconds): {wait.text}"
         )
-    held_back_s = HOLD_BACK_S - view.ages.known_s
+    held_back_s = _held_back_s(view, view.machine, wait)
     return NoAction(held_back_s) if held_back_s > 0 else wait
+
+
+def _waited_s(view: SupervisorView, machine: Machine) -> float:
+    """Return the seconds of the start deadline that have passed. It rests for drains, and counts anew after one."""
+    own_s, stage_s = silent_s(view.operation, machine), view.ages.stage_s
+    if own_s is not None:
+        return own_s
+    return view.ages.created_s if stage_s is None else min(view.ages.created_s, stage_s)
+
+
+def _held_back_s(view: SupervisorView, machine: Machine, wait: ReportWait) -> float:
+    """Return the seconds for which the wait needs no explanation yet."""
+    record = machine.status.disruption
+    if wait.reason == reasons.WAITING_FOR_EXECUTOR:
+        return HOLD_BACK_S - _claimable_s(view)
+    is_own = record is not None and record.holder.uid == view.operation.metadata.uid
+    drains = is_own and record is not None and record.stage == DisruptionStage.DRAINING
+    if drains and not _has_blockers(machine) and not view.operation.status.message:
+        return DRAIN_QUIET_S - (view.ages.stage_s or 0.0)
+    return HOLD_BACK_S - view.ages.known_s
+
+
+def _has_blockers(machine: Machine) -> bool:
+    record = machine.status.disruption
+    return record is not None and record.drain is not None and bool(record.drain.blockers)
+
+
+def _claimable_s(view: SupervisorView) -> float:
+    """Return the seconds for which the executor could have claimed the operation, which may have had to wait for a
+    drain.
+    """
+    known_s, stage_s = view.ages.known_s, view.ages.stage_s
+    return known_s if stage_s is None else min(known_s, stage_s)
 
 
 def _without_machine(view: SupervisorView) -> SupervisorAction:
@@ -267,7 +302,7 @@ def _without_machine(view: SupervisorView) -> SupervisorAction:
 
 def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: float) -> ReportWait:
     gate = closed_gate(view.operation, machine, view.others, view.pause, view.sharing)
-    if gate is not None and rests_deadline(gate):
+    if gate is not None and rests_deadline(gate, machine):
         return ReportWait(gate.reason, gate.text, gate.held_by, None, None)
     if gate is not None:
         return ReportWait(gate.reason, gate.text, gate.held_by, left_s, left_s)
@@ -285,7 +320,7 @@ def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: f
         )
     if view.busy:
         text = f"waiting for {executor}, which works on other operations"
-    elif view.ages.known_s < QUIET_S:
+    elif _claimable_s(view) < QUIET_S:
         text = f"waiting for {executor} to claim it"
     else:
         heard = f"; {view.last_heard}" if view.last_heard else ""
@@ -295,7 +330,7 @@ def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: f
         if view.under_way:
             still = f"has {view.under_way} in progress, none of which changed for {BUSY_FOR_S:.0f} s"
             text = f"{executor} {still}: it is at its concurrency limit, or not running{heard}"
-    quiet_in_s = QUIET_S - view.ages.known_s
+    quiet_in_s = QUIET_S - _claimable_s(view)
     look_again_s = min(left_s, quiet_in_s if quiet_in_s > 0 else BUSY_FOR_S if view.busy else left_s)
     return ReportWait(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
 

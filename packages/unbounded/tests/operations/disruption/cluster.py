@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from tests.operations.faults import Incarnation
+from tests.operations.faults import Between, Incarnation
 from tests.operations.staging import Kinds
 from tests.operations.world import Process, Running, World, defaults, live
 from tests.support.memory_api import MemoryApi
@@ -86,11 +87,23 @@ class ClusterApi(MemoryApi):
 
 
 @dataclass
+class WriteCount(Between):
+    """The writes of objects that exist, by verb, kind and actor. Leases, Events and evictions are created."""
+
+    by: Counter[str] = field(default_factory=Counter)
+
+    def answered(self, life: Incarnation, call: str, answer: object) -> None:
+        if call.startswith("patch"):
+            self.by[f"{call} by {life.name.partition('#')[0]}"] += 1
+
+
+@dataclass
 class Cluster:
     """The Kubernetes side of a World."""
 
     world: World
     api: ClusterApi
+    writes: WriteCount = field(default_factory=WriteCount)
     kubelets: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     executor: Running | None = None
     most_unavailable: int = 0  # of the Nodes at any one time
@@ -253,8 +266,10 @@ def cluster_of(world: World) -> Cluster:
 @asynccontextmanager
 async def cluster_story() -> AsyncIterator[Cluster]:
     """A test from an `async def test(cluster)`: all controllers run, in virtual time, and the judge judges."""
-    world = World(random.Random(1), kinds=Kinds())
+    writes = WriteCount()
+    world = World(random.Random(1), kinds=Kinds(), between=writes)
     cluster = cluster_of(world)
+    cluster.writes = writes
     world.steward().start()
     cluster.executor = world.redfish().start()
     cluster.disrupter().start()

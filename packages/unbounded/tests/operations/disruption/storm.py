@@ -30,7 +30,7 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 STAGED: Final = 0.1  # of the schedules have a rollout
-USING: Final = ("Cordoned", "Draining", "Drained", "Working")  # stages that need the grant
+USING: Final = ("Cordoned", "Draining", "Drained")  # stages that need the grant
 OBSERVED_S: Final = 15.0  # until the caches of all processes have surely shown a change
 USABLE_S: Final = 60.0  # after the end of the holder, with a Ready Node and a leader: the Node is usable again
 SENT_S: Final = 0.1  # from the check of the Lease until the write is on its way
@@ -135,7 +135,7 @@ class Judge:
             return
         record = status.get("disruption") or {}
         holder = record.get("holder", {}).get("uid")
-        if record.get("stage") not in ("Drained", "Working") or holder not in (after["uid"], old["metadata"]["uid"]):
+        if record.get("stage") != "Drained" or holder not in (after["uid"], old["metadata"]["uid"]):
             self.faults.append(f"{after['name']} took the lock of {name} without a drained Node: {record}")
 
     def _drained(self, name: str, old: Raw, new: Raw) -> None:

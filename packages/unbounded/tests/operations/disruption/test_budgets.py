@@ -20,6 +20,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.operations import reasons
 from unbounded.operations.disruption.budgets import (
     drain_rules,
+    full,
     group_states,
     is_unavailable,
     limit_of,
@@ -76,6 +77,12 @@ def test_the_limit_holds_for_each_group() -> None:
     nodes = {"a": _node(ready=False), "b": _node(), "c": _node(), "d": _node()}
     states = group_states(_budget(groupBy=["rack"]), machines, nodes.get)
     assert [(one.value, one.machines, one.allowed) for one in states] == [("", 1, 1), ("1", 2, 0), ("2", 1, 1)]
+
+
+def test_a_budget_of_none_says_so_without_a_holder() -> None:
+    delay = full(_budget(limit=0), _machine("a"), [_machine("a")], {"a": _node()}.get)
+    assert delay is not None
+    assert delay.text == "MachineDisruptionBudget b lets 0 of 1 Machines be unavailable"
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,22 @@ import pytest
 
 from tests.operations.building import slot_of
 from tests.operations.disruption.cluster import Cluster, cluster_story
+from tests.operations.simulated import BOOTED
 from tests.support.virtual_time import EPOCH
 from unbounded.api.core import LEASES, NODES, PODS
-from unbounded.api.disruption import DisruptionStage
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, DisruptionStage
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_CORDONED_BY, ANNOTATION_PAUSED, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import child_manifest
 
+MANAGED: Final[dict[str, Any]] = {
+    "pxe": {
+        "image": "i",
+        "redfish": {"url": "https://m1", "username": "u", "passwordRef": {"name": "s", "namespace": "n"}},
+    }
+}
 ALWAYS: Final[dict[str, Any]] = {"drain": {"mode": "Always"}}
 
 
@@ -32,7 +39,7 @@ async def _machine(cluster: Cluster, *pods: str, name: str = "m1") -> None:
 async def test_a_reboot_drains_its_node_first_and_uncordons_it_after(cluster: Cluster) -> None:
     await _machine(cluster, "web-1", "web-2")
     created = await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
-    await cluster.stage("m1", DisruptionStage.WORKING)
+    await cluster.stage("m1", DisruptionStage.DRAINED)
     assert await cluster.pods_on("m1") == []
     assert await cluster.is_cordoned("m1")
     node = await cluster.api.get(NODES, "m1")
@@ -48,6 +55,33 @@ async def test_a_reboot_drains_its_node_first_and_uncordons_it_after(cluster: Cl
     claimed_at = cluster.world.stories[created.metadata.uid].claimed_at
     assert claimed_at is not None
     assert all(at < claimed_at for at, _node, _pod in cluster.api.evictions)
+
+
+@cluster_story
+async def test_a_drained_reboot_makes_at_most_eighteen_api_writes(cluster: Cluster) -> None:
+    await _machine(cluster, *(f"web-{number}" for number in range(20)))
+    await cluster.world.machine("m2")
+    await cluster.node("m2")
+    await cluster.budget("one", 1)
+    await cluster.world.operation("first", "HostPowerOn", "m1")  # the first one adds the Machine's finalizer
+    await cluster.world.ended("first")
+    await asyncio.sleep(60)
+    cluster.api.grace_s = 12.0
+    cluster.writes.by.clear()
+    await cluster.world.operation("op", "HostReboot", "m1")
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    await asyncio.sleep(60)
+    assert len(cluster.api.evictions) == 20
+    assert cluster.writes.by == {
+        "patch Machine by disruption": 4,  # Draining, Drained, Returning, and its end
+        "patch MachineDisruptionBudget by disruption": 2,
+        "patch Node by disruption": 5,  # cordon and uncordon, and three of conditions
+        "patch Machine by metalman/lab": 2,
+        "patch MachineOperation by metalman/lab": 4,
+        "patch MachineOperation by steward": 1,
+    }
+    assert cluster.writes.by.total() <= 18
 
 
 @cluster_story
@@ -181,7 +215,7 @@ async def test_maintenance_of_another_controller_delays_the_grant(cluster: Clust
 async def test_a_node_that_does_not_return_stays_cordoned_until_it_does(cluster: Cluster) -> None:
     await _machine(cluster, "web-1")
     await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
-    await cluster.stage("m1", DisruptionStage.WORKING)
+    await cluster.stage("m1", DisruptionStage.DRAINED)
     cluster.down.add("m1")
     await cluster.world.ended("op")
     await asyncio.sleep(600)
@@ -381,3 +415,63 @@ async def test_a_canary_that_cannot_be_drained_halts_the_rollout(cluster: Cluste
     for name in at:
         await cluster.stage(name, None)
         assert not await cluster.is_cordoned(name)
+
+
+@cluster_story
+async def test_the_grant_of_a_reset_ends_once_its_node_is_gone(cluster: Cluster) -> None:
+    await cluster.world.machine("m1", kubernetes={"nodeRef": {"name": "m1"}}, **MANAGED)
+    await cluster.node("m1", "web-1")
+    await cluster.budget("one", 1)
+    created = await cluster.world.operation("op", "AgentReset", "m1")
+    await cluster.stage("m1", DisruptionStage.DRAINED)
+    cluster.world.outside.host("m1").boot += 1
+    execution = {"executor": "unbounded-agent/m1", "incarnation": "i", "machineUID": "m", "binding": "b"}
+    status = {
+        "phase": "Complete",
+        "execution": execution,
+        "evidence": [{"what": BOOTED, "where": "x", "at": "2030-01-01T00:00:20Z"}],
+    }
+    await cluster.api.patch(MACHINE_OPERATIONS, "op", {"status": status | {"message": "reset"}}, subresource="status")
+    assert created.metadata.uid in cluster.world.stories
+    await asyncio.sleep(5)
+    found = await cluster.disruption("m1")
+    assert found is not None
+    assert "or to be deleted, as AgentReset op has removed it" in (
+        found.message or ""
+    )  # kubelet's end is not known yet
+    cluster.down.add("m1")
+    await cluster.stage("m1", None, within_s=10)
+    assert await cluster.granted("one") == set()
+    assert not await cluster.is_cordoned("m1")
+    budget = await cluster.api.get(MACHINE_DISRUPTION_BUDGETS, "one")
+    assert (budget.status.allowed, budget.status.groups[0].unavailable) == (0, 1)  # it counts until it has a Node again
+
+
+@cluster_story
+async def test_the_deadline_of_a_queued_operation_rests_while_another_drains(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("first", "HostReboot", "m1", **ALWAYS)
+    await asyncio.sleep(1)
+    await cluster.world.operation("next", "HostReboot", "m1", startDeadlineSeconds=60)
+    await cluster.world.until("next", lambda one: one.status.reason == reasons.WAITING_FOR_OLDER, within_s=30)
+    await asyncio.sleep(600)
+    cluster.api.guarded.clear()
+    assert (await cluster.world.ended("first", within_s=120)).status.phase == "Complete"
+    assert (await cluster.world.ended("next", within_s=120)).status.phase == "Complete"
+
+
+@cluster_story
+async def test_an_executor_has_its_five_seconds_from_the_drained_node_on(cluster: Cluster) -> None:
+    assert cluster.executor is not None
+    await cluster.executor.stop()
+    await _machine(cluster, "web-1")
+    cluster.api.grace_s = 20.0
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.world.until("op", lambda one: one.status.reason == reasons.WAITING_FOR_DRAIN, within_s=20)
+    await cluster.stage("m1", DisruptionStage.DRAINED)
+    await asyncio.sleep(3)
+    assert (await cluster.world.get("op")).status.reason == reasons.WAITING_FOR_DRAIN
+    await cluster.world.until("op", lambda one: "has not claimed it" in (one.status.message or ""), within_s=5)
+    cluster.world.redfish().start()
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"

@@ -20,6 +20,7 @@ from unbounded.api.disruption import (
     DrainSettings,
 )
 from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import KubernetesSpec
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.kube.api import EvictionBlocked, ServerBusy
 from unbounded.kube.wire import error_from
@@ -29,6 +30,7 @@ from unbounded.operations.disruption.holders import Delay, HolderState, HolderVi
 from unbounded.operations.disruption.plan import DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import PROCEDURE
 
+EXECUTION = {"executor": "e", "incarnation": "i", "machineUID": "m", "binding": "b"}
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 OWNED: dict[str, Any] = {
     "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
@@ -190,6 +192,24 @@ def test_long_texts_of_others_fit_into_the_record() -> None:
     assert [len(one.held_by or "") for one in _step(stuck).progress.blockers] == [512]
 
 
+@pytest.mark.parametrize("kind", ["AgentReset", "HostErase"])
+@pytest.mark.parametrize(("phase", "returns"), [("Complete", False), ("Failed", True)])
+def test_nothing_returns_after_a_reset_or_an_erasure(kind: str, phase: str, *, returns: bool) -> None:
+    view = _view(DisruptionStage.RETURNING, node=None)
+    spec = msgspec.structs.replace(view.machine.spec, kubernetes=KubernetesSpec())
+    view = dataclasses.replace(view, machine=msgspec.structs.replace(view.machine, spec=spec))
+    operation = operation_of("op", kind, "m", status={"phase": phase, "execution": EXECUTION})
+    holder = view_holder(DisruptionHolder(kind=kind, name="op", uid="uid-op"), view.machine, operation)
+    plan = plan_disruption(dataclasses.replace(view, holder=holder))
+    assert (plan.status is not None) == returns
+
+
+def test_one_pod_that_is_left_is_one() -> None:
+    plan = plan_disruption(_view(DisruptionStage.DRAINING, pods=[_pod()], refusals={}))
+    assert plan.status is not None
+    assert "(drain.timeoutSeconds): 1 pod is left" in (plan.status.message or "")
+
+
 def test_an_operation_that_cannot_start_any_more_gives_its_grant_back() -> None:
     view = _view(DisruptionStage.DRAINING)
     meta = msgspec.structs.replace(view.machine.metadata, deletion_timestamp="2030-01-01T12:00:00Z")
@@ -199,16 +219,17 @@ def test_an_operation_that_cannot_start_any_more_gives_its_grant_back() -> None:
     assert view_holder(view.disruption.holder, deleted, operation).state is HolderState.ENDED
 
 
-@pytest.mark.parametrize("stage", [DisruptionStage.GRANTED, DisruptionStage.CORDONED, DisruptionStage.DRAINING])
+@pytest.mark.parametrize("stage", [DisruptionStage.CORDONED, DisruptionStage.DRAINING])
 def test_a_holder_that_started_before_its_drain_has_to_prove_its_return(stage: DisruptionStage) -> None:
     plan = plan_disruption(_view(stage, holder=HolderView(HolderState.CLAIMED)))
     assert plan.status is not None
-    assert (plan.status.stage, plan.status.worked, plan.status.boot_id) == (DisruptionStage.WORKING, True, None)
+    assert (plan.status.stage, plan.status.worked, plan.status.boot_id) == (DisruptionStage.DRAINED, True, None)
     assert plan.action is None
 
 
 def test_a_node_that_reports_no_boot_id_returns() -> None:
-    view = _view(DisruptionStage.GRANTED)
+    request = DisruptionRequest(DisruptionHolder(kind="HostReboot", name="op", uid="u"))
+    view = _view(DisruptionStage.WAITING, request=request)
     assert view.node is not None
     status = msgspec.structs.replace(view.node.status, node_info=NodeSystemInfo())
     node = msgspec.structs.replace(view.node, status=status)
@@ -219,19 +240,22 @@ def test_a_node_that_reports_no_boot_id_returns() -> None:
         view.machine, status=msgspec.structs.replace(view.machine.status, disruption=returning)
     )
     ended = HolderView(HolderState.ENDED, has_acted=True, reboots=True)
-    assert plan_disruption(dataclasses.replace(view, machine=machine, node=node, holder=ended)).status is None
+    assert (
+        plan_disruption(dataclasses.replace(view, machine=machine, node=node, holder=ended, request=None)).status
+        is None
+    )
 
 
 def test_messages_name_the_node_where_its_name_is_not_that_of_the_machine() -> None:
-    node = _view(DisruptionStage.GRANTED).node
+    node = _view(DisruptionStage.WAITING).node
     assert node is not None
     node = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="host-7"))
-    plan = plan_disruption(_view(DisruptionStage.GRANTED, node=node))
+    plan = plan_disruption(_view(DisruptionStage.CORDONED, node=node))
     assert plan.status is not None
-    assert "Node host-7 is cordoned" in (plan.status.message or "")
+    assert "draining Node host-7" in (plan.status.message or "")
 
 
-@pytest.mark.parametrize(("delay", "stage"), [(None, DisruptionStage.GRANTED), (Delay("Full", "no room", "b"), None)])
+@pytest.mark.parametrize(("delay", "stage"), [(None, DisruptionStage.DRAINING), (Delay("Full", "no room", "b"), None)])
 def test_a_node_that_returns_is_granted_again_within_the_budgets_alone(delay: Delay | None, stage: str | None) -> None:
     request = DisruptionRequest(DisruptionHolder(kind="HostReboot", name="next", uid="x"))
     ended = HolderView(HolderState.ENDED)

@@ -17,7 +17,6 @@ from unbounded.api.disruption import (
     MAX_GROUPS,
     BudgetGrant,
     BudgetGroup,
-    DisruptionHolder,
     DisruptionStage,
     DrainMode,
     MachineDisruptionBudget,
@@ -188,6 +187,13 @@ class GroupState:
     def allowed(self) -> int:
         return max(self.limit - len(self.used), 0)
 
+    def has_room_for(self, machine: str) -> bool:
+        """Return whether a Machine of the group may be granted: one that counts already takes no more room."""
+        return machine in self.used or len(self.used) < self.limit
+
+    def granting(self, machine: str) -> GroupState:
+        return replace(self, used=self.used | {machine}, granted=self.granted | {machine})
+
     def status(self) -> BudgetGroup:
         return BudgetGroup(
             value=self.value[:128],
@@ -226,17 +232,6 @@ def group_status(states: Sequence[GroupState]) -> tuple[BudgetGroup, ...]:
 # Grants
 
 
-def with_grant(
-    budget: MachineDisruptionBudget, machine: Machine, holder: DisruptionHolder, at: str
-) -> list[BudgetGrant]:
-    """Return the grants with one for the Machine; a grant of an earlier holder becomes that of the next."""
-    rest = [one for one in budget.status.grants if one.machine != machine.name]
-    since = next(
-        (one.since for one in budget.status.grants if one.machine == machine.name and one.holder == holder), at
-    )
-    return [*rest, BudgetGrant(machine=machine.name, machine_uid=machine.metadata.uid, holder=holder, since=since)]
-
-
 def full(
     budget: MachineDisruptionBudget, machine: Machine, machines: Iterable[Machine], node_of: NodeOf
 ) -> Delay | None:
@@ -249,17 +244,18 @@ def full(
         return Delay(reasons.WAITING_FOR_BUDGET, text, f"MachineDisruptionBudget {budget.name}")
     value = group_of(budget, machine)
     state = next((one for one in group_states(budget, machines, node_of) if one.value == value), None)
-    if state is None or machine.name in state.used or len(state.used) < state.limit:
+    if state is None or state.has_room_for(machine.name):
         return None
     group = f" of group {value}" if value else ""
-    held = "; ".join(used_text(budget, name) for name in sorted(state.used)) or "none is, but it allows none"
+    rule = (
+        f"MachineDisruptionBudget {budget.name} lets {state.limit} of {state.machines} Machines{group} be unavailable"
+    )
+    if not state.used:
+        return Delay(reasons.WAITING_FOR_BUDGET, rule, f"MachineDisruptionBudget {budget.name}")
+    held = "; ".join(used_text(budget, name) for name in sorted(state.used))
     if state.machines > NAMED:
         held = "its status.grants name the holders"  # each change would rewrite the messages of all that wait
-    text = (
-        f"MachineDisruptionBudget {budget.name} lets {state.limit} of {state.machines} Machines{group} be unavailable: "
-        f"{held}"
-    )
-    return Delay(reasons.WAITING_FOR_BUDGET, text, f"MachineDisruptionBudget {budget.name}")
+    return Delay(reasons.WAITING_FOR_BUDGET, f"{rule}: {held}", f"MachineDisruptionBudget {budget.name}")
 
 
 def used_text(budget: MachineDisruptionBudget, machine: str) -> str:

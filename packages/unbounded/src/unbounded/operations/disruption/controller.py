@@ -13,10 +13,12 @@ import msgspec
 from unbounded.api.conditions import set_condition
 from unbounded.api.core import LEASES, NODES, PODS, Node, NodeCondition, Pod, evictions_of
 from unbounded.api.disruption import (
+    HOLD,
     MAINTENANCE,
     DisruptionHolder,
     DisruptionStage,
     DisruptionStatus,
+    DrainBlocker,
     MachineDisruptionBudget,
 )
 from unbounded.api.failures import Stale
@@ -25,7 +27,7 @@ from unbounded.api.names import ANNOTATION_CORDONED_BY, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound, ServerError
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, loop_time, rfc3339, utc_now
+from unbounded.kube.clock import WallClock, loop_time, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventSink, no_events
@@ -66,9 +68,12 @@ from unbounded.operations.record import with_nulls
 
 SETTLE_S: Final = 1.0  # before the groups of a budget are counted, as changes come together
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
-PROGRESS_S: Final = 5.0  # between writes that change nothing but a count or a message
+PROGRESS_S: Final = 5.0  # between writes of a record within a stage
+COUNT_S: Final = (15.0, 60.0)  # least and most between those that change nothing but the number of pods that are left
 NODE_LEASES: Final = "kube-node-lease"
 PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
+DRAINED_OF: Final = PODS_OF | {DisruptionStage.DRAINED}
+ANNOUNCED: Final = DRAINED_OF
 
 log = Log("disruption")
 
@@ -99,10 +104,9 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Request:
-    """A request, and the versions of the budgets on which it was judged."""
+    """A request, and the delay by a budget."""
 
     request: DisruptionRequest
-    budgets: Sequence[MachineDisruptionBudget]
     delay: Delay | None
     operation: MachineOperation | None
 
@@ -249,21 +253,15 @@ class DrainController:
         """Return what may be granted now, and the rules of the drain in progress."""
         record = machine.status.disruption
         counting = self._grants.counting(machine)
-        held = None if record is None else next((o for o in operations if o.metadata.uid == record.holder.uid), None)
-        rules = drain_rules(
-            counting,
-            None if held is None else held.spec.drain,
-            override=held is not None and held.spec.override is not None,
-            maintenance=in_maintenance(machine),
-        )
         if record is not None and record.stage not in (DisruptionStage.WAITING, DisruptionStage.RETURNING):
-            return None, rules
+            held = next((one for one in operations if one.metadata.uid == record.holder.uid), None)
+            return None, _rules(machine, counting, held)
         if in_maintenance(machine) and machine.metadata.deletion_timestamp is None:
-            return self._limited(machine, maintenance_holder(machine), counting, None), rules
+            request = self._limited(machine, maintenance_holder(machine), counting, None)
+            return request, _rules(machine, counting, None)
         first = next((one for one in sorted(operations, key=order) if self._may_start(one, machine, operations)), None)
-        if first is None:
-            return None, rules
-        return self._limited(machine, holder_of(first), counting, first), rules
+        rules = _rules(machine, counting, first)
+        return None if first is None else self._limited(machine, holder_of(first), counting, first), rules
 
     def _limited(
         self,
@@ -276,7 +274,7 @@ class DrainController:
         delay = self._grants.delay(machine, counting)
         overrides = delay is not None and operation is not None and operation.spec.override is not None
         request = DisruptionRequest(holder, tuple(one.name for one in counting), overrides)
-        return _Request(request, counting, None if overrides else delay, operation)
+        return _Request(request, None if overrides else delay, operation)
 
     def _may_start(self, operation: MachineOperation, machine: Machine, others: tuple[MachineOperation, ...]) -> bool:
         """Return whether nothing but the drain is missing for the operation to start."""
@@ -365,42 +363,39 @@ class DrainController:
     ) -> float | None:
         self._check_leads()
         machine, node, record = view.machine, view.node, view.machine.status.disruption
-        holder = None if record is None else record.holder
-        if plan.action == CORDON and node is not None and holder is not None:
-            await self._patch_node(node, {"unschedulable": True}, holder.uid)
-        elif plan.action == UNCORDON and node is not None:
-            await self._patch_node(node, {"unschedulable": None}, None)
-        elif plan.action == EVICT:
+        began, after = loop_time(), plan.status
+        if after is not None and _begins(record, after) and request is not None:
+            await self._acquire(machine, request, after)
+        if plan.action == EVICT:
             refused = dict(memory.refusals)
             await self._evict(plan.evict, memory)
             if memory.refusals != refused:
                 return 0.0  # the answers change the blockers
         if node is not None and plan.conditions:
-            await self._set_conditions(node, plan.conditions)
-        await self._move_grants(view, plan, request)
-        left_s = await self._write(machine, plan.status, memory)
+            node = await self._set_conditions(node, plan.conditions)
+        if node is not None and plan.action == CORDON and after is not None:
+            await self._patch_node(node, {"unschedulable": True}, after.holder.uid)
+        elif node is not None and plan.action == UNCORDON:
+            await self._patch_node(node, {"unschedulable": None}, None)
+        if loop_time() - began > GRACE_S / 2:
+            raise Stale("the grants may have ended, as nothing used them")
+        left_s = await self._write(machine, plan, memory)
+        if record is not None and (after is None or after.stage == DisruptionStage.WAITING != record.stage):
+            # after the record, which must not be without its grants; a crash in between ends them as unused
+            await self._grants.release(machine.name, record.holder)
         changes_s = None
-        if plan.status is not None and plan.status.reason == reasons.WAITING_FOR_BUDGET:
+        if after is not None and after.reason == reasons.WAITING_FOR_BUDGET:
             changes_s = self._grants.changes_s(machine)
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return max(min(waits), LEAST_S) if waits else None
 
-    async def _move_grants(self, view: DisruptionView, plan: DisruptionPlan, request: _Request | None) -> None:
-        """Acquire the grants of a disruption that begins, and release those of one that has ended, before its record
-        changes.
-        """
-        record, after = view.machine.status.disruption, plan.status
-        waits = record is None or record.stage in (DisruptionStage.WAITING, DisruptionStage.RETURNING)
-        if waits and after is not None and after.stage == DisruptionStage.GRANTED and request is not None:
-            began = loop_time()
-            await self._grants.acquire(view.machine, after.holder, request.budgets)
-            if loop_time() - began > GRACE_S / 2:
-                raise Stale("the grants may have ended, as nothing used them")
-            self._check_leads()
-            if request.request.overrides and request.operation is not None:
-                self._announce_override(request.operation, after)
-        elif record is not None and (after is None or after.stage == DisruptionStage.WAITING != record.stage):
-            await self._grants.release(view.machine.name, record.holder)
+    async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
+        """Acquire the grants of a disruption that begins, before the Node is cordoned and the record is written."""
+        overrides = request.request.overrides
+        await self._grants.acquire(machine, record.holder, request.request.budgets, overrides=overrides)
+        self._check_leads()
+        if overrides and request.operation is not None:
+            self._announce_override(request.operation, record)
 
     def _announce_override(self, operation: MachineOperation, record: DisruptionStatus) -> None:
         budgets = ", ".join(record.budgets)
@@ -413,34 +408,39 @@ class DrainController:
         if loop_time() > self._epoch.acts_until():
             raise Stale("the Lease may have expired")
 
-    async def _write(self, machine: Machine, status: DisruptionStatus | None, memory: _Memory) -> float | None:
+    async def _write(self, machine: Machine, plan: DisruptionPlan, memory: _Memory) -> float | None:
         """Write the record if it differs; return the seconds until a write that was put off."""
-        before = machine.status.disruption
+        before, status = machine.status.disruption, plan.status
         if status == before:
             return None
         self._check_leads()
+        enters = status is None or before is None or status.since != before.since or status.stage != before.stage
         left_s = PROGRESS_S - (loop_time() - memory.wrote_at)
-        if left_s > 0 and before is not None and status is not None and _is_progress(before, status):
+        if before is not None and status is not None and _is_count(before, status):
+            least_s, most_s = COUNT_S
+            left_s += min(max(seconds_since(before.since, self._now()), least_s), most_s) - PROGRESS_S
+        if left_s > 0 and not enters:
             return left_s
         memory.wrote_at = loop_time()
         await self._status.write(machine, {"disruption": None if status is None else with_nulls(status)})
-        if status is None or before is None or status.stage != before.stage:
-            self._announce(machine, before, status)
+        if enters:
+            self._announce(machine, before, plan)
         return None
 
-    def _announce(self, machine: Machine, before: DisruptionStatus | None, status: DisruptionStatus | None) -> None:
+    def _announce(self, machine: Machine, before: DisruptionStatus | None, plan: DisruptionPlan) -> None:
+        status = plan.status
         stage = "Returned" if status is None else str(status.stage)
         holder = status.holder if status is not None else before.holder if before is not None else None
         log.info("stage of a disruption", machine=machine.name, stage=stage, holder=str(holder))
         if status is None:
-            if before is not None and before.stage == DisruptionStage.RETURNING:
+            if before is not None and before.stage != DisruptionStage.WAITING:
                 self._emit_event(machine, "Normal", "DisruptionEnded", f"{before.holder}: the Node is usable again")
         elif status.reason in (reasons.DRAIN_TIMED_OUT, reasons.EXECUTOR_SILENT):
             self._emit_event(machine, "Warning", status.reason, status.message or "")
-        elif status.stage in (DisruptionStage.CORDONED, DisruptionStage.DRAINED) or before is None:
-            self._emit_event(machine, "Normal", f"Disruption{stage}", status.message or "")
-        elif status.stage == DisruptionStage.GRANTED and before.stage != DisruptionStage.WAITING:
+        elif before is not None and before.stage in DRAINED_OF and plan.begins:
             self._emit_event(machine, "Warning", "DrainRestarted", status.message or "")
+        elif status.stage in ANNOUNCED or before is None:
+            self._emit_event(machine, "Normal", f"Disruption{stage}", status.message or "")
 
     async def _patch_node(self, node: Node, spec: Mapping[str, Any], holder: str | None) -> None:
         self._check_leads()
@@ -451,7 +451,13 @@ class DrainController:
             raise Stale(f"Node {node.metadata.name} is gone") from error
         self._caches.nodes.observe(patched)
 
-    async def _set_conditions(self, node: Node, conditions: tuple[NodeCondition, ...]) -> None:
+    async def _set_conditions(self, node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
+        """Set conditions of a Node; return the Node with them.
+
+        Raises:
+            Stale: the Node is gone, or its cordon or a hold has changed.
+        """
+
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
             self._check_leads()
             present: list[dict[str, Any]] = list(raw.get("status", {}).get("conditions", ()))
@@ -462,7 +468,10 @@ class DrainController:
                     each.pop("reasonTransitionTime", None)  # a Node's condition has no such field
             return None if after == present else {"conditions": after}
 
-        await self._node_status.update(node.metadata.name, change, uid=node.metadata.uid)
+        written = await self._node_status.update(node.metadata.name, change, uid=node.metadata.uid)
+        if written is None or _drain_marks(written) != _drain_marks(node):
+            raise Stale(f"Node {node.metadata.name} has changed")
+        return written
 
     async def _evict(self, pods: tuple[Pod, ...], memory: _Memory) -> None:
         memory.evicted = {uid: until for uid, until in memory.evicted.items() if until > loop_time()}
@@ -506,9 +515,10 @@ class DrainController:
             self._caches.machines.observe(machine)
             return
         self._check_leads()
+        if conditions := node_conditions(node, None):
+            node = await self._set_conditions(node, conditions)
         if is_cordoned_by_us(node):
             await self._patch_node(node, {"unschedulable": None}, None)
-        await self._set_conditions(node, node_conditions(node, None))
 
     def _forget(self, name: str) -> None:
         self._memory.pop(name, None)
@@ -553,13 +563,34 @@ def _is_marked(node: Node | None) -> bool:
     return node is not None and (is_cordoned_by_us(node) or bool(node_conditions(node, None)))
 
 
-def _is_progress(before: DisruptionStatus, after: DisruptionStatus) -> bool:
-    """Return whether two records differ in nothing but the pods that are left, or the proof that is missing."""
-    if before.stage == after.stage == DisruptionStage.RETURNING:
-        return msgspec.structs.replace(after, message=before.message, reason=before.reason) == before
-    if before.drain is None or after.drain is None or before.drain.blockers != after.drain.blockers:
-        return False
-    return msgspec.structs.replace(after, drain=before.drain, message=before.message) == before
+def _rules(
+    machine: Machine, counting: Sequence[MachineDisruptionBudget], operation: MachineOperation | None
+) -> DrainRules:
+    drain = None if operation is None else operation.spec.drain
+    override = operation is not None and operation.spec.override is not None
+    return drain_rules(counting, drain, override=override, maintenance=in_maintenance(machine))
+
+
+def _begins(before: DisruptionStatus | None, after: DisruptionStatus) -> bool:
+    """Return whether the holder of a disruption is granted with this change of its record."""
+    waits = before is None or before.stage in (DisruptionStage.WAITING, DisruptionStage.RETURNING)
+    return waits and after.stage not in (DisruptionStage.WAITING, DisruptionStage.RETURNING)
+
+
+def _is_count(before: DisruptionStatus, after: DisruptionStatus) -> bool:
+    """Return whether two records differ in nothing but the number of pods that are left."""
+
+    def blockers(record: DisruptionStatus) -> tuple[DrainBlocker, ...]:
+        return () if record.drain is None else record.drain.blockers
+
+    return blockers(before) == blockers(after) and msgspec.structs.replace(after, drain=before.drain) == before
+
+
+def _drain_marks(node: Node) -> object:
+    """Return the part of a Node on which the decision to cordon or uncordon it rests."""
+    notes = node.metadata.annotations
+    holds = {name for name in notes if name.startswith(HOLD)}
+    return node.metadata.uid, node.spec.unschedulable, notes.get(ANNOTATION_CORDONED_BY), holds
 
 
 class PodCaches:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,11 +14,13 @@ from unbounded.api.conditions import set_condition
 from unbounded.api.core import Node
 from unbounded.api.disruption import (
     MACHINE_DISRUPTION_BUDGETS,
+    MAX_GRANTS,
     BudgetGrant,
     DisruptionHolder,
     DisruptionStage,
     MachineDisruptionBudget,
 )
+from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
@@ -24,21 +28,47 @@ from unbounded.kube.clock import WallClock, rfc3339, seconds_since
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.disruption.budgets import (
     GRACE_S,
+    GroupState,
     NodeOf,
     budget_names,
     full,
+    group_of,
     group_states,
     group_status,
     is_used,
     selects,
     window_of,
-    with_grant,
 )
 from unbounded.operations.disruption.holders import Delay
 
 ENFORCED: Final = "Enforced"
 NAMED: Final = 10  # Machines in the message of the condition
-_FIELDS: Final = ("allowed", "conditions", "granted", "grants", "groups")
+_COUNTS: Final = ("allowed", "granted", "groups", "grants")
+
+
+class _Change:
+    """A change of the grants of one budget, and its outcome: a grant for `target`, or the end of the holder's.
+
+    Args:
+        overrides: grant although there is no room.
+    """
+
+    def __init__(
+        self, machine: str, holder: DisruptionHolder, target: Machine | None = None, *, overrides: bool = False
+    ) -> None:
+        self.machine = machine
+        self.holder = holder
+        self.target = target
+        self.overrides = overrides
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def ends(self, grant: BudgetGrant) -> bool:
+        return self.target is None and (grant.machine, grant.holder.uid) == (self.machine, self.holder.uid)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # it counts as retrieved, also where its task was cancelled meanwhile
 
 
 class Grants:
@@ -64,7 +94,10 @@ class Grants:
         self._machines = machines
         self._node_of = node_of
         self._now = now
-        self._status = StatusWriter(api, MACHINE_DISRUPTION_BUDGETS, fields=_FIELDS, cache=budgets)
+        fields = (*_COUNTS, "conditions")
+        self._status = StatusWriter(api, MACHINE_DISRUPTION_BUDGETS, fields=fields, cache=budgets)
+        self._changes: defaultdict[str, list[_Change]] = defaultdict(list)  # by the budget
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def names(self, machine: Machine) -> tuple[str, ...]:
         """Return the names of the budgets that cover a Machine."""
@@ -89,45 +122,116 @@ class Grants:
         return next((found for one in budgets if (found := full(one, machine, machines, self._node_of))), None)
 
     async def acquire(
-        self, machine: Machine, holder: DisruptionHolder, budgets: Sequence[MachineDisruptionBudget]
+        self, machine: Machine, holder: DisruptionHolder, budgets: Iterable[str], *, overrides: bool
     ) -> None:
-        """Write a grant in each budget, on the version of it that had room.
+        """Write a grant in each budget.
+
+        Args:
+            overrides: grant although there is no room.
 
         Raises:
-            Conflict: a budget has changed since. The grants that were written are used by the next attempt, or end.
+            Stale: a budget has no room any more.
+            Conflict: another process changed it. Grants that were written are used by the next attempt, or end.
         """
-        for budget in budgets:
-            grants = with_grant(budget, machine, holder, rfc3339(self._now()))
-            if tuple(grants) != budget.status.grants:
-                await self._write(budget, _grants(grants))
+        for name in budgets:
+            await self._change(name, _Change(machine.name, holder, machine, overrides=overrides))
 
     async def release(self, machine: str, holder: DisruptionHolder) -> None:
         """Remove the grants of a Machine's holder from all budgets."""
         for budget in self._budgets.all():
-            rest = [one for one in budget.status.grants if (one.machine, one.holder.uid) != (machine, holder.uid)]
-            if len(rest) != len(budget.status.grants):
-                await self._write(budget, _grants(rest))
+            if any((one.machine, one.holder.uid) == (machine, holder.uid) for one in budget.status.grants):
+                await self._change(budget.name, _Change(machine, holder))
+
+    async def _change(self, name: str, change: _Change) -> None:
+        """Write a change of a budget's grants, together with those that arrive while another write is under way."""
+        self._changes[name].append(change)
+        async with self._locks[name]:
+            if not change.done.done():
+                await self._commit(name)
+        await change.done
+
+    async def _commit(self, name: str) -> None:
+        changes, budget = self._changes.pop(name), self._budgets.get(name)
+        if budget is None:
+            for change in changes:
+                change.fail(Stale(f"MachineDisruptionBudget {name} is gone"))
+            return
+        try:
+            grants = [one for one in budget.status.grants if not any(change.ends(one) for change in changes)]
+            states = {one.value: one for one in self._states(budget, grants)}
+            for change in changes:
+                if change.target is not None:
+                    self._grant(budget, change, change.target, grants, states)
+            await self._write(budget, self._changed(budget, grants, list(states.values())))
+        except BaseException as error:
+            failure = error if isinstance(error, Exception) else Stale(f"the write of {name} was interrupted")
+            for change in changes:
+                change.fail(failure)
+            if not isinstance(error, Exception):
+                raise
+        for change in changes:
+            if not change.done.done():
+                change.done.set_result(None)
+
+    def _grant(
+        self,
+        budget: MachineDisruptionBudget,
+        change: _Change,
+        machine: Machine,
+        grants: list[BudgetGrant],
+        states: dict[str, GroupState],
+    ) -> None:
+        """Add a grant; one of an earlier holder of the Machine becomes that of the next."""
+        present = next((one for one in grants if one.machine == machine.name), None)
+        if present is not None and (present.holder, present.machine_uid) == (change.holder, machine.metadata.uid):
+            return
+        state = states.get(group_of(budget, machine))
+        has_room = state is None or state.has_room_for(machine.name) or change.overrides
+        if not has_room or (present is None and len(grants) >= MAX_GRANTS):
+            change.fail(Stale(f"MachineDisruptionBudget {budget.name} has no room any more"))
+            return
+        if present is not None:
+            grants.remove(present)
+        uid, since = machine.metadata.uid, rfc3339(self._now())
+        grants.append(BudgetGrant(machine=machine.name, machine_uid=uid, holder=change.holder, since=since))
+        if state is not None:
+            states[state.value] = state.granting(machine.name)
+
+    def _states(self, budget: MachineDisruptionBudget, grants: Sequence[BudgetGrant]) -> list[GroupState]:
+        status = msgspec.structs.replace(budget.status, grants=tuple(grants))
+        return group_states(msgspec.structs.replace(budget, status=status), self._machines.all(), self._node_of)
+
+    def _changed(
+        self, budget: MachineDisruptionBudget, grants: Sequence[BudgetGrant], states: Sequence[GroupState]
+    ) -> dict[str, object]:
+        """Return the fields of the status that differ."""
+        before = budget.status
+        after = msgspec.structs.replace(
+            before,
+            allowed=sum(one.allowed for one in states),
+            granted=len(grants),
+            groups=group_status(states),
+            grants=tuple(grants),
+        )
+        builtins = msgspec.to_builtins(after)
+        return {field: builtins.get(field, []) for field in _COUNTS if getattr(after, field) != getattr(before, field)}
 
     async def reconcile(self, name: str) -> float | None:
         """Bring the status of a budget up to date; return the seconds until its schedule or a grant is due."""
+        async with self._locks[name]:
+            return await self._reconcile(name)
+
+    async def _reconcile(self, name: str) -> float | None:
         budget, now = self._budgets.get(name), self._now()
         if budget is None:
+            self._locks.pop(name, None)
             return None
         grants = [one for one in budget.status.grants if await self._is_used(one, now)]
-        current = msgspec.structs.replace(budget, status=msgspec.structs.replace(budget.status, grants=tuple(grants)))
-        states = group_states(current, self._machines.all(), self._node_of)
-        status = {
-            "allowed": sum(one.allowed for one in states),
-            "granted": len(grants),
-            "groups": [msgspec.to_builtins(one) for one in group_status(states)],
-            **_grants(grants),
-        }
+        changed = self._changed(budget, grants, self._states(budget, grants))
         present = [msgspec.to_builtins(one) for one in budget.status.conditions]
         conditions = set_condition(present, ENFORCED, *self._enforced(budget), rfc3339(now))
         if conditions is not None:
-            status["conditions"] = conditions
-        old = {"allowed": None, "granted": None, "groups": [], "grants": []} | msgspec.to_builtins(budget.status)
-        changed = {field: value for field, value in status.items() if value != old.get(field)}
+            changed["conditions"] = conditions
         await self._write(budget, changed)
         changes_at = window_of(budget, now).changes_at
         waits = [] if changes_at is None else [max((changes_at - now).total_seconds(), 1.0)]
@@ -162,10 +266,6 @@ class Grants:
             text = f"agents of an earlier version start operations without a grant, upgrade those of {_named(outdated)}"
             return "False", "AgentsOutdated", text
         return "True", ENFORCED, f"it covers {len(covered)} Machines"
-
-
-def _grants(grants: Sequence[BudgetGrant]) -> dict[str, object]:
-    return {"grants": [msgspec.to_builtins(one) for one in grants]}
 
 
 def _waits(machine: Machine) -> bool:

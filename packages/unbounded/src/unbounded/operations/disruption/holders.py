@@ -32,13 +32,15 @@ class HolderView:
     """The holder of a disruption as it is now.
 
     Args:
-        has_acted: it had started before it ended; True where that is not known.
+        has_acted: it had started before it ended; None where that is not known.
         reboots: its end proves that the Node has another boot ID.
+        removes_node: its end proves that the host runs the Node no longer.
     """
 
     state: HolderState
-    has_acted: bool = False
+    has_acted: bool | None = False
     reboots: bool = False
+    removes_node: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,7 @@ _TRUE: Final[Mapping[str, frozenset[str]]] = {
     _S.CORDONED: frozenset({DRAIN_IN_PROGRESS}),
     _S.DRAINING: frozenset({DRAIN_IN_PROGRESS}),
     _S.DRAINED: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
-    _S.WORKING: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
-    _S.RETURNING: frozenset({MAINTENANCE_IN_PROGRESS}),
+    _S.RETURNING: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
 }
 
 
@@ -82,6 +83,8 @@ def node_conditions(node: Node, status: DisruptionStatus | None) -> tuple[NodeCo
     true = frozenset[str]() if status is None else _TRUE.get(status.stage, frozenset())
     if status is not None and status.stage == _S.RETURNING and not status.worked:
         true = frozenset()
+    if not node.spec.unschedulable:
+        true -= {DRAINED}  # it may have pods: nothing has drained it, or somebody uncordoned it
     changes = []
     for type_ in NODE_CONDITIONS:
         there = present.get(type_)
@@ -119,6 +122,7 @@ def holder_of(operation: MachineOperation) -> DisruptionHolder:
 
 
 _REBOOTS: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_REPLACE, OperationKind.NODE_REBOOT})
+_REMOVES_NODE: Final = frozenset({OperationKind.AGENT_RESET, OperationKind.HOST_ERASE})
 
 
 def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOperation | None) -> HolderView:
@@ -131,21 +135,19 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
         return HolderView(HolderState.OPEN if in_maintenance(machine) else HolderState.ENDED, has_acted=False)
     if operation is None:
         known = next((one for one in machine.status.recent_operations if one.uid == holder.uid), None)
-        return HolderView(
-            HolderState.ENDED, has_acted=True, reboots=known is not None and _reboots(known.kind, known.phase)
-        )
+        return _view_ended(holder.kind, None if known is None else known.phase, acted=None)
     active = machine.status.active_operation
     has_lock = active is not None and active.uid == holder.uid
     if operation.terminal:
-        acted = operation.status.execution is not None
-        return HolderView(HolderState.ENDED, acted, _reboots(operation.spec.operation_kind, operation.status.phase))
+        return _view_ended(holder.kind, operation.status.phase, acted=operation.status.execution is not None)
     if operation.claimed or has_lock:
         return HolderView(HolderState.CLAIMED)
-    return HolderView(HolderState.OPEN if starts_on(operation, machine) else HolderState.ENDED)
+    return HolderView(HolderState.OPEN) if starts_on(operation, machine) else HolderView(HolderState.ENDED)
 
 
-def _reboots(kind: str, phase: str | None) -> bool:
-    return kind in _REBOOTS and phase == OperationPhase.COMPLETE
+def _view_ended(kind: str, phase: str | None, *, acted: bool | None) -> HolderView:
+    complete = phase == OperationPhase.COMPLETE
+    return HolderView(HolderState.ENDED, acted, complete and kind in _REBOOTS, complete and kind in _REMOVES_NODE)
 
 
 def drain_failure(operation: MachineOperation, machine: Machine) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from unbounded.workflow.procedure import COMPLETE, Step
 
 LEASE_POLL_S: Final = 2.0
 BUSY_POLL_S: Final = 60.0
+RETURN_S: Final = 60.0  # of a usual return; then the message names the proof that is missing
 MAX_TEXT: Final = 4096
 MAX_HELD_BY: Final = 1024
 _S = DisruptionStage
@@ -111,7 +112,8 @@ class DisruptionPlan:
         status: `status.disruption` after the step; None for none.
         action: CORDON, EVICT or UNCORDON, before the status is written.
         evict: the pods of EVICT.
-        conditions: of the Node, to set.
+        conditions: of the Node, to set before the cordon changes.
+        begins: the drain begins, or begins again.
     """
 
     status: DisruptionStatus | None
@@ -119,6 +121,7 @@ class DisruptionPlan:
     evict: tuple[Pod, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
     requeue_s: float | None = None
+    begins: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,14 +145,14 @@ def plan_disruption(view: DisruptionView) -> DisruptionPlan:
     step = PROCEDURE.table[stage, found.fact]
     status = _after(view, stage, step, found)
     action = step.action
-    if action == CORDON and view.node is not None and is_cordoned_for(view.node, view.disruption.holder):
+    if action == CORDON and (view.node is None or status is None or is_cordoned_for(view.node, status.holder)):
         action = None
     if action == UNCORDON and (view.node is None or not is_cordoned_by_us(view.node)):
         action = None
     if action == EVICT and not found.evict:
         action = None
     conditions = () if view.node is None else node_conditions(view.node, status)
-    return DisruptionPlan(status, action, found.evict, conditions, found.requeue_s)
+    return DisruptionPlan(status, action, found.evict, conditions, found.requeue_s, _begins(step, found))
 
 
 # Facts
@@ -166,42 +169,51 @@ def _waiting(view: DisruptionView) -> _Found:
         return _Found(Fact.DELAYED, own.message or "", own.reason, own.held_by, left_s)
     if view.delay is not None:
         return _Found(Fact.DELAYED, view.delay.text, view.delay.reason, view.delay.held_by)
-    return _Found(Fact.REQUESTED, f"granted to {request.holder}; the Node is about to be cordoned")
+    return _begun(view, request.holder)
 
 
-def _granted(view: DisruptionView) -> _Found:
-    if (over := _ended(view) or _claimed_early(view)) is not None:
-        return over
+def _begun(view: DisruptionView, holder: DisruptionHolder, why: str = "") -> _Found:
+    """Return the fact with which the disruption of a Machine begins.
+
+    Args:
+        why: it begins again; ends with a colon and a space.
+    """
     if view.node is None:
-        return _Found(Fact.NO_NODE, f"Machine {view.machine.name} has no Node to drain")
+        return _Found(Fact.NO_NODE, f"{why}{holder} starts without a drain, as Machine {view.machine.name} has no Node")
     if not view.rules.enabled:
-        return _Found(Fact.NO_DRAIN, f"{view.disruption.holder} starts without a drain of Node {view.node_name}")
-    return _Found(Fact.NODE, f"Node {view.node_name} is cordoned for {view.disruption.holder}")
+        return _Found(Fact.NO_DRAIN, f"{why}{holder} starts without a drain of Node {view.node_name}")
+    return _held(view) or _free(view, Fact.NODE, holder, why)
+
+
+def _free(view: DisruptionView, fact: Fact, holder: DisruptionHolder, why: str = "") -> _Found:
+    text = f"{why}draining Node {view.node_name} for {holder}"
+    return _Found(fact, text, reasons.WAITING_FOR_DRAIN, f"Node {view.node_name}")
+
+
+def _held(view: DisruptionView) -> _Found | None:
+    """Return the fact that applications hold the drain of the Node; None where none does."""
+    holds = () if view.node is None else sorted(one for one in view.node.metadata.annotations if one.startswith(HOLD))
+    if not holds:
+        return None
+    name = view.node_name
+    text = f"the drain of Node {name} waits until these annotations of it are removed: {', '.join(holds)}"
+    return _Found(Fact.HELD, text, reasons.WAITING_FOR_HOLD, f"annotation {holds[0]} of Node {name}")
 
 
 def _cordoned(view: DisruptionView) -> _Found:
-    if (over := _ended(view) or _claimed_early(view)) is not None:
-        return over
-    if (stopped := _paused(view) or _node_changed(view)) is not None:
+    if (stopped := _ended(view) or _claimed_early(view) or _paused(view) or _node_changed(view)) is not None:
         return stopped
-    holds = _holds(view.node)
-    if holds and _is_late(view):
-        return _late(view, f"held by {', '.join(holds)}")
-    if holds:
-        text = f"the drain of Node {view.node_name} waits until these annotations of it are removed: "
-        held_by = f"annotation {holds[0]} of Node {view.node_name}"
-        requeue_s = _left_s(view)
-        return _Found(Fact.HELD, text + ", ".join(holds), reasons.WAITING_FOR_HOLD, held_by, requeue_s)
-    return _Found(Fact.FREE, f"draining Node {view.node_name}")
+    held = _held(view)
+    if held is None:
+        return _free(view, Fact.FREE, view.disruption.holder)
+    return _late(view, f"held by {held.held_by}") if _is_late(view) else replace(held, requeue_s=_left_s(view))
 
 
 def _draining(view: DisruptionView) -> _Found:
-    if (over := _ended(view) or _claimed_early(view)) is not None:
-        return over
-    if (stopped := _paused(view) or _node_changed(view)) is not None:
+    if (
+        stopped := _ended(view) or _claimed_early(view) or _paused(view) or _node_changed(view) or _held(view)
+    ) is not None:
         return stopped
-    if holds := _holds(view.node):
-        return _Found(Fact.HELD, f"the drain of Node {view.node_name} was interrupted by {', '.join(holds)}")
     if view.pods is None and _is_late(view):
         return _late(view, "its pods could not be listed")
     if view.pods is None:
@@ -210,18 +222,18 @@ def _draining(view: DisruptionView) -> _Found:
     step = plan_drain(
         view.pods, view.rules, view.refusals, before, now=view.now, loop_time=view.loop_time, lost=_is_lost(view)
     )
-    left = step.progress.left
+    left, holder = step.progress.left, view.disruption.holder
     if not left:
-        return _Found(Fact.EMPTY, f"Node {view.node_name} is drained: no pod that can be evicted is left")
+        return _Found(Fact.EMPTY, f"Node {view.node_name} is drained for {holder}: no pod that can be evicted is left")
     blocked = _blocked_text(step.progress.blockers)
     if _is_late(view):
-        return _late(view, f"{left} pods are left{blocked}")
+        return _late(view, f"{left} {'pod is' if left == 1 else 'pods are'} left{blocked}")
     limit_s = _left_s(view)
     waits = [one for one in (step.retry_s, limit_s) if one is not None]
     first = step.progress.blockers[0] if step.progress.blockers else None
     return _Found(
         Fact.PODS_LEFT,
-        f"draining Node {view.node_name}: {left} pods are left{blocked}",
+        f"draining Node {view.node_name} for {holder}{blocked}",  # without the count, which changes often
         reasons.WAITING_FOR_DRAIN,
         f"Node {view.node_name}" if first is None else first.held_by or f"Pod {first.pod}",
         min(waits, default=None),
@@ -233,13 +245,12 @@ def _draining(view: DisruptionView) -> _Found:
 def _drained(view: DisruptionView) -> _Found:
     if (ended := _ended(view)) is not None:
         return ended
-    is_open = view.holder is not None and view.holder.state is HolderState.OPEN
-    if is_open and (stopped := _paused(view) or _node_changed(view)) is not None:
+    if view.holder is not None and view.holder.state is HolderState.CLAIMED:
+        return _Found(Fact.CLAIMED, view.disruption.message or "")
+    if (stopped := _paused(view) or _node_changed(view)) is not None:
         return stopped
     if view.disruption.holder.kind == MAINTENANCE:
         return _Found(Fact.NOT_CLAIMED, _maintenance_text(view.machine))
-    if view.holder is not None and view.holder.state is HolderState.CLAIMED:
-        return _Found(Fact.CLAIMED, f"{view.disruption.holder} is in progress")
     left_s = CLAIM_WITHIN_S - view.in_stage_s
     if left_s <= 0 and not view.busy:
         wait_s = SILENCE_S * 2 ** min(view.disruption.silences, 10)
@@ -254,59 +265,61 @@ def _drained(view: DisruptionView) -> _Found:
     return _Found(Fact.NOT_CLAIMED, view.disruption.message or "", requeue_s=left_s if left_s > 0 else BUSY_POLL_S)
 
 
-def _working(view: DisruptionView) -> _Found:
-    if (ended := _ended(view)) is not None:
-        return ended
-    return _Found(Fact.CLAIMED, view.disruption.message or "")
-
-
 def _returning(view: DisruptionView) -> _Found:
     record = view.disruption
     is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
-    if is_open and record.reason in (reasons.EXECUTOR_SILENT, reasons.PAUSED):
-        return _Found(Fact.DELAYED, record.message or "", record.reason, record.held_by)
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
         return _Found(Fact.HOLDER_OPEN, record.message or "", record.reason, record.held_by)
     if view.request is not None and view.delay is None:  # another operation, or maintenance that was enabled again
-        text = f"granted to {view.request.holder}, before Node {view.node_name} has returned from {record.holder}"
-        return _Found(Fact.REQUESTED, text)
-    away = _away(view) if record.worked else None
-    return _Found(Fact.BACK) if away is None else away
+        return _begun(view, view.request.holder, f"Node {view.node_name} has not returned from {record.holder}: ")
+    return _away(view, record, since_s=view.in_stage_s) or _Found(Fact.BACK)
 
 
-def _away(view: DisruptionView) -> _Found | None:
-    """Return the proof of return that is missing; None where the Node is back, or nobody waits for it."""
-    node, record, name = view.node, view.disruption, view.node_name
+def _away(view: DisruptionView, record: DisruptionStatus, *, since_s: float) -> _Found | None:
+    """Return the proof of return that is missing; None where the Node is back, or nobody waits for it.
+
+    Args:
+        since_s: seconds since the Node began to return.
+    """
+    node, name = view.node, view.node_name
     held_by, after = f"Node {name}", f"after {record.holder}"
+
+    def missing(text: str, requeue_s: float | None = None, by: str = held_by) -> _Found:
+        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, by, requeue_s)
+
+    if not record.worked:
+        return None
     active = view.machine.status.active_operation
     if active is not None and not active.lost and active.uid != record.holder.uid:  # it started within maintenance
         text = f"waiting for {active.kind} {active.name}, which is in progress on Machine {view.machine.name}"
-        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, active.name)
+        return missing(text, by=active.name)
+    if view.holder is not None and view.holder.removes_node and (node is None or not node.ready):
+        return None  # the Machine counts as unavailable without a grant
     if node is None:
         if record.node_uid is None or view.machine.spec.kubernetes is None:
             return None
-        return _Found(Fact.AWAY, f"waiting for Node {name} to exist again {after}", reasons.WAITING_FOR_DRAIN, held_by)
-    if not node.ready:
-        return _Found(Fact.AWAY, f"waiting for Node {name} to be Ready {after}", reasons.WAITING_FOR_DRAIN, held_by)
-    if record.boot_id is not None and record.boot_id == _boot_id(node):
-        text = f"Node {name} is Ready, and shows the boot ID {record.boot_id} of before: waiting for its new kubelet"
-        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by)
+        return missing(f"waiting for Node {name} to exist again {after}")
     least_s = view.rules.min_ready_s
-    text = f"Node {name} is Ready {after}: waiting until it was so for {least_s:.0f} s, with a renewed lease"
+    boots = f", another boot ID than {record.boot_id}" if record.boot_id is not None else ""
+    text = f"waiting for Node {name} to be Ready for {least_s:.0f} s {after}{boots}, and a renewed lease"
+    if view.holder is not None and view.holder.removes_node:
+        text = f"{text}; or to be deleted, as {record.holder} has removed it from its host"
+    if not node.ready:
+        return missing(text)
+    if record.boot_id is not None and record.boot_id == _boot_id(node):
+        if since_s < RETURN_S:
+            return missing(text, RETURN_S - since_s)
+        return missing(f"Node {name} is Ready, and shows the boot ID {record.boot_id} of before {record.holder}")
     if view.ready_s < least_s:
-        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, least_s - view.ready_s)
-    if not view.renewed:
-        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, LEASE_POLL_S)
-    return None
+        return missing(text, least_s - view.ready_s)
+    return None if view.renewed else missing(text, LEASE_POLL_S)
 
 
 _FIND: Final[Mapping[DisruptionStage, Callable[[DisruptionView], _Found]]] = {
     _S.WAITING: _waiting,
-    _S.GRANTED: _granted,
     _S.CORDONED: _cordoned,
     _S.DRAINING: _draining,
     _S.DRAINED: _drained,
-    _S.WORKING: _working,
     _S.RETURNING: _returning,
 }
 
@@ -316,18 +329,24 @@ def _claimed_early(view: DisruptionView) -> _Found | None:
     if view.holder is None or view.holder.state is not HolderState.CLAIMED:
         return None
     text = f"{view.disruption.holder} started before Node {view.node_name} was drained"
-    status = msgspec.structs.replace(view.disruption, boot_id=None)  # it may have rebooted the Node by now
+    status = msgspec.structs.replace(view.disruption, boot_id=None, worked=True)  # it may have rebooted by now
     return _Found(Fact.CLAIMED, text, status=status)
 
 
 def _ended(view: DisruptionView) -> _Found | None:
+    """Return the fact that the holder has ended; None where it has not."""
     if view.holder is not None and view.holder.state is not HolderState.ENDED:
         return None
-    could_act = view.disruption.stage in (_S.DRAINED, _S.WORKING)
-    worked = view.disruption.worked or (could_act and view.holder is not None and view.holder.has_acted)
-    boot_id = view.disruption.boot_id if view.holder is not None and view.holder.reboots else None
-    status = msgspec.structs.replace(view.disruption, worked=worked, boot_id=boot_id)
-    return _Found(Fact.HOLDER_ENDED, f"{view.disruption.holder} has ended: the Node returns", status=status)
+    holder, record = view.holder, view.disruption
+    acted = None if holder is None else holder.has_acted
+    if acted is None:
+        acted = record.stage == _S.DRAINED
+    boot_id = record.boot_id if holder is not None and holder.reboots else None
+    record = msgspec.structs.replace(record, worked=record.worked or acted, boot_id=boot_id)
+    away = _away(view, record, since_s=0.0)
+    if away is None:
+        return _Found(Fact.BACK)
+    return replace(away, fact=Fact.HOLDER_ENDED, status=record)
 
 
 def _paused(view: DisruptionView) -> _Found | None:
@@ -342,16 +361,16 @@ def _node_changed(view: DisruptionView) -> _Found | None:
     node, record = view.node, view.disruption
     if not view.rules.enabled:
         return None
-    uid = None if node is None else node.metadata.uid
-    if uid != record.node_uid:
-        return _Found(Fact.NODE_CHANGED, f"Node {view.node_name} was created anew or deleted during its drain")
-    if node is not None and not node.spec.unschedulable:
-        return _Found(Fact.NODE_CHANGED, f"Node {view.node_name} was uncordoned during its drain")
-    return None
-
-
-def _holds(node: Node | None) -> list[str]:
-    return [] if node is None else sorted(name for name in node.metadata.annotations if name.startswith(HOLD))
+    if node is None:
+        why = f"Node {view.node_name} was deleted, or belongs to another Machine, since its drain began: "
+        return None if record.node_uid is None else _begun(view, record.holder, why)
+    if node.metadata.uid != record.node_uid:
+        why = f"Node {view.node_name} was created anew since its drain began: "
+    elif not node.spec.unschedulable:
+        why = f"Node {view.node_name} was uncordoned during its drain: "
+    else:
+        return None
+    return _Found(Fact.NODE_CHANGED, f"{why}it is drained again")
 
 
 def _left_s(view: DisruptionView) -> float | None:
@@ -410,19 +429,24 @@ def _boot_id(node: Node | None) -> str | None:
 def _after(view: DisruptionView, stage: DisruptionStage, step: Step, found: _Found) -> DisruptionStatus | None:
     if step.stage == COMPLETE:
         return None
-    record = found.status or view.machine.status.disruption
-    if view.request is not None and (record is None or found.fact is Fact.REQUESTED or stage is _S.WAITING):
+    record, begins = found.status or view.machine.status.disruption, _begins(step, found)
+    if view.request is not None and (record is None or begins or stage is _S.WAITING):
         record = _requested(view.request, record, view.now)
     if record is None:
         return None
     message, held_by = (found.text or record.message or "")[:MAX_TEXT], (found.held_by or "")[:MAX_HELD_BY]
     changed = {"reason": found.reason, "message": message or None, "held_by": held_by or None}
-    if step.stage == stage:
+    if step.stage == stage and not begins:
         if stage == _S.WAITING and found.fact is Fact.DELAYED and not found.text:
             return record  # another gate of the operation is closed
         return msgspec.structs.replace(record, **changed)
     entered = {"stage": DisruptionStage(step.stage), "since": rfc3339(view.now), **changed}
-    return msgspec.structs.replace(record, **entered, **_entry(view, DisruptionStage(step.stage), record))
+    return msgspec.structs.replace(record, **entered, **_entry(view, step, found, record))
+
+
+def _begins(step: Step, found: _Found) -> bool:
+    """Return whether a drain begins with the step, or the holder's work without one."""
+    return step.action == CORDON or found.fact in (Fact.NO_NODE, Fact.NO_DRAIN)
 
 
 def _requested(request: DisruptionRequest, record: DisruptionStatus | None, now: datetime) -> DisruptionStatus:
@@ -434,30 +458,22 @@ def _requested(request: DisruptionRequest, record: DisruptionStatus | None, now:
     return DisruptionStatus(holder=request.holder, stage=_S.WAITING, since=rfc3339(now), worked=worked, **granted)
 
 
-def _entry(view: DisruptionView, stage: DisruptionStage, record: DisruptionStatus) -> dict[str, object]:
+def _entry(view: DisruptionView, step: Step, found: _Found, record: DisruptionStatus) -> dict[str, object]:
     """Return the fields that change with the entry of a stage."""
-    node = view.node
-    match stage:
-        case _S.CORDONED if record.stage == _S.GRANTED:
-            until = rfc3339(view.now + timedelta(seconds=view.rules.timeout_s))
-            ours = node is not None and (not node.spec.unschedulable or is_cordoned_by_us(node))
-            uid = None if node is None else node.metadata.uid
-            return {"node_uid": uid, "boot_id": _boot_id(node), "cordoned": ours, "until": until}
-        case _S.GRANTED:
-            return {"node_uid": None, "boot_id": None, "until": None, "drain": None}
+    node, entry = view.node, dict[str, object]()
+    uid = None if node is None else node.metadata.uid
+    if _begins(step, found):
+        entry = {"node_uid": uid, "boot_id": _boot_id(node), "cordoned": False, "drain": None, "until": None}
+    if step.action == CORDON:
+        entry["cordoned"] = node is not None and (not node.spec.unschedulable or is_cordoned_by_us(node))
+        entry["until"] = rfc3339(view.now + timedelta(seconds=view.rules.timeout_s))
+    match step.stage:
         case _S.DRAINED:
-            entry: dict[str, object] = {
-                "until": None,
-                "drain": None,
-                "worked": record.worked or record.holder.kind == MAINTENANCE,
-            }
-            if record.stage == _S.GRANTED and node is not None:
-                entry |= {"node_uid": node.metadata.uid, "boot_id": _boot_id(node)}
-            return entry
-        case _S.WORKING:
-            return {"worked": True, "until": None, "drain": None}
-        case _S.RETURNING if record.stage != _S.DRAINED:
+            worked = record.worked or record.holder.kind == MAINTENANCE
+            return entry | {"until": None, "drain": None, "worked": worked}
+        case _S.RETURNING:
             return {"until": None, "drain": None}
         case _S.WAITING:
-            return {"node_uid": None, "boot_id": None, "cordoned": False}
-    return {}
+            until = record.until if found.fact is Fact.LATE else None
+            return {"node_uid": None, "boot_id": None, "cordoned": False, "drain": None, "until": until}
+    return entry
