@@ -12,7 +12,7 @@ from unbounded.api.names import PCRPolicy
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
-from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url, tls_url
+from unbounded.metalman.flag_values import file_or_none, interface, ipv4, plain_url, tls_url
 from unbounded.metalman.layout.profile_check import SCRIPT_FLAG
 from unbounded.metalman.settings import (
     DHCP_PORT,

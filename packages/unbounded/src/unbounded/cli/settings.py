@@ -14,7 +14,7 @@ from unbounded.cli.pxe import add_pxe_arguments, netboot_of
 from unbounded.kube.settings import Address, add_log_arguments, endpoint_url, flag_parser, parse_bool, parse_port
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
-from unbounded.metalman.flags import serial_address
+from unbounded.metalman.flag_values import serial_address
 from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings, NetbootSettings
 
 LAB_LIMIT: Final = 1000

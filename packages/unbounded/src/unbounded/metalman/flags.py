@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from unbounded.api.names import PCRPolicy
-from unbounded.fetch.failures import UnusableContent
-from unbounded.fetch.reference import Reference
 from unbounded.kube.options import (
     ELECTION,
     Option,
@@ -23,6 +17,7 @@ from unbounded.kube.options import (
     positive_int,
 )
 from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, parse_bool, parse_port
+from unbounded.metalman import flag_values
 from unbounded.metalman.settings import (
     ATTEMPTS,
     CACHE,
@@ -35,188 +30,29 @@ from unbounded.metalman.settings import (
     POWER_READS_PER_S,
     SERIAL_ADDRESS,
     TFTP_PORT,
-    DhcpMode,
     FlagNames,
     MetalmanSettings,
     NetbootSettings,
-    Network,
     check_dhcp,
     media_settings,
 )
 
 PREFIX: Final = "METALMAN"
-LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-NAMESPACED_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)/([a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
-LONGEST_INTERFACE: Final = 15
-MOST_READS_PER_S: Final = 1000.0
-LEAST_TICKET_S: Final = 600.0
-MOST_TICKET_S: Final = 86_400.0
-
-
-def site(text: str) -> str:
-    """Parse a label value; empty for Machines without the label."""
-    if text and not LABEL_VALUE.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is not a valid label value: at most 63 letters, digits, '-', '_' and '.', beginning "
-            "and ending with a letter or a digit"
-        )
-    return text
-
-
-def ipv4(text: str) -> str:
-    """Parse an IPv4 address; machines boot over IPv4."""
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError:
-        raise ValueError(f"{text!r} is not an IPv4 address, such as 192.0.2.1") from None
-
-
-def interface(text: str) -> str | None:
-    """Parse the name of a Linux interface; None for the empty text."""
-    if len(text.encode()) > LONGEST_INTERFACE or "/" in text or any(one.isspace() for one in text):
-        raise ValueError(f"{text!r} is not a valid interface name, such as eth0")
-    return text or None
-
-
-def web_url(text: str) -> str:
-    """Parse an http or https URL without a query; return it without a slash at its end, and empty for none."""
-    if not text:
-        return ""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a URL: {error}") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"{text!r} is not a URL like http://192.0.2.1:8880")
-    return text.rstrip("/")
-
-
-def plain_url(text: str) -> str:
-    """Parse a URL for boot loaders, which accept TLS only from servers with a known certificate."""
-    url = web_url(text)
-    if url.startswith("https:"):
-        raise ValueError(f"{text!r}: boot loaders use plain http; write http://…")
-    return url
-
-
-def tls_url(text: str) -> str:
-    """Parse a URL for BMCs, which fetch images by https only."""
-    url = web_url(text)
-    if url.startswith("http:"):
-        raise ValueError(f"{text!r}: BMCs fetch boot images by https; write https://…")
-    return url
-
-
-def ticket_lifetime(text: str) -> float:
-    """Parse a duration from ten minutes to a day."""
-    seconds = duration(text)
-    if not LEAST_TICKET_S <= seconds <= MOST_TICKET_S:
-        raise ValueError(f"{text!r} is not from 10m to 24h")
-    return seconds
-
-
-def dhcp_mode(text: str) -> DhcpMode:
-    try:
-        return DhcpMode(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a mode: choose from {', '.join(one.value for one in DhcpMode)}") from None
-
-
-def pcr_policy(text: str) -> PCRPolicy:
-    try:
-        return PCRPolicy(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a policy: choose from {', '.join(PCRPolicy)}") from None
-
-
-def networks(text: str) -> tuple[Network, ...]:
-    """Parse networks or addresses, separated by commas."""
-    found = []
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        try:
-            found.append(ipaddress.ip_network(one))
-        except ValueError as error:
-            raise ValueError(f"{one!r} is not an address or network, such as 10.0.0.0/8: {error}") from None
-    return tuple(found)
-
-
-def ipv4_networks(text: str) -> tuple[ipaddress.IPv4Network, ...]:
-    """Parse networks or addresses of IPv4, separated by commas."""
-    found = networks(text)
-    if wrong := [str(one) for one in found if one.version != 4]:
-        raise ValueError(f"{wrong[0]} is not an IPv4 network: machines boot over IPv4")
-    return tuple(one for one in found if one.version == 4)
-
-
-def image(text: str) -> str:
-    """Parse a reference to an OCI image; empty for none."""
-    if text:
-        try:
-            Reference.parse(text)
-        except UnusableContent as error:
-            raise ValueError(f"{text!r} is not an image: {error}") from None
-    return text
-
-
-def namespaced_name(text: str) -> tuple[str, str] | None:
-    """Parse NAMESPACE/NAME; None for the empty text."""
-    if not text:
-        return None
-    if not NAMESPACED_NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a Secret: write NAMESPACE/NAME")
-    namespace, _slash, name = text.partition("/")
-    return namespace, name
-
-
-def address_or_none(text: str) -> str:
-    return ipv4(text) if text else ""
-
-
-def path(text: str) -> Path:
-    if not text:
-        raise ValueError("expected a path")
-    return Path(text).expanduser()
-
-
-def file_or_none(text: str) -> Path | None:
-    path = Path(text).expanduser()
-    if text and not path.is_file():
-        raise ValueError(f"{text!r} is not a file")
-    return path if text else None
-
-
-def rate(text: str) -> float:
-    """Parse a number a second, from 0."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= MOST_READS_PER_S:
-        raise ValueError(f"{text!r} is not a number from 0 to {MOST_READS_PER_S:g}")
-    return found
-
-
-def serial_address(text: str) -> Address | None:
-    """Parse ADDRESS:PORT; None for the empty text."""
-    if not text:
-        return None
-    host, _colon, port = text.rpartition(":")
-    try:
-        return Address(str(ipaddress.ip_address(host.strip("[]"))), parse_port(port))
-    except ValueError:
-        raise ValueError(f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:0 or [::1]:8884") from None
 
 
 _SITE: Final = Option(
     "site",
-    site,
+    flag_values.site,
     "",
     "Manage the Machines with this value of label unbounded-cloud.io/site (default: Machines without the label)",
     "SITE",
 )
-_CACHE: Final = Option("cache-dir", path, CACHE, "Store images in this directory, which no other process uses", "DIR")
-_BIND: Final = Option("bind-address", ipv4, EVERY_ADDRESS, "Listen on this address for HTTP, TFTP and DHCP", "ADDRESS")
+_CACHE: Final = Option(
+    "cache-dir", flag_values.path, CACHE, "Store images in this directory, which no other process uses", "DIR"
+)
+_BIND: Final = Option(
+    "bind-address", flag_values.ipv4, EVERY_ADDRESS, "Listen on this address for HTTP, TFTP and DHCP", "ADDRESS"
+)
 _HTTP_PORT: Final = Option(
     "http-port", parse_port, str(HTTP_PORT), "Serve HTTP to booting machines on this port", "PORT"
 )
@@ -233,14 +69,14 @@ _HEALTH_BIND: Final = Option(
     "health-bind", str, "", "Serve metrics and health on this address (default: all addresses)", "ADDRESS"
 )
 _INTERFACE: Final = Option(
-    "dhcp-interface", interface, "", "Serve DHCP on this interface (default: only to relays)", "NAME"
+    "dhcp-interface", flag_values.interface, "", "Serve DHCP on this interface (default: only to relays)", "NAME"
 )
 _AUTO: Final = Option(
     "dhcp-auto-interface", parse_bool, "false", "Serve DHCP on the interface with the address that machines reach"
 )
 _MODE: Final = Option(
     "dhcp-mode",
-    dhcp_mode,
+    flag_values.dhcp_mode,
     "auto",
     "Set the DHCP mode: interface, relay, proxy (beside a DHCP server that assigns the addresses of "
     "spec.pxe.dhcpLeases) or none. auto selects interface where one is named, else relay",
@@ -248,7 +84,7 @@ _MODE: Final = Option(
 )
 _RELAYS: Final = Option(
     "dhcp-relay",
-    ipv4_networks,
+    flag_values.ipv4_networks,
     "",
     "Accept packets only from the DHCP relay with this address (giaddr). metalman ignores other "
     "relays; a packet from a second host may end a boot as contested. Repeatable",
@@ -257,7 +93,7 @@ _RELAYS: Final = Option(
 )
 _SERVE_URL: Final = Option(
     "serve-url",
-    plain_url,
+    flag_values.plain_url,
     "",
     "Set the URL at which machines reach HTTP here (default: http:// with the bind address, the "
     "address of the DHCP interface, or the address of the default route)",
@@ -289,7 +125,7 @@ _POLL: Final = Option(
 )
 _POWER_READS: Final = Option(
     "power-reads-per-second",
-    rate,
+    flag_values.rate,
     f"{POWER_READS_PER_S:g}",
     "Limit the readings of idle hosts' power for status.power; 0 reads none. A BMC is read every 100 seconds, and less "
     "often at a site with more than 100 BMCs for each of these readings",
@@ -298,7 +134,7 @@ _POWER_READS: Final = Option(
 _EVENTS: Final = Option("bmc-events", parse_bool, "true", "Follow the events of BMCs that offer them")
 _SERIAL: Final = Option(
     "serial-console-address",
-    serial_address,
+    flag_values.serial_address,
     f"{SERIAL_ADDRESS.host}:{SERIAL_ADDRESS.port}",
     "Serve the serial consoles of BMCs to `kubectl unbounded machine serial` on this address; port 0 takes a free one, "
     "and an empty value serves none",
@@ -313,37 +149,41 @@ _KEEP_CONSOLE: Final = Option(
 )
 _IMAGE: Final = Option(
     "default-netboot-image",
-    image,
+    flag_values.image,
     "",
     "Use these netboot files for Machines that name none; their image then is a disk image",
     "IMAGE",
 )
 _PULL_SECRET: Final = Option(
     "default-netboot-pull-secret",
-    namespaced_name,
+    flag_values.namespaced_name,
     "",
     "Use these registry credentials for the default netboot image",
     "NAMESPACE/NAME",
 )
 _DOCKER: Final = Option(
-    "docker-config", path, DOCKER_CONFIG, "Use the registry logins in this file after those of pull secrets", "FILE"
+    "docker-config",
+    flag_values.path,
+    DOCKER_CONFIG,
+    "Use the registry logins in this file after those of pull secrets",
+    "FILE",
 )
 _APISERVER: Final = Option(
     "apiserver-url",
-    web_url,
+    flag_values.web_url,
     "",
     "Give booted machines this URL of the API server (default: the one in kube-public/cluster-info)",
     "URL",
 )
 _DNS: Final = Option(
     "cluster-dns",
-    address_or_none,
+    flag_values.address_or_none,
     "",
     "Give booted machines this DNS server if there is no Service kube-dns",
     "ADDRESS",
 )
 _EK_CA: Final = Option(
-    "ek-ca", file_or_none, "", "Require a TPM certificate that chains to the roots in this PEM file", "FILE"
+    "ek-ca", flag_values.file_or_none, "", "Require a TPM certificate that chains to the roots in this PEM file", "FILE"
 )
 _CHALLENGE: Final = Option(
     "attest-require-challenge",
@@ -353,14 +193,19 @@ _CHALLENGE: Final = Option(
 )
 _PCRS: Final = Option(
     "pcr-policy",
-    pcr_policy,
+    flag_values.pcr_policy,
     PCRPolicy.RECORDED,
     "Set the consequence of a boot whose PCRs deviate from the first one's, for Machines without "
     "spec.pxe.attestation.pcrPolicy: Required (no token) or Recorded (a condition)",
     "POLICY",
 )
 _PROXIES: Final = Option(
-    "trusted-proxy", networks, "", "Trust X-Forwarded-For from these addresses. Repeatable", "CIDR", many=True
+    "trusted-proxy",
+    flag_values.networks,
+    "",
+    "Trust X-Forwarded-For from these addresses. Repeatable",
+    "CIDR",
+    many=True,
 )
 _SCRIPTS: Final = Option(
     "allow-profile-scripts",
@@ -370,18 +215,18 @@ _SCRIPTS: Final = Option(
 )
 _MEDIA_CERTIFICATE: Final = Option(
     "media-certificate",
-    file_or_none,
+    flag_values.file_or_none,
     "",
     "Serve boot images to BMCs by HTTPS with the certificate chain in this PEM file, for Machines with "
     "spec.pxe.bootMode VirtualMedia",
     "FILE",
 )
 _MEDIA_KEY: Final = Option(
-    "media-key", file_or_none, "", "Use the private key in this PEM file for --media-certificate", "FILE"
+    "media-key", flag_values.file_or_none, "", "Use the private key in this PEM file for --media-certificate", "FILE"
 )
 _MEDIA_URL: Final = Option(
     "media-url",
-    tls_url,
+    flag_values.tls_url,
     "",
     "Set the URL at which BMCs reach the boot images; its host is in the certificate (default: https:// with the "
     "address at which machines reach HTTP)",
@@ -390,7 +235,7 @@ _MEDIA_URL: Final = Option(
 _MEDIA_PORT: Final = Option("media-port", parse_port, str(MEDIA_PORT), "Serve boot images on this port", "PORT")
 _MEDIA_TICKET: Final = Option(
     "media-ticket-lifetime",
-    ticket_lifetime,
+    flag_values.ticket_lifetime,
     "1h",
     "Expire the URL of a boot image after this time, from 10m to 24h; it ends with its boot in any case",
     "DURATION",

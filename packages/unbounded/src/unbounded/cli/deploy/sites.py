@@ -34,7 +34,8 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.options import add_options
 from unbounded.kube.settings import add_log_arguments
 from unbounded.metalman.attest.trust import TrustedRoots
-from unbounded.metalman.flags import DEPLOYED_OPTIONS, MEDIA_OPTIONS, OPTIONS, PREFIX, interface, ipv4_networks
+from unbounded.metalman.flag_values import interface, ipv4_networks
+from unbounded.metalman.flags import DEPLOYED_OPTIONS, MEDIA_OPTIONS, OPTIONS, PREFIX
 
 WAIT_S: Final = 300.0
 NETWORKS: Final = ("cluster_node_cidr", "cluster_pod_cidr", "node_cidr", "pod_cidr")
