@@ -22,7 +22,8 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.tls import client_context
 from unbounded_lab.cloud.azure import AzureDials, LabAzure, VmShape
 from unbounded_lab.cloud.azure.local import GROUP
-from unbounded_lab.cloud.azure.service import Azure
+from unbounded_lab.cloud.azure.resource_manager import Azure
+from unbounded_lab.cloud.azure.service import ROUTES
 from unbounded_lab.cloud.frontend import CloudCall
 from unbounded_lab.http import LabReply, LabRequest
 
@@ -81,7 +82,7 @@ def model_faults(call: str, reply: LabReply) -> list[str]:
 
 class _Checked(Azure):
     def __init__(self, azure: Azure) -> None:
-        super().__init__(azure.estate, azure.login)
+        super().__init__(azure.estate, azure.login, ROUTES)
         self.faults: list[str] = []
 
     def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:

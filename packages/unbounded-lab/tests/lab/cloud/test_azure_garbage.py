@@ -13,9 +13,10 @@ from tests.lab.cloud.azure_support import model_faults
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
 from unbounded_lab.cloud.azure.model import MACHINES, ResourceId
+from unbounded_lab.cloud.azure.resource_manager import Azure
 from unbounded_lab.cloud.azure.resources import AzureResources
 from unbounded_lab.cloud.azure.seeding import VmShape, add_machine, model
-from unbounded_lab.cloud.azure.service import Azure
+from unbounded_lab.cloud.azure.service import ROUTES
 from unbounded_lab.http import LabRequest
 
 HERE = ResourceId("s", GROUP, MACHINES, "vm-1")
@@ -50,7 +51,7 @@ def test_a_body_with_something_odd_in_it_is_refused_or_taken(place: tuple[Any, .
     login = LoginEndpoint("tenant", b"secret")
     application = login.applications["app"] = Application("app", "secret")
     token = login.grant(application, f"{RESOURCE}/.default", 0.0, lifetime_s=60.0)["access_token"]
-    azure = Azure(estate, login)
+    azure = Azure(estate, login, ROUTES)
 
     body: Any = model(HERE, SHAPE)
     inner = body

@@ -18,9 +18,10 @@ from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
 from unbounded_lab.cloud.azure.misbehaviours import AzureDials
 from unbounded_lab.cloud.azure.model import MACHINES, NICS, ResourceId
+from unbounded_lab.cloud.azure.resource_manager import Azure
 from unbounded_lab.cloud.azure.resources import AzureResources
 from unbounded_lab.cloud.azure.seeding import VmShape, add_machine, add_nic, model
-from unbounded_lab.cloud.azure.service import Azure
+from unbounded_lab.cloud.azure.service import ROUTES
 from unbounded_lab.http import LabReply, LabRequest
 
 Body = dict[str, Any]
@@ -43,7 +44,7 @@ class Desk:
         self.estate = AzureResources("tenant")
         add_machine(self.estate, HERE, SHAPE, 0.0)
         add_nic(self.estate, THERE.sibling(NICS, "vm-2-nic-0"), "westeurope", 0.0)
-        self.azure = Azure(self.estate, LOGIN)
+        self.azure = Azure(self.estate, LOGIN, ROUTES)
         self.azure.set_dials(AzureDials(rate_limits=False, **dials), 0.0)
 
     def ask(

@@ -17,9 +17,10 @@ from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.azure import model, seeding
 from unbounded_lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, LoginEndpoint
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS, AzureDials
+from unbounded_lab.cloud.azure.resource_manager import Azure
 from unbounded_lab.cloud.azure.resources import ALIVE, NAMESPACE, AzureResources
 from unbounded_lab.cloud.azure.seeding import LOCATION, VmShape
-from unbounded_lab.cloud.azure.service import Azure
+from unbounded_lab.cloud.azure.service import ROUTES
 from unbounded_lab.cloud.frontend import Cloud
 from unbounded_lab.cloud.local import LabCloud, write_private_file
 from unbounded_lab.keys import derived
@@ -76,7 +77,7 @@ class LabAzure(LabCloud[AzureDials]):
         login.applications[self.client_id] = Application(self.client_id, self.client_secret)
         self.estate.set_dials(dials)
         self.login = login
-        return Azure(self.estate, login)
+        return Azure(self.estate, login, ROUTES)
 
     async def stop(self) -> None:
         await super().stop()
