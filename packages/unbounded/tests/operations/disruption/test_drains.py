@@ -475,3 +475,69 @@ async def test_an_executor_has_its_five_seconds_from_the_drained_node_on(cluster
     await cluster.world.until("op", lambda one: "has not claimed it" in (one.status.message or ""), within_s=5)
     cluster.world.redfish().start()
     assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+
+
+async def _guarded_drain(cluster: Cluster) -> None:
+    """Begin a drain under a budget that a pod's own budget blocks, with its Machine's Node m1."""
+    await _machine(cluster, "web-1")
+    await cluster.budget("one", 1)
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1")
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await asyncio.sleep(20)
+
+
+def _without_budget(message: str | None) -> bool:
+    return message == "HostReboot op started before Node m1 was drained"
+
+
+@cluster_story
+async def test_a_budget_that_is_deleted_in_a_drain_leaves_no_cordon(cluster: Cluster) -> None:
+    await _guarded_drain(cluster)
+    await cluster.api.delete(MACHINE_DISRUPTION_BUDGETS, "one")
+    await cluster.stage("m1", DisruptionStage.DRAINED, within_s=30)
+    record = await cluster.disruption("m1")
+    assert record is not None
+    assert _without_budget(record.message)
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_machine_relabelled_in_its_drain_gives_its_grant_back(cluster: Cluster) -> None:
+    await _guarded_drain(cluster)
+    await cluster.api.patch(MACHINES, "m1", {"metadata": {"labels": {"unbounded-cloud.io/site": "other"}}})
+    await cluster.stage("m1", DisruptionStage.RETURNING, within_s=120)
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+    assert await cluster.granted("one") == set()
+
+
+@cluster_story
+async def test_a_node_relabelled_in_its_drain_keeps_no_cordon_of_ours(cluster: Cluster) -> None:
+    await _guarded_drain(cluster)
+    await cluster.world.machine("m2")
+    await cluster.node("m2")
+    await cluster.api.patch(NODES, "m1", {"metadata": {"labels": {LABEL_MACHINE: "m2"}}})
+    await asyncio.sleep(20)
+    node = await cluster.api.get(NODES, "m1")
+    assert not node.spec.unschedulable
+    assert ANNOTATION_CORDONED_BY not in node.metadata.annotations
+    assert {status for status, _reason in (await cluster.conditions("m1")).values()} == {"False"}
+    events = [reason for name, _type, reason in cluster.world.announced if name == "m1"]
+    assert "DrainRestarted" in events
+
+
+@cluster_story
+async def test_a_node_created_anew_in_its_drain_is_reported(cluster: Cluster) -> None:
+    await _guarded_drain(cluster)
+    cluster.kubelets.pop("m1").cancel()
+    await cluster.api.delete(NODES, "m1")
+    await cluster.api.delete(LEASES, "m1", namespace="kube-node-lease")
+    await cluster.node("m1")
+    await cluster.api.delete(PODS, "web-1", namespace="default")
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+    assert ("m1", "Warning", "DrainRestarted") in cluster.world.announced
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")

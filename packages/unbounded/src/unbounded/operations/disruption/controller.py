@@ -208,6 +208,8 @@ class DrainController:
         machine = node.metadata.labels.get(LABEL_MACHINE, node.metadata.name)
         self._controller.enqueue(node.metadata.name)
         self._controller.enqueue(machine)
+        if old is not None:
+            self._controller.enqueue(old.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
         if node_availability(old) != node_availability(new):
             self._count(self._caches.machines.get(machine))
 
@@ -215,6 +217,8 @@ class DrainController:
 
     async def _reconcile(self, name: str) -> float | None:
         machine, node = self._caches.machines.get(name), self._node(name)
+        if (stray := self._stray(name)) is not None:
+            await self._clear(stray)
         if machine is None:
             await self._release(name, node)
             return None
@@ -246,6 +250,14 @@ class DrainController:
             return node
         labelled = self._caches.nodes.by(INDEX_MACHINE, name)
         return min(labelled, key=lambda one: one.metadata.name, default=None)
+
+    def _stray(self, name: str) -> Node | None:
+        """Return the Node of this name if a disruption has marked it and a label has since made it no Machine's."""
+        node = self._caches.nodes.get(name)
+        if node is None or not _is_marked(node):
+            return None
+        owner = self._node(node.metadata.labels.get(LABEL_MACHINE, name))
+        return node if owner is None or owner.metadata.uid != node.metadata.uid else None
 
     def _request(
         self, machine: Machine, operations: tuple[MachineOperation, ...]
@@ -514,6 +526,10 @@ class DrainController:
         if machine is not None and machine.status.disruption is not None:
             self._caches.machines.observe(machine)
             return
+        await self._clear(node)
+
+    async def _clear(self, node: Node) -> None:
+        """Undo what a disruption has left on a Node."""
         self._check_leads()
         if conditions := node_conditions(node, None):
             node = await self._set_conditions(node, conditions)
