@@ -531,3 +531,13 @@ def test_a_host_whose_clock_is_ahead_does_not_fail_in_its_soak() -> None:
     assert _reason(rollout.step()) == reasons.SOAKING
     assert _reason(rollout.step(10.0)) == reasons.SOAKING
     assert rollout.step(80.0).start == ("m1", "m2", "m3")
+
+
+def test_a_later_stage_without_targets_is_pending_until_its_turn() -> None:
+    rollout = Rollout(CANARY, REST, count=1)
+    rollout.step()
+    assert rollout.stages == {"canary": "InProgress", "rest": "Pending"}
+    rollout.complete("m0")
+    assert rollout.stages == {"canary": "Soaking", "rest": "Pending"}
+    rollout.step(61.0)
+    assert rollout.stages == {"canary": "Complete", "rest": "Complete"}

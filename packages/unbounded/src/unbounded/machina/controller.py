@@ -78,7 +78,7 @@ class MachinaCaches:
     requests: Cache[CertificateRequest]
     configurations: Cache[Raw]
     versions: Cache[Raw]
-    budgets: Cache[MachineDisruptionBudget]
+    budgets: Cache[MachineDisruptionBudget]  # a watch that is silent without budgets; the first one starts their Lease
 
     @property
     def steward(self) -> SupervisorCaches:

@@ -207,7 +207,12 @@ def plan_batch(parent: MachineOperation, operations: Iterable[MachineOperation],
         mirrored = [failed_target(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
     room = max(parent.spec.max_concurrent - len(running), 0)
     waiting = tuple(t.machine_ref for t in mirrored if _open(t, children))
-    start = () if stop_reason or parent.spec.paused else waiting[:room] if rollout is None else rollout.start
+    if stop_reason:
+        start = tuple[str, ...]()
+    elif rollout is not None:
+        start = rollout.start
+    else:
+        start = () if parent.spec.paused else waiting[:room]
     cancel = tuple(child.name for child in sorted(running.values(), key=order) if cancelled and not child.spec.cancel)
     abandon = tuple(child.name for child in sorted(running.values(), key=order) if abandoned and not child.spec.abandon)
     ended = all(target.phase in _ENDED for target in mirrored)

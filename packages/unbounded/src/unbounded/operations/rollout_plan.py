@@ -273,7 +273,10 @@ def plan_rollout(
     step = RolloutStep(
         targets=tuple(changed(t, stage=STARTING) if t.machine_ref in released else t for t in soaking),
         status=RolloutStatus(
-            stages=tuple(_status(one, parent, released, halted=halted) for one in views),
+            stages=tuple(
+                _status(one, parent, released, halted=halted, may_start=_may_start(number, views))
+                for number, one in enumerate(views)
+            ),
             retried_failed=max(parent.spec.retry_failed, before.retried_failed),
         ),
         start=start,
@@ -342,11 +345,13 @@ def is_waiting(target: TargetStatus, running: Collection[str]) -> bool:
 
 
 def _status(
-    view: _StageView, parent: MachineOperation, released: Collection[str], *, halted: bool
+    view: _StageView, parent: MachineOperation, released: Collection[str], *, halted: bool, may_start: bool
 ) -> RolloutStageStatus:
+    is_empty = not view.members and not may_start  # a later stage without targets is not complete before its turn
+    phase = StagePhase.PENDING if is_empty else _phase(view, parent, released, halted=halted)
     return RolloutStageStatus(
         name=view.stage.name,
-        phase=_phase(view, parent, released, halted=halted).value,
+        phase=phase.value,
         targets=len(view.members),
         completed=sum(target.phase == OperationPhase.COMPLETE for target in view.members),
         failed=view.failed,
