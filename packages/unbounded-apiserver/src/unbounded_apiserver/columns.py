@@ -54,7 +54,7 @@ DEFINITION: Final = (
     ),
 )
 CUSTOM_AGE: Final = TableColumn(
-    "Age", "date", description="How long ago it was created.", path=".metadata.creationTimestamp"
+    "Age", "date", description="Time since its creation.", path=".metadata.creationTimestamp"
 )
 
 
@@ -142,7 +142,7 @@ def _event_count(obj: Object) -> Any:
     return series.get("count") or obj.get("count") or 1
 
 
-AGE: Final = TableColumn("Age", description="How long ago the object was created.", cell=_age)
+AGE: Final = TableColumn("Age", description="Time since the object's creation.", cell=_age)
 
 NAMESPACE: Final = (
     NAME,
@@ -152,25 +152,25 @@ NAMESPACE: Final = (
 CONFIG_MAP: Final = (
     NAME,
     TableColumn(
-        "Data", description="How many keys.", cell=lambda o: len(o.get("data", ())) + len(o.get("binaryData", ()))
+        "Data", description="Number of keys.", cell=lambda o: len(o.get("data", ())) + len(o.get("binaryData", ()))
     ),
     AGE,
 )
 SECRET: Final = (
     NAME,
-    TableColumn("Type", description="What the secret is for.", cell=lambda o: o.get("type", "")),
-    TableColumn("Data", description="How many keys.", cell=lambda o: len(o.get("data", ()))),
+    TableColumn("Type", description="Type of the secret.", cell=lambda o: o.get("type", "")),
+    TableColumn("Data", description="Number of keys.", cell=lambda o: len(o.get("data", ()))),
     AGE,
 )
 SERVICE_ACCOUNT: Final = (NAME, AGE)
 LEASE: Final = (
     NAME,
-    TableColumn("Holder", description="Who holds the lease.", cell=lambda o: o["spec"].get("holderIdentity", "")),
+    TableColumn("Holder", description="Holder of the lease.", cell=lambda o: o["spec"].get("holderIdentity", "")),
     AGE,
 )
 NODE: Final = (
     NAME,
-    TableColumn("Status", description="Whether the node is ready, and whether it is cordoned.", cell=_node_status),
+    TableColumn("Status", description="Readiness of the node, and its cordon.", cell=_node_status),
     TableColumn("Roles", description="Roles by label.", cell=_node_roles),
     AGE,
     TableColumn("Version", description="Version of kubelet.", cell=_node_info("kubeletVersion", "")),
@@ -183,20 +183,20 @@ NODE: Final = (
     ),
 )
 EVENT: Final = (
-    TableColumn("Last Seen", description="How long ago it was seen last.", cell=_event_last_seen),
+    TableColumn("Last Seen", description="Time since it was last observed.", cell=_event_last_seen),
     TableColumn("Type", description="Normal or Warning.", cell=lambda o: o.get("type", "")),
     TableColumn("Reason", description="One word for why.", cell=lambda o: o.get("reason", "")),
-    TableColumn("Object", description="What it happened to.", cell=_event_object),
+    TableColumn("Object", description="Object of the event.", cell=_event_object),
     TableColumn(
         "Subobject",
         priority=1,
-        description="Which part of the object.",
+        description="Part of the object.",
         cell=lambda o: o.get("involvedObject", {}).get("fieldPath", ""),
     ),
-    TableColumn("Source", priority=1, description="Who reports.", cell=_event_source),
+    TableColumn("Source", priority=1, description="Reporting component.", cell=_event_source),
     TableColumn("Message", description="A sentence for people.", cell=lambda o: o.get("message", "").strip()),
-    TableColumn("First Seen", priority=1, description="How long ago it was seen first.", cell=_event_first_seen),
-    TableColumn("Count", priority=1, description="How often.", cell=_event_count),
+    TableColumn("First Seen", priority=1, description="Time since it was first observed.", cell=_event_first_seen),
+    TableColumn("Count", priority=1, description="Number of occurrences.", cell=_event_count),
     TableColumn(
         "Name", priority=1, format="name", description="Name of the event.", cell=lambda o: o["metadata"]["name"]
     ),

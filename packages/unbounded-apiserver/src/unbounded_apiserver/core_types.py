@@ -25,8 +25,8 @@ Lease: The leader, or a sign of life, with its time limit.
 LeaseSpec: The state of a lease.
   holderIdentity string*  The holder of the lease.
   leaseDurationSeconds int32*  Seconds after renewTime until others may take it.
-  acquireTime microtime*  When the holder took it.
-  renewTime microtime*  When the holder last renewed it.
+  acquireTime microtime*  Time at which the holder acquired it.
+  renewTime microtime*  Time of the last renewal.
   leaseTransitions int32*  The number of changes of the holder.
   strategy string*  The strategy of a coordinated election.
   preferredHolder string*  The preferred next holder.
@@ -47,12 +47,12 @@ NodeSpec: The desired state of a node.
   podCIDRs mergeset  Addresses for pods, by family.
   providerID string  The provider's name for the machine.
   taints [Taint]  Taints of the node.
-  unschedulable bool  Whether new pods are kept away (cordon).
+  unschedulable bool  No new pods are scheduled to it (cordon).
 Taint: Keeps pods off the node that do not tolerate it.
   effect string!  NoSchedule, PreferNoSchedule or NoExecute.
   key string!  The key of the taint.
-  timeAdded time  When a NoExecute taint was added.
-  value string  The value that goes with the key.
+  timeAdded time  Time at which a NoExecute taint was added.
+  value string  Value of the key.
 NodeStatus: The observed state of a node.
   addresses [NodeAddress]type  Addresses at which the node can be reached.
   allocatable {quantity}  The resources that pods can have.
@@ -61,7 +61,7 @@ NodeStatus: The observed state of a node.
   config NodeConfigStatus*  Not used any more.
   daemonEndpoints NodeDaemonEndpoints!  Ports of the daemons on the node.
   declaredFeatures [string]  Features of kubelet that pods may need.
-  features NodeFeatures*  What the container runtime can do.
+  features NodeFeatures*  Features of the container runtime.
   images [ContainerImage]  Images on the node.
   nodeInfo NodeSystemInfo!  Versions and ids.
   phase string  Not used any more.
@@ -69,17 +69,17 @@ NodeStatus: The observed state of a node.
   volumesAttached [AttachedVolume]  Volumes that are attached.
   volumesInUse [string]  Volumes in use.
 NodeCondition: The state of a node in one respect.
-  lastHeartbeatTime time!  When it was last reported.
-  lastTransitionTime time!  When the status last changed.
-  message string  A sentence for people.
-  reason string  One word for the last change.
+  lastHeartbeatTime time!  Time of the last report.
+  lastTransitionTime time!  Time of the last change of the status.
+  message string  Message for users.
+  reason string  Reason of the last change, in one word.
   status string!  True, False or Unknown.
   type string!  The respect, such as Ready.
 NodeAddress: An address of the node.
   address string!  The address.
   type string!  Hostname, InternalIP, ExternalIP, …
 NodeDaemonEndpoints: Ports of the daemons on the node.
-  kubeletEndpoint DaemonEndpoint!  Where kubelet listens.
+  kubeletEndpoint DaemonEndpoint!  Port of kubelet.
 DaemonEndpoint: A port.
   Port int32!  The port.
 NodeSystemInfo: Versions and ids of a node.
@@ -91,7 +91,7 @@ NodeSystemInfo: Versions and ids of a node.
   kubeletVersion string!  Version of kubelet.
   machineID string!  The machine id that the node reports.
   operatingSystem string!  Such as linux.
-  osImage string!  From /etc/os-release.
+  osImage string!  Operating system, from /etc/os-release.
   swap NodeSwapStatus*  Swap.
   systemUUID string!  The system UUID that the node reports.
 NodeSwapStatus: Swap of a node.
@@ -103,13 +103,13 @@ AttachedVolume: A volume that is attached to the node.
   devicePath string!  The device of the volume.
   name string!  The volume.
 NodeRuntimeHandler: A handler of the container runtime.
-  features NodeRuntimeHandlerFeatures*  What it can do.
+  features NodeRuntimeHandlerFeatures*  Features of the handler.
   name string!  The handler; empty for the default.
-NodeRuntimeHandlerFeatures: What a handler of the container runtime can do.
-  recursiveReadOnlyMounts bool*  Whether mounts can be read-only with all below them.
-  userNamespaces bool*  Whether pods can have user namespaces.
-NodeFeatures: What the container runtime can do.
-  supplementalGroupsPolicy bool*  Whether it knows the policies of supplemental groups.
+NodeRuntimeHandlerFeatures: Features of a handler of the container runtime.
+  recursiveReadOnlyMounts bool*  Mounts can be read-only with all below them.
+  userNamespaces bool*  Pods can have user namespaces.
+NodeFeatures: Features of the container runtime.
+  supplementalGroupsPolicy bool*  It supports the policies of supplemental groups.
 NodeConfigStatus: The state of the dynamic configuration; not used any more.
   active NodeConfigSource*
   assigned NodeConfigSource*
@@ -129,7 +129,7 @@ NODE: Final[StructType] = type_notation.kind(type_notation.read(FIELDS), "Node")
 
 _TYPES: Final = type_notation.read(
     """
-Namespace: A scope for names, and what is deleted together.
+Namespace: A scope for names, whose objects are deleted with it.
   spec NamespaceSpec!  The desired state.
   status NamespaceStatus!  The observed state.
 NamespaceSpec: The desired state of a namespace.
@@ -138,17 +138,17 @@ NamespaceStatus: The observed state of a namespace.
   phase string  Active or Terminating.
   conditions [NamespaceCondition]type  The blockers of its deletion.
 NamespaceCondition: The state of a namespace in one respect.
-  type string!  What is told.
+  type string!  Type of the condition.
   status string!  True, False or Unknown.
-  lastTransitionTime time  When the status last changed.
-  reason string  One word for the last change.
-  message string  A sentence for people.
+  lastTransitionTime time  Time of the last change of the status.
+  reason string  Reason of the last change, in one word.
+  message string  Message for users.
 ConfigMap: Configuration as keys and values.
-  immutable bool*  When true, data cannot change any more.
+  immutable bool*  True if data cannot change.
   data {string}  Values that are text.
   binaryData {bytes}  Values that are bytes, in base64.
 Secret: Confidential values by key.
-  immutable bool*  When true, data cannot change any more.
+  immutable bool*  True if data cannot change.
   data {bytes}  The values, in base64.
   stringData {string}  Values given as text; written into data and never shown.
   type string  The purpose of the secret; some types require certain keys.
@@ -159,24 +159,24 @@ ServiceAccount: An identity for programs.
 Event: An event of an object; kept for an hour.
   involvedObject ObjectReference!  The object that it happened to.
   reason string  One word for why it happened.
-  message string  A sentence for people.
+  message string  Message for users.
   source EventSource!  The reporter.
-  firstTimestamp time!  When it was seen first.
-  lastTimestamp time!  When it was seen last.
+  firstTimestamp time!  Time of the first occurrence.
+  lastTimestamp time!  Time of the last occurrence.
   count int32  The number of its occurrences.
   type string  Normal or Warning.
-  eventTime microtime!  When it was seen first, to the microsecond.
+  eventTime microtime!  Time of the first occurrence, in microseconds.
   series EventSeries*  The series that this event represents.
   action string  The action on the object.
   related ObjectReference*  A second object that is concerned.
   reportingComponent string!  Name of the controller that reports.
-  reportingInstance string!  Which of its instances.
+  reportingInstance string!  Instance of the controller.
 EventSource: The reporter of an event.
   component string  The component.
   host string  The node.
 EventSeries: A series of the same event.
   count int32  The number of occurrences.
-  lastObservedTime microtime  When last.
+  lastObservedTime microtime  Time of the last occurrence.
 """
 )
 NAMESPACE: Final = type_notation.kind(_TYPES, "Namespace")

@@ -76,7 +76,7 @@ CustomResourceColumnDefinition: A column that kubectl prints.
   format string  Such as int32 or date-time.
   description string  The meaning of the column.
   priority int32  Columns above 0 are shown with -o wide.
-  jsonPath string!  Where the value is.
+  jsonPath string!  Path of the value.
 SelectableField
   jsonPath string!  The field.
 CustomResourceConversion: The conversion of versions.
@@ -99,11 +99,11 @@ CustomResourceDefinitionStatus: Its state.
   acceptedNames CustomResourceDefinitionNames!  The names in use.
   storedVersions [string]!  Versions in which objects may be stored.
 CustomResourceDefinitionCondition
-  type string!  What is told.
+  type string!  Type of the condition.
   status string!  True, False or Unknown.
-  lastTransitionTime time  When the status last changed.
-  reason string  One word for the last change.
-  message string  A sentence for people.
+  lastTransitionTime time  Time of the last change of the status.
+  reason string  Reason of the last change, in one word.
+  message string  Message for users.
 SchemaFields
   $ref string
   $schema string
@@ -154,7 +154,7 @@ ValidationRule: A rule in CEL.
   message string  The message if it is false.
   messageExpression string  A CEL expression that makes the message.
   reason string*  The machine-readable reason.
-  fieldPath string  The field that the error is put on.
+  fieldPath string  Field that the error names.
   optionalOldSelf bool*  True if the rule also runs on creation, with an optional oldSelf.
 """,
     package=EXTENSIONS,

@@ -1,6 +1,6 @@
 """The notation of the built-in types, and the types that all of them share.
 
-    Probe: How kubelet finds out whether a container works.
+    Probe: Check of a container by kubelet.
       exec ExecAction*  Runs a command.
       periodSeconds int32  Seconds from one to the next.
 
@@ -68,29 +68,29 @@ _SCALARS: Final[Mapping[str, TypeDesc]] = {
 }
 COMMON: Final[dict[str, StructType]] = {}  # types that others refer to, from _COMMON
 _COMMON: Final = """
-ObjectMeta meta: What every object has: name, labels, versions, owners.
+ObjectMeta meta: Metadata of every object: name, labels, versions, owners.
   name string  Unique within its namespace and kind; it cannot change.
   generateName string  A prefix: with it and without a name, the server makes a unique name.
   namespace string  The space within which the name is unique; empty for cluster-wide objects.
   uid string  Unique in time and space, given by the server.
   resourceVersion string  Opaque; changes with every write. Sent back, it detects conflicts.
   generation int64  Counts the changes of the desired state.
-  creationTimestamp time  When the object was created.
-  deletionTimestamp time  When deletion was asked for; the object goes with its last finalizer.
-  deletionGracePeriodSeconds int64*  Seconds that the object has left when it is deleted.
+  creationTimestamp time  Time of the object's creation.
+  deletionTimestamp time  Time of the deletion request; the object is removed with its last finalizer.
+  deletionGracePeriodSeconds int64*  Grace period of the deletion, in seconds.
   labels {string}  Keys and values to organise and select objects by.
   annotations {string}  Keys and values for tools; they cannot be selected by.
   ownerReferences [OwnerReference]uid  Objects that this one depends on.
-  finalizers mergeset  Who has to act before the object may go.
-  managedFields [any]  Which manager set which fields.
+  finalizers mergeset  Controllers that must act before the object is removed.
+  managedFields [any]  Fields that each manager has set.
   selfLink string  Not used any more.
 OwnerReference atomic meta: Points to an object that owns this one; when all owners are gone, this is deleted.
   apiVersion string!  API version of the owner.
   kind string!  Kind of the owner.
   name string!  Name of the owner.
   uid string!  UID of the owner.
-  controller bool*  Whether the owner is the managing controller.
-  blockOwnerDeletion bool*  Whether a foreground deletion of the owner waits until this is gone.
+  controller bool*  The owner is the managing controller.
+  blockOwnerDeletion bool*  A foreground deletion of the owner waits for the removal of this object.
 LabelSelector atomic meta: Selects objects by their labels; an empty one selects all.
   matchLabels {string}  Labels that have to be there.
   matchExpressions [LabelSelectorRequirement]  Requirements that all have to hold.
@@ -99,19 +99,19 @@ LabelSelectorRequirement meta: One requirement on labels.
   operator string!  In, NotIn, Exists or DoesNotExist.
   values [string]  The values, for In and NotIn.
 Condition meta: One aspect of the object's state.
-  type string!  What is told.
+  type string!  Type of the condition.
   status string!  True, False or Unknown.
-  observedGeneration int64  The generation that is spoken of.
-  lastTransitionTime time!  When the status last changed.
-  reason string!  One word for the last change.
-  message string!  A sentence for people.
+  observedGeneration int64  Generation that it refers to.
+  lastTransitionTime time!  Time of the last change of the status.
+  reason string!  Reason of the last change, in one word.
+  message string!  Message for users.
 ObjectReference atomic: Points to an object.
   kind string  Kind of the object.
   namespace string  Namespace of the object.
   name string  Name of the object.
   uid string  UID of the object.
   apiVersion string  API version of the object.
-  resourceVersion string  The version of the object that is meant, if one is.
+  resourceVersion string  Version of the object, if it refers to one.
   fieldPath string  A part of the object, such as spec.containers[0].
 LocalObjectReference atomic: Points to an object of the same namespace.
   name string  Name of the object.

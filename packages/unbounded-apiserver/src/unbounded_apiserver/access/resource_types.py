@@ -46,7 +46,7 @@ NonResourceAttributes: A request for a path that is no resource.
   verb string  The HTTP method, in small letters.
 SubjectAccessReviewStatus: The answer.
   allowed bool!  True if the request would be allowed.
-  denied bool  True if it is denied for good.
+  denied bool  True if it is denied, and no other authorizer may allow it.
   reason string  The reason of the decision.
   evaluationError string  The error of an incomplete evaluation.
 SelfSubjectAccessReview: Checks a right of the requester.
@@ -91,13 +91,13 @@ TokenReviewSpec: The request.
 TokenReviewStatus: The owner of the token.
   authenticated bool  True if the token is valid.
   user UserInfo!  The owner.
-  audiences [string]  For whom it is.
-  error string  Why it is not valid.
+  audiences [string]  Audiences of the token.
+  error string  Reason for which it is not valid.
 TokenRequest: Requests a token of a service account.
   spec TokenRequestSpec!  The request.
   status TokenRequestStatus  The answer.
 TokenRequestSpec: The request.
-  audiences [string]!  For whom the token is; this server when empty.
+  audiences [string]!  Audiences of the token; this server when empty.
   expirationSeconds int64*  Its lifetime; by default an hour.
   boundObjectRef BoundObjectReference*  The object with which the token ends.
 BoundObjectReference: The object with which a token ends.
@@ -107,7 +107,7 @@ BoundObjectReference: The object with which a token ends.
   uid string  The UID of the object.
 TokenRequestStatus: The token.
   token string!  The token.
-  expirationTimestamp time!  Until when it is good.
+  expirationTimestamp time!  Time of its expiry.
 """,
         package="io.k8s.api.authentication.v1",
     ),

@@ -19,14 +19,14 @@ UNSET: Final = "<unset>"
 
 _TYPES: Final = type_notation.read(
     """
-ValidatingAdmissionPolicy: Conditions of requests, in CEL; a binding puts it in force.
+ValidatingAdmissionPolicy: Conditions of requests, in CEL; a binding enables it.
   spec ValidatingAdmissionPolicySpec!  The conditions of the policy.
   status ValidatingAdmissionPolicyStatus!  The result of checking the policy.
 ValidatingAdmissionPolicySpec: The conditions of the policy.
   paramKind ParamKind*  The kind of the parameters; left out, there are none.
   matchConstraints MatchResources*  The requests that the policy checks.
   validations [Validation]  The conditions that requests have to meet.
-  failurePolicy string*  Fail or Ignore: what becomes of a request when the policy fails.
+  failurePolicy string*  Fail or Ignore: reject or admit a request when the policy fails.
   auditAnnotations [AuditAnnotation]  An annotation in the audit log.
   matchConditions [MatchCondition]name  Further conditions for the policy to apply.
   variables [Variable]name  Values that several expressions use.
@@ -70,17 +70,17 @@ ExpressionWarning: Something that is suspicious about an expression.
   fieldRef string!  The expression, such as spec.validations[0].expression.
   warning string!  The conflict with the schemas of the matched resources.
 ValidatingAdmissionPolicyBinding: Puts a ValidatingAdmissionPolicy in force, for all that it matches or a part of that.
-  spec ValidatingAdmissionPolicyBindingSpec!  Which policy, for what, and what is done.
+  spec ValidatingAdmissionPolicyBindingSpec!  The policy, its resources and its actions.
 ValidatingAdmissionPolicyBindingSpec: Puts a policy in force.
   policyName string  The policy.
   paramRef ParamRef*  Its parameters, where it has some.
   matchResources MatchResources*  A further selection among the policy's requests.
-  validationActions set  Deny, Warn, Audit: what is done about what does not meet it.
+  validationActions set  Deny, Warn, Audit: actions on a request that does not meet it.
 ParamRef atomic: Which parameters a binding uses.
   name string  The name of the parameter object; this or selector.
   namespace string  Its namespace; by default that of the request.
   selector LabelSelector*  Labels of the parameter objects; the policy checks requests with each of them.
-  parameterNotFoundAction string*  Allow or Deny what would need a parameter that is missing.
+  parameterNotFoundAction string*  Allow or Deny requests when the parameter is missing.
 """,
     package=PACKAGE,
 )

@@ -69,14 +69,14 @@ CertificateSigningRequestSpec: The request; it cannot change.
   extra {[string]}  Further facts about the requester; set by the server.
 CertificateSigningRequestStatus: The result of a request.
   conditions [CertificateSigningRequestCondition]+type  The decisions.
-  certificate bytes  The certificate in PEM, in base64, once it is signed.
+  certificate bytes  The signed certificate: PEM in base64.
 CertificateSigningRequestCondition: A decision about a request.
   type string!  Approved, Denied, Failed, or another one.
   status string!  True, False or Unknown; the three known types can only be True.
   reason string  One word for why.
-  message string  A sentence for people.
-  lastUpdateTime time!  When the condition was last written.
-  lastTransitionTime time!  When the status last changed.
+  message string  Message for users.
+  lastUpdateTime time!  Time of the last write of the condition.
+  lastTransitionTime time!  Time of the last change of the status.
 """,
     package="io.k8s.api.certificates.v1",
 )

@@ -23,7 +23,7 @@ LIST_META: Final = type_notation.read(
     """
 ListMeta meta: Metadata of a list.
   continue string  Continues a list that was cut by a limit.
-  remainingItemCount int64  How many items follow.
+  remainingItemCount int64  Number of items that follow.
   resourceVersion string  The version of the whole list.
   selfLink string  Not used any more.
 """
@@ -40,7 +40,7 @@ _FIXED: Final[Mapping[str, Schema]] = {
     _PATCH: {"type": "object", "description": "A patch of an object."},
     _DELETE_OPTIONS: {
         "type": "object",
-        "description": "How to delete an object.",
+        "description": "Options of a deletion.",
         "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "DeleteOptions"}],
     },
 }
@@ -63,25 +63,25 @@ _EITHER: Final = {
 _ANY: Final = {"description": "Any JSON value."}  # kubectl explain --recursive fails on an empty schema
 _WRITE_PARAMETERS: Final = (
     ("dryRun", "string", "All: check everything and write nothing."),
-    ("fieldManager", "string", "A name for who makes this change."),
-    ("fieldValidation", "string", "What to do about unknown and duplicate fields: Ignore, Warn or Strict."),
+    ("fieldManager", "string", "Name of the manager that makes this change."),
+    ("fieldValidation", "string", "Treatment of unknown and duplicate fields: Ignore, Warn or Strict."),
 )
 _LIST_PARAMETERS: Final = (
-    ("allowWatchBookmarks", "boolean", "Whether a watch may send bookmarks."),
+    ("allowWatchBookmarks", "boolean", "Let a watch send bookmarks."),
     ("continue", "string", "The token that continues a list."),
-    ("fieldSelector", "string", "Which objects, by their fields."),
-    ("labelSelector", "string", "Which objects, by their labels."),
+    ("fieldSelector", "string", "Select objects by their fields."),
+    ("labelSelector", "string", "Select objects by their labels."),
     ("limit", "integer", "The most objects that are answered at once."),
     ("resourceVersion", "string", "The version to read from."),
-    ("resourceVersionMatch", "string", "How resourceVersion is meant."),
-    ("sendInitialEvents", "boolean", "Whether a watch begins with the objects that exist."),
-    ("timeoutSeconds", "integer", "How long a list or watch may take."),
-    ("watch", "boolean", "Whether changes follow."),
+    ("resourceVersionMatch", "string", "Interpretation of resourceVersion."),
+    ("sendInitialEvents", "boolean", "Let a watch begin with the existing objects."),
+    ("timeoutSeconds", "integer", "Time limit of a list or watch, in seconds."),
+    ("watch", "boolean", "Watch for changes."),
 )
 _DELETE_PARAMETERS: Final = (
     ("dryRun", "string", "All: check everything and write nothing."),
     ("gracePeriodSeconds", "integer", "Seconds that the object is given."),
-    ("propagationPolicy", "string", "What happens to dependents: Orphan, Background or Foreground."),
+    ("propagationPolicy", "string", "Treatment of dependents: Orphan, Background or Foreground."),
 )
 
 

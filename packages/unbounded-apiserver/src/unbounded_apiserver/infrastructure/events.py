@@ -31,12 +31,12 @@ Event: An event of an object; kept for an hour.
   deprecatedLastTimestamp time!  The time of its last occurrence; of Events of the core group.
   deprecatedSource EventSource!  The reporter; of Events of the core group.
   eventTime microtime!  The time of its first occurrence.
-  note string  A sentence for people.
+  note string  Message for users.
   reason string  The cause, as one word.
   regarding ObjectReference!  The object that it happened to.
   related ObjectReference*  A second object that is concerned.
   reportingController string  The controller that reports.
-  reportingInstance string  Which of its instances.
+  reportingInstance string  Instance of the controller.
   series EventSeries*  The series that this event represents.
   type string  Normal or Warning.
 EventSeries: A series of the same event.

@@ -26,7 +26,7 @@ RuntimeClass: A handler of the container runtime that pods can name.
   scheduling Scheduling*  The nodes that have the handler.
 Overhead: The resources of a pod beyond its containers.
   podFixed {quantity}  Resources of each pod.
-Scheduling: Where pods of the class can run.
+Scheduling: Nodes and tolerations of pods of the class.
   nodeSelector {string}  Labels that the node must have.
   tolerations [Toleration]  Taints that these pods are allowed on.
 """,
@@ -78,23 +78,23 @@ TYPES: Final = type_notation.read(
 ResourceSlice: Devices of one pool, as a driver publishes them.
   spec ResourceSliceSpec!  The devices.
 ResourceSliceSpec: The devices of a slice, and where they can be reached.
-  allNodes bool*  Whether all nodes reach them.
+  allNodes bool*  All nodes reach them.
   devices [Device]  The devices.
   driver string!  The driver that published them.
   nodeName string*  The only node that reaches them.
   nodeSelector NodeSelector*  The nodes that reach them.
-  perDeviceNodeSelection bool*  Whether each device says which nodes reach it.
+  perDeviceNodeSelection bool*  Each device names the nodes that reach it.
   pool ResourcePool!  The pool that they belong to.
   sharedCounters [CounterSet]  Amounts that devices share.
 Device: A device.
   allNodes bool*
-  allowMultipleAllocations bool*  Whether several claims can have it.
+  allowMultipleAllocations bool*  Several claims can have it.
   attributes {DeviceAttribute}  Properties that claims select by.
   bindingConditions [string]
   bindingFailureConditions [string]
   bindsToNode bool*
   capacity {DeviceCapacity}  Amounts of the device.
-  consumesCounters [DeviceCounterConsumption]  What it takes of shared counters.
+  consumesCounters [DeviceCounterConsumption]  Its share of shared counters.
   name string!  The device in its pool.
   nodeAllocatableResourceMappings {NodeAllocatableResourceMapping}
   nodeName string*
@@ -117,9 +117,9 @@ DeviceAttribute: A property of a device; one of its fields is set.
   version string*
   versions [string]
 DeviceCapacity: An amount of a device.
-  requestPolicy CapacityRequestPolicy*  How much of it can be asked for.
+  requestPolicy CapacityRequestPolicy*  Amounts of it that a claim can request.
   value quantity!  The amount.
-DeviceCounterConsumption: What a device takes of a set of counters.
+DeviceCounterConsumption: Share of a device in a set of counters.
   counterSet string!  The set.
   counters {Counter}  The amounts by name.
 NodeAllocatableResourceMapping
@@ -128,11 +128,11 @@ NodeAllocatableResourceMapping
 DeviceTaint: Keeps claims off a device that do not tolerate it.
   effect string!  NoSchedule or NoExecute.
   key string!  The key of the taint.
-  timeAdded time  When it was added.
-  value string  The value that goes with the key.
+  timeAdded time  Time at which it was added.
+  value string  Value of the key.
 Counter: A shared amount.
   value quantity!  The amount.
-CapacityRequestPolicy: How much of a capacity can be asked for.
+CapacityRequestPolicy: Amounts of a capacity that a claim can request.
   default quantity*
   validRange CapacityRequestPolicyRange*
   validValues [quantity]

@@ -42,7 +42,7 @@ TokenRequest: A token of the pod's account.
   expirationSeconds int64*  Seconds of its life.
 StorageClass: A way to provision volumes.
   allowVolumeExpansion bool*  True if volumes can grow.
-  allowedTopologies [TopologySelectorTerm]  Where volumes may be.
+  allowedTopologies [TopologySelectorTerm]  Topologies of its volumes.
   mountOptions [string]  Options of mount.
   parameters {string}  Settings of the provisioner.
   provisioner string!  The provisioner.
@@ -66,11 +66,11 @@ VolumeAttachmentStatus: The observed state of an attachment.
 VolumeError: An error of a driver.
   errorCode int32*  Its code in gRPC.
   message string  The driver's message.
-  time time  When it occurred.
+  time time  Time of the error.
 """
 # Types of the core group that other volumes use too.
 TOPOLOGY: Final = """
-TopologySelectorTerm atomic: Where a volume may be.
+TopologySelectorTerm atomic: Topology of a volume.
   matchLabelExpressions [TopologySelectorLabelRequirement]  Requirements on labels.
 TopologySelectorLabelRequirement: A requirement on labels.
   key string!  The key of the label.

@@ -116,21 +116,28 @@ def _pod_gates(pod: Object) -> str:
 
 POD: Final = (
     NAME,
-    TableColumn("Ready", description="How many of its containers are ready.", cell=_pod_ready),
-    TableColumn("Status", description="What its containers are about.", cell=lambda pod: _Summary(pod).reason),
-    TableColumn("Restarts", description="How often containers were restarted, and when last.", cell=_pod_restarts),
+    TableColumn("Ready", description="Number of its containers that are ready.", cell=_pod_ready),
+    TableColumn("Status", description="State of its containers.", cell=lambda pod: _Summary(pod).reason),
+    TableColumn(
+        "Restarts",
+        description="Number of restarts of its containers, and the time of the last one.",
+        cell=_pod_restarts,
+    ),
     AGE,
     TableColumn("IP", priority=1, description="The address of the pod.", cell=_pod_address),
     TableColumn(
-        "Node", priority=1, description="Where it runs.", cell=lambda pod: pod["spec"].get("nodeName") or "<none>"
+        "Node",
+        priority=1,
+        description="Node that it runs on.",
+        cell=lambda pod: pod["spec"].get("nodeName") or "<none>",
     ),
     TableColumn(
         "Nominated Node",
         priority=1,
-        description="The node that is being made free for it.",
+        description="Node that is being freed for it.",
         cell=lambda pod: pod["status"].get("nominatedNodeName") or "<none>",
     ),
-    TableColumn("Readiness Gates", priority=1, description="How many of its gates are open.", cell=_pod_gates),
+    TableColumn("Readiness Gates", priority=1, description="Number of its gates that are open.", cell=_pod_gates),
 )
 
 
@@ -164,7 +171,7 @@ def _service_selector(service: Object) -> str:
 
 SERVICE: Final = (
     NAME,
-    TableColumn("Type", description="How it is reached.", cell=lambda service: service["spec"]["type"]),
+    TableColumn("Type", description="Kind of access.", cell=lambda service: service["spec"]["type"]),
     TableColumn(
         "Cluster-IP",
         description="Its address in the cluster.",

@@ -17,45 +17,45 @@ Container: A program that a pod runs.
   envFrom [EnvFromSource]  Variables from ConfigMaps and Secrets.
   image string!  The image.
   imagePullPolicy string  Always, IfNotPresent or Never.
-  lifecycle Lifecycle*  What is run at its start and end.
-  livenessProbe Probe*  When it fails, the container is restarted.
+  lifecycle Lifecycle*  Handlers at its start and end.
+  livenessProbe Probe*  Probe whose failure restarts the container.
   name string!  Unique in the pod.
   ports [ContainerPort]containerPort+protocol  Ports that it listens on.
   readinessProbe Probe*  While it fails, services leave the pod out.
-  resizePolicy [ContainerResizePolicy]  What happens when its resources change.
-  resources ResourceRequirements!  How much it needs and may take.
-  restartPolicy string*  Of init containers: Always makes it a sidecar.
+  resizePolicy [ContainerResizePolicy]  Effect of a change of its resources.
+  resources ResourceRequirements!  Requests and limits.
+  restartPolicy string*  Restart policy of an init container: Always makes it a sidecar.
   restartPolicyRules [ContainerRestartRule]
   securityContext SecurityContext*  Rights and identity.
-  startupProbe Probe*  Until it succeeds, the others wait.
-  stdin bool  Whether it has a standard input.
-  stdinOnce bool  Whether that is closed after the first client.
+  startupProbe Probe*  Probe that must succeed before the others start.
+  stdin bool  It has a standard input.
+  stdinOnce bool  The standard input is closed after the first client.
   terminationMessagePath string  The file with its last words.
   terminationMessagePolicy string  File or FallbackToLogsOnError.
-  tty bool  Whether it has a terminal.
+  tty bool  It has a terminal.
   volumeDevices [VolumeDevice]devicePath  Raw block devices.
   volumeMounts [VolumeMount]mountPath  Volumes in its file system.
   workingDir string  The directory that it starts in.
 EphemeralContainer of Container: A container that was added to a running pod, for debugging.
   image string  The image.
   targetContainerName string  The container whose processes it sees.
-ResourceRequirements: How much a container needs and may take.
+ResourceRequirements: Requests and limits of a container.
   claims [ResourceClaim]  Claims of the pod that it uses.
   limits {quantity}  The most that it may take.
-  requests {quantity}  What it needs.
+  requests {quantity}  Requested amounts.
 EnvVar: A variable in the environment of a container.
   name string!  The name.
   value string  The value.
-  valueFrom EnvVarSource*  Where the value comes from.
-EnvFromSource: Where many variables come from.
+  valueFrom EnvVarSource*  Source of the value.
+EnvFromSource: Source of many variables.
   configMapRef ConfigMapEnvSource*
   prefix string
   secretRef SecretEnvSource*
-Lifecycle: What is run when a container starts and before it is stopped.
+Lifecycle: Handlers that run when a container has started and before it is stopped.
   postStart LifecycleHandler*
   preStop LifecycleHandler*
   stopSignal string
-Probe: How kubelet finds out whether a container works.
+Probe: Check of a container by kubelet.
   exec ExecAction*  Runs a command.
   failureThreshold int32  Failures in a row that count.
   grpc GRPCAction*  Asks the health service of gRPC.
@@ -64,7 +64,7 @@ Probe: How kubelet finds out whether a container works.
   periodSeconds int32  Seconds from one to the next.
   successThreshold int32  Successes in a row that count.
   tcpSocket TCPSocketAction*  Opens a connection.
-  terminationGracePeriodSeconds int64*  In place of that of the pod.
+  terminationGracePeriodSeconds int64*  Grace period, in place of that of the pod.
   timeoutSeconds int32  Seconds for an answer.
 ContainerPort: A port that a container listens on.
   containerPort int32!  The port.
@@ -96,10 +96,10 @@ VolumeDevice: A raw block device in a container.
   name string!
 VolumeMount: A volume in the file system of a container.
   bindMountOptions [string]
-  mountPath string!  Where it appears.
+  mountPath string!  Path in the container.
   mountPropagation string*
   name string!  The volume.
-  readOnly bool  Whether it cannot be written.
+  readOnly bool  It cannot be written.
   recursiveReadOnly string*
   subPath string  The path inside of the volume.
   subPathExpr string
@@ -119,7 +119,7 @@ WindowsSecurityContextOptions
   gmsaCredentialSpecName string*
   hostProcess bool*
   runAsUserName string*
-EnvVarSource: Where the value of a variable comes from.
+EnvVarSource: Source of the value of a variable.
   configMapKeyRef ConfigMapKeySelector*  A key of a ConfigMap.
   fieldRef ObjectFieldSelector*  A field of the pod.
   fileKeyRef FileKeySelector*
@@ -131,7 +131,7 @@ ConfigMapEnvSource
 SecretEnvSource
   name string
   optional bool*
-LifecycleHandler: What is run.
+LifecycleHandler: Action of a handler.
   exec ExecAction*
   httpGet HTTPGetAction*
   sleep SleepAction*

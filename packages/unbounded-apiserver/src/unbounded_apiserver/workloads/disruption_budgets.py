@@ -55,7 +55,7 @@ PodDisruptionBudgetStatus: The state of a budget. It can lag behind its pods for
   conditions [Condition]type  DisruptionAllowed: whether the budget allows an eviction now.
   currentHealthy int32!  The current number of healthy pods.
   desiredHealthy int32!  The minimum number of healthy pods.
-  disruptedPods {time}  Pods whose eviction was granted and does not show yet, and when; kept for two minutes.
+  disruptedPods {time}  Pods with a granted eviction that is not observed yet, and its time; removed after two minutes.
   disruptionsAllowed int32!  The number of disruptions that are allowed now.
   expectedPods int32!  The number of pods that the budget counts.
   observedGeneration int64  The generation of the budget that this status is about.

@@ -22,19 +22,19 @@ Pod: Containers that run together on one node.
   status PodStatus!  The observed state.
 PodSpec: The desired state of a pod.
   activeDeadlineSeconds int64*  Seconds after which the pod is ended.
-  affinity Affinity*  Where the pod should run.
-  automountServiceAccountToken bool*  Whether a token of the account is mounted.
+  affinity Affinity*  Rules for the choice of its node.
+  automountServiceAccountToken bool*  A token of the account is mounted.
   containers [Container]name!  The containers; at least one.
   dnsConfig PodDNSConfig*  Further DNS settings.
   dnsPolicy string  ClusterFirst, ClusterFirstWithHostNet, Default or None.
-  enableServiceLinks bool*  Whether services stand in the environment.
+  enableServiceLinks bool*  Services are in the environment of its containers.
   ephemeralContainers [EphemeralContainer]name  Containers that were added for debugging.
   evictionResponders [EvictionResponder]
   hostAliases [HostAlias]ip  Lines for /etc/hosts.
-  hostIPC bool  Whether it uses the IPC namespace of the node.
-  hostNetwork bool  Whether it uses the network of the node.
-  hostPID bool  Whether it sees the processes of the node.
-  hostUsers bool*  Whether it uses the user namespace of the node.
+  hostIPC bool  It uses the IPC namespace of the node.
+  hostNetwork bool  It uses the network of the node.
+  hostPID bool  It uses the PID namespace of the node.
+  hostUsers bool*  It uses the user namespace of the node.
   hostname string  The hostname of the pod.
   hostnameOverride string
   imagePullSecrets [LocalObjectReference]name  Secrets for pulling images.
@@ -42,29 +42,29 @@ PodSpec: The desired state of a pod.
   nodeName string  The node that the pod is bound to; kubelet there runs it.
   nodeSelector {string}  Labels that the node must have.
   os PodOS*  The operating system.
-  overhead {quantity}  What the pod takes beyond its containers.
+  overhead {quantity}  Resources of the pod beyond its containers.
   preemptionPolicy string*  PreemptLowerPriority or Never.
-  priority int32*  The higher, the sooner it is scheduled.
+  priority int32*  Priority; pods with a higher one are scheduled first.
   priorityClassName string  Names the priority.
   readinessGates [PodReadinessGate]  Conditions that have to be true before the pod is ready.
   resourceClaims [PodResourceClaim]name  Claims for devices.
-  resources ResourceRequirements*  What the pod as a whole needs and may take.
+  resources ResourceRequirements*  Requests and limits of the pod as a whole.
   restartPolicy string  Always, OnFailure or Never.
   runtimeClassName string*  The RuntimeClass.
-  schedulerName string  Who schedules the pod.
+  schedulerName string  Scheduler of the pod.
   schedulingGates [PodSchedulingGate]name  Keep the pod from being scheduled.
   schedulingGroup PodSchedulingGroup*
   securityContext PodSecurityContext*  Rights and identity of all containers.
   serviceAccount string  The older name of serviceAccountName.
   serviceAccountName string  The service account under which the pod runs.
-  setHostnameAsFQDN bool*  Whether the hostname is the fully qualified name.
-  shareProcessNamespace bool*  Whether containers see each other's processes.
+  setHostnameAsFQDN bool*  The hostname is the fully qualified name.
+  shareProcessNamespace bool*  Its containers share a PID namespace.
   subdomain string  The domain of the pod's hostname.
   terminationGracePeriodSeconds int64*  Seconds between the signal to end and the kill; 30 when left out.
   tolerations [Toleration]  Taints that the pod is allowed on.
-  topologySpreadConstraints [TopologySpreadConstraint]topologyKey+whenUnsatisfiable  How it is spread.
+  topologySpreadConstraints [TopologySpreadConstraint]topologyKey+whenUnsatisfiable  Its spread over zones or nodes.
   volumes [Volume]name  Storage that containers can mount.
-Affinity: Where the pod should run.
+Affinity: Rules for the choice of its node.
   nodeAffinity NodeAffinity*
   podAffinity PodAffinity*
   podAntiAffinity PodAntiAffinity*
@@ -108,9 +108,9 @@ Toleration: A taint that the pod is allowed on.
   effect string  The effect of the taint; empty is all.
   key string  The key of the taint; empty is all.
   operator string  Exists or Equal.
-  tolerationSeconds int64*  How long a NoExecute taint is tolerated.
+  tolerationSeconds int64*  Time for which a NoExecute taint is tolerated.
   value string  The value of the taint.
-TopologySpreadConstraint: How pods are spread over zones or nodes.
+TopologySpreadConstraint: Rule of the spread of pods over zones or nodes.
   labelSelector LabelSelector*
   matchLabelKeys [string]
   maxSkew int32!
@@ -169,9 +169,9 @@ PodStatus: The observed state of a pod, as kubelet reports it.
   hostIP string  The address of the node.
   hostIPs [HostIP]ip  The addresses of the node.
   initContainerStatuses [ContainerStatus]  The state of each init container.
-  message string  A sentence for people.
+  message string  Message for users.
   nodeAllocatableResourceClaimStatuses [NodeAllocatableResourceClaimStatus]
-  nominatedNodeName string  The node that is being made free for the pod.
+  nominatedNodeName string  Node on which pods are preempted for it.
   observedGeneration int64  The generation that the status is about.
   phase string  Pending, Running, Succeeded, Failed or Unknown.
   podIP string  The address of the pod.
@@ -181,29 +181,29 @@ PodStatus: The observed state of a pod, as kubelet reports it.
   resize string
   resourceClaimStatuses [PodResourceClaimStatus]name
   resources ResourceRequirements*
-  startTime time  When kubelet took the pod on.
+  startTime time  Time at which kubelet accepted the pod.
   volumeHealth [PodVolumeHealth]
 PodCondition: The state of a pod in one respect.
-  lastProbeTime time!  When it was last looked at.
-  lastTransitionTime time!  When the status last changed.
-  message string  A sentence for people.
-  observedGeneration int64  The generation that it is about.
-  reason string  One word for the last change.
+  lastProbeTime time!  Time of the last probe.
+  lastTransitionTime time!  Time of the last change of the status.
+  message string  Message for users.
+  observedGeneration int64  Generation that it refers to.
+  reason string  Reason of the last change, in one word.
   status string!  True, False or Unknown.
-  type string!  What is told, such as Ready.
+  type string!  Type of the condition, such as Ready.
 ContainerStatus: The state of a container.
   allocatedResources {quantity}
   allocatedResourcesStatus [ResourceStatus]
   containerID string  The runtime's name for it.
   image string!  The image that runs.
   imageID string!  The digest of the image.
-  lastState ContainerState!  How it was before.
+  lastState ContainerState!  State before the last restart.
   name string!  The container.
-  ready bool!  Whether it passes its readiness probe.
+  ready bool!  It passes its readiness probe.
   resources ResourceRequirements*
-  restartCount int32!  How often it was restarted.
-  started bool*  Whether it has started.
-  state ContainerState!  How it is now.
+  restartCount int32!  Number of restarts.
+  started bool*  It has started.
+  state ContainerState!  Present state.
   stopSignal string
   user ContainerUser*
   volumeMounts [VolumeMountStatus]
@@ -263,7 +263,7 @@ ResourceHealth
   resourceID string!
 ContainerStateRunning: Since when it runs.
   startedAt time!
-ContainerStateTerminated: How it ended.
+ContainerStateTerminated: End of a container.
   containerID string
   exitCode int32!
   finishedAt time!
@@ -271,7 +271,7 @@ ContainerStateTerminated: How it ended.
   reason string
   signal int32
   startedAt time!
-ContainerStateWaiting: What it waits for.
+ContainerStateWaiting: Reason for which a container waits.
   message string
   reason string
 LinuxContainerUser
@@ -293,7 +293,7 @@ _OPTIONS: Final = type_notation.read(
 Preconditions meta: Conditions that the object must meet.
   uid string*  Its UID.
   resourceVersion string*  Its version.
-DeleteOptions meta: How to delete an object.
+DeleteOptions meta: Options of a deletion.
   apiVersion string  Version of the options.
   kind string  DeleteOptions.
   gracePeriodSeconds int64*  Seconds that the object is given.
@@ -309,7 +309,7 @@ EVICTION: Final = type_notation.kind(
     type_notation.read(
         """
 Eviction: Requests that a pod leaves its node.
-  deleteOptions DeleteOptions*  How to delete the pod.
+  deleteOptions DeleteOptions*  Options of the deletion of the pod.
 """,
         package="io.k8s.api.policy.v1",
         known=_OPTIONS,

@@ -48,7 +48,7 @@ ServiceSpec: The desired state of a service.
   type string  ClusterIP, NodePort, LoadBalancer or ExternalName.
 ServiceStatus: The observed state of a service.
   conditions [Condition]type  The state in several respects.
-  loadBalancer LoadBalancerStatus!  Where the load balancer listens.
+  loadBalancer LoadBalancerStatus!  Addresses of the load balancer.
 ServicePort: A port of a service.
   appProtocol string*  The protocol above it.
   name string  The name of the port.
@@ -58,7 +58,7 @@ ServicePort: A port of a service.
   targetPort port!  The port of the pods, by number or name.
 SessionAffinityConfig: Settings of the session affinity.
   clientIP ClientIPConfig*
-LoadBalancerStatus: Where the load balancer listens.
+LoadBalancerStatus: Addresses of the load balancer.
   ingress [LoadBalancerIngress]  Its addresses.
 ClientIPConfig: Affinity by the address of the client.
   timeoutSeconds int32*
