@@ -49,7 +49,7 @@ DEFINITION: Final = (
     TableColumn(
         "Created At",
         "date",
-        description="When it was created.",
+        description="Time of its creation.",
         cell=lambda o: o["metadata"].get("creationTimestamp"),
     ),
 )

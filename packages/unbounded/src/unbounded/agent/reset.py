@@ -157,9 +157,9 @@ async def _start_again(resetting: ResetContext, stopped: Sequence[str]) -> None:
         try:
             await resetting.host.units.start(unit)
         except Failure as error:
-            log.warning("the reset did not start, and cannot start again what it had stopped", unit=unit, error=error)
+            log.warning("the reset did not start, and the stopped services do not start again", unit=unit, error=error)
         else:
-            log.info("the reset did not start; what it had stopped runs again", unit=unit)
+            log.info("the reset did not start; the stopped services run again", unit=unit)
 
 
 async def remove_all_parts(resetting: ResetContext, report: OnProgress) -> ResetResult:

@@ -248,7 +248,7 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ConditionType.HARDWARE_CHANGED: ConditionMeaning(
         "metalman",
         "An inspection, or a reading of the BMC, found other hardware or another health than the one before. The "
-        "message lists what is missing, what is new and whose health turned. Missing before the second inspection.",
+        "message lists missing parts, new parts and changes of health. Missing before the second inspection.",
         (_R.PARTS_MISSING, _R.PARTS_ADDED, _R.HEALTH_CHANGED, _R.UNCHANGED),
     ),
     ConditionType.NODE_UPDATED: ConditionMeaning(

@@ -21,7 +21,7 @@ HOLD: Final = "hold.unbounded-cloud.io/"  # annotations of a Node with which app
 
 
 class DrainMode(StrEnum):
-    """When the Node is drained for an operation."""
+    """Condition for the drain of the Node before an operation."""
 
     AUTO = "Auto"
     ALWAYS = "Always"

@@ -101,7 +101,7 @@ class DiskFacts(ApiStruct, frozen=True, kw_only=True):
     transport: Annotated[
         str | None,
         Field(
-            "What carries the commands: pcie, ata, sas, usb, virtio, mmc or raid (a volume of a RAID controller), "
+            "Transport of the commands: pcie, ata, sas, usb, virtio, mmc or raid (a volume of a RAID controller), "
             "which are local; fc, fcoe, iscsi, tcp or rdma, which are not. Absent if unknown.",
             max_length=16,
         ),
@@ -121,7 +121,7 @@ class DiskFacts(ApiStruct, frozen=True, kw_only=True):
             enum=tuple(DiskState),
         ),
     ] = None
-    contents: Annotated[str | None, Field("What is on a foreign disk.", max_length=512)] = None
+    contents: Annotated[str | None, Field("Contents of a foreign disk.", max_length=512)] = None
     health: Annotated[Text | None, Field("Health, as the BMC reports it.")] = None
 
 

@@ -232,7 +232,7 @@ class DiskErasure(ApiStruct, frozen=True, kw_only=True):
     """A disk with data of others that an operation may write, once."""
 
     serial_number: Annotated[str, Field("Serial number of the disk.", max_length=256)]
-    contents: Annotated[str, Field("What was on the disk.", max_length=512)] = ""
+    contents: Annotated[str, Field("Former contents of the disk.", max_length=512)] = ""
 
 
 class LayoutRecord(ApiStruct, frozen=True, kw_only=True):

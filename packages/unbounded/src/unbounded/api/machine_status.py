@@ -134,7 +134,7 @@ class DiskErasureRecord(ApiStruct, frozen=True, kw_only=True):
     model: Annotated[str | None, Field("Model, as the disk reports it.", max_length=256)] = None
     wwn: Annotated[str | None, Field("World Wide Name or EUI.", max_length=256)] = None
     size_bytes: Annotated[Count | None, Field("Size in bytes.")] = None
-    contents: Annotated[str | None, Field("What was on the disk before.", max_length=512)] = None
+    contents: Annotated[str | None, Field("Former contents of the disk.", max_length=512)] = None
     state: Annotated[
         str,
         Field("Untouched, Erasing (begun, not finished), Failed or Erased.", enum=tuple(ErasureState)),
@@ -145,9 +145,7 @@ class DiskErasureRecord(ApiStruct, frozen=True, kw_only=True):
     attempts: Annotated[
         tuple[ErasureAttempt, ...], Field("Methods that were tried, in their order.", max_items=MAX_ERASE_ATTEMPTS)
     ] = ()
-    verification: Annotated[str | None, Field("What was read back after the erasure, and found.", max_length=256)] = (
-        None
-    )
+    verification: Annotated[str | None, Field("Content that was read back after the erasure.", max_length=256)] = None
     failure: Annotated[str | None, Field("Why the disk is not erased.", max_length=256)] = None
     started_at: Annotated[Time | None, Field("Time at which metalman let the erasure begin.")] = None
     completed_at: Annotated[Time | None, Field("Time of the report that the disk is erased, or is not.")] = None

@@ -71,7 +71,7 @@ class EraseDevice(ApiStruct, frozen=True, kw_only=True):
 class WipeDevice(ApiStruct, frozen=True, kw_only=True):
     """Parts of the device that an install erases."""
 
-    erase_metadata: Annotated[EraseSwitch | None, Field("Consent to the loss of what is on the disk, like wipe.")] = (
+    erase_metadata: Annotated[EraseSwitch | None, Field("Consent to the loss of the disk's contents, like wipe.")] = (
         None
     )
     erase_device: Annotated[EraseDevice | None, Field("Erasure of the whole device. Not implemented.")] = None

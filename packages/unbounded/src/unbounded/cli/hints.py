@@ -60,7 +60,7 @@ REAL_MACHINE: Final = _MACHINE.format(
 
 NETBOOT_MACHINE: Final = _MACHINE.format(
     what="""\
-# A machine that boots from the network. Fill in its BMC, its MAC, the address it is to have, and the image with its
+# A machine that boots from the network. Fill in its BMC, its MAC, its address, and the image with its
 # operating system, then `kubectl apply -f` it. Without a BMC, leave `redfish` and the Secret out.""",
     name="rack1-02",
     boot="""\
@@ -73,7 +73,7 @@ NETBOOT_MACHINE: Final = _MACHINE.format(
 )
 
 REPLACE: Final = """\
-# Writes the image of rack1-02 to its disk anew. `kubectl create -f` asks for it each time.
+# Writes the image of rack1-02 to its disk again. `kubectl create -f` asks for it each time.
 apiVersion: unbounded-cloud.io/v1alpha3
 kind: MachineOperation
 metadata:

@@ -174,7 +174,7 @@ def _migrate(args: argparse.Namespace, _: Mapping[str, str]) -> int:
 
 
 def _lab(_: argparse.Namespace, __: Mapping[str, str]) -> int:
-    raise AssertionError("its parser asks for a simulator, and all of them are handled before")
+    raise AssertionError("the parser requires a simulator, and each is handled above")
 
 
 Arguments = Callable[[argparse.ArgumentParser, Mapping[str, str]], None]

@@ -235,7 +235,7 @@ _RETRY: Final = Option(
     "DURATION",
 )
 ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
-"""How leaders are elected, for who leaves that to its user."""
+"""Options of leader election, for processes whose users set them."""
 
 
 def election_settings(values: OptionValues) -> Election:

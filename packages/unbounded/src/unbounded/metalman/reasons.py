@@ -68,7 +68,7 @@ MEANING: Final[Mapping[str, str]] = {
     DOES_NOT_STAY_OFF: "The host was switched off twice, and came back on without a request.",
     DOES_NOT_STAY_ON: "The host was switched on twice, and went off without a request.",
     ERASE_FAILED: "The installer could not erase every disk; the message says which are erased, begun and untouched.",
-    ERASE_TIMED_OUT: "The disks were not erased in time, or without progress; the message says what is left.",
+    ERASE_TIMED_OUT: "The disks were not erased in time, or without progress; the message lists the remaining ones.",
     IMAGE_NOT_READY: "The image was not on metalman's disk in time; the host was not changed.",
     INSPECTION_TIMED_OUT: "The host fetched the loader, and the installer did not report the hardware in time.",
     INSTALL_FAILED: "The installer stopped, for the reason in the message.",

@@ -99,7 +99,7 @@ MEANING: Final[Mapping[str, str]] = {
     FOREIGN_MAINTENANCE: "The drain waits for the end of another controller's maintenance of the Node.",
     NO_ANSWER: "The operation waits for an answer, for example of the BMC. As a final reason: no answer came.",
     PAUSED: "The operation waits until the pause annotation is removed, or spec.paused is false.",
-    PROVIDER_NOT_SERVED: "No process serves the Machine's provider. The message names what is missing, and the fix.",
+    PROVIDER_NOT_SERVED: "No process serves the Machine's provider. The message names the missing part and the fix.",
     SETTLING: "The operation waits until calls of an earlier controller can no longer arrive.",
     SLOT_HELD: "The operation waits for the holder of the Machine's lock.",
     SOAKING: "A stage of a selector operation is complete when the Nodes of its targets have stayed Ready long enough.",

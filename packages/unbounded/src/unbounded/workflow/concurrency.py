@@ -10,7 +10,7 @@ from operator import itemgetter
 
 Order = tuple[str, str]
 Turn = tuple[Order, str]
-"""When a run is due, and its name."""
+"""Time at which a run is due, and its name."""
 
 
 class FairLimiter:

@@ -365,7 +365,7 @@ def _node_changed(view: DisruptionView) -> _Found | None:
         why = f"Node {view.node_name} was deleted, or belongs to another Machine, since its drain began: "
         return None if record.node_uid is None else _begun(view, record.holder, why)
     if node.metadata.uid != record.node_uid:
-        why = f"Node {view.node_name} was created anew since its drain began: "
+        why = f"Node {view.node_name} was created again since its drain began: "
     elif not node.spec.unschedulable:
         why = f"Node {view.node_name} was uncordoned during its drain: "
     else:
