@@ -109,7 +109,7 @@ async def _has_azure(folder: Path) -> None:
     async with AsyncExitStack() as stack:
         said = await Reader(folder, stack).follow("azure.md")
     assert said.count("is complete") == 5, said
-    assert "the old VM is gone" in said
+    assert "the old VM is deleted" in said
     bound = re.findall(r"^azure:///\S+/virtualMachines/azure-01$", said, re.MULTILINE)
     assert len(bound) == 1, "it is made anew under its name"
 

@@ -15,9 +15,14 @@ from tests.support.memory_store import merged
 from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MAX_LATE, MachineOperation, OperationPhase, OperationsStatus, Waiting
+from unbounded.machineops import replacement
+from unbounded.machineops.providers.azure.replacement_plan import STEPS as AZURE_STEPS
+from unbounded.machineops.providers.oci.replacement_plan import STEPS as OCI_STEPS
+from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.record import MAX_MESSAGE, Run, completed_condition, run_of, running_patch, terminal_patch
 from unbounded.workflow.calls import LateCall
+from unbounded.workflow.procedure import Procedure
 from unbounded.workflow.record import PendingFailure
 
 NOW = "2030-01-01T00:00:00Z"
@@ -163,3 +168,19 @@ def test_conditions_of_others_are_kept() -> None:
     other = Condition(type="Other", status="True", reason="R", last_transition_time="t0")
     built = completed_condition((other,), status="True", reason="R", message="m", now="t1")
     assert [condition["type"] for condition in built] == ["Other", "Completed"]
+
+
+FORMER_PROOF = [
+    (power.reboot(operation_of()), "the host was seen Off"),
+    (replacement.replace(AZURE_STEPS), "the old OS disk is gone"),
+    (replacement.replace(OCI_STEPS), "the old instance and its boot volume are gone"),
+]
+
+
+@pytest.mark.parametrize(
+    ("procedure", "former"), FORMER_PROOF, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_evidence_of_the_former_release_counts_as_proof(procedure: Procedure, former: str) -> None:
+    run = run_of(_written(replace(RUN, evidence=(Evidence(what=former, at=NOW, where="w"),))))
+    assert run is not None
+    assert {evidence.what for evidence in run.evidence} <= procedure.proof

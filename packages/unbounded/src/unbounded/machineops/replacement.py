@@ -41,13 +41,13 @@ NEEDED: Final = "Needed"
 NO_STATE: Final = "NothingKept"
 OTHER_FACTS: Final = (REPLACED, UNDER_WAY, AS_IT_WAS, PAST, NEEDED, NO_STATE)
 RESERVED: Final = frozenset({CHECKING, CLEARING, PUTTING_BACK, REMOVING_STATE, *OTHER_FACTS})
-EVIDENCE_RESTORED: Final = "the instance is as it was before"
-EVIDENCE_NOT_RESTORABLE: Final = "the instance cannot be put back as it was"
-EVIDENCE_NO_STATE: Final = "nothing is kept of it"
+EVIDENCE_RESTORED: Final = "the instance is restored"
+EVIDENCE_NOT_RESTORABLE: Final = "the instance cannot be restored"
+EVIDENCE_NO_STATE: Final = "no state of it is stored"
 EVIDENCE_RESTORED_NO_STATE: Final = f"{EVIDENCE_RESTORED}, and {EVIDENCE_NO_STATE}"
-EVIDENCE_STATE_NEEDED: Final = "what is kept of it stays, as its next replacement needs that"
+EVIDENCE_STATE_NEEDED: Final = "its stored state stays, as the next replacement needs it"
 # for a failure without a recorded cause, which no run has shown so far
-UNKNOWN_FAILURE: Final = "what failed was not noted"
+UNKNOWN_FAILURE: Final = "the failure was not recorded"
 ATTEMPTS: Final = 10  # a throttled request counts as an attempt
 
 # A delete and a create take minutes, and each observation sends requests to the cloud.

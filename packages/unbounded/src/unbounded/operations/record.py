@@ -90,7 +90,18 @@ def run_of(operation: MachineOperation) -> Run | None:
     )
 
 
-_FORMER_WORDS: Final = (("the host was seen ", "the host was "), ("the restart was seen", "the restart was observed"))
+_FORMER_WORDS: Final = (
+    ("the host was seen ", "the host was "),
+    ("the restart was seen", "the restart was observed"),
+    ("the VM's model is kept", "the VM's model is stored"),
+    ("the old VM is gone", "the old VM is deleted"),
+    ("the new VM is there", "the new VM exists"),
+    ("what is deleted with the VM is as it was", "the delete options of its resources are restored"),
+    ("Azure is done with its extensions", "the creation of its extensions has ended"),
+    ("the old OS disk is gone", "the old OS disk is deleted"),
+    ("what is launched is kept", "the launch parameters are stored"),
+    ("the old instance and its boot volume are gone", "the old instance and its boot volume are deleted"),
+)
 """Beginnings of the evidence of the former release, and those of this one: an operation continues over an upgrade."""
 
 

@@ -101,11 +101,11 @@ async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None
     assert base64.b64decode(new.metadata["user_data"]) == b"#cloud-config of m1"
     assert world.asked == WHOLE
     assert [one.what for one in operation.status.evidence] == [
-        "what is launched is kept",
+        "the launch parameters are stored",
         "the old instance is stopped, unless it is preemptible",
         "the replacement runs",
         "the Machine names its replacement",
-        "the old instance and its boot volume are gone",
+        "the old instance and its boot volume are deleted",
     ]
 
 
@@ -324,7 +324,7 @@ async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "RUNNING"
     assert "no replacement exists" in message
-    assert message.startswith("in the end, the instance is as it was before, and nothing is kept of it; before that: ")
+    assert message.startswith("in the end, the instance is restored, and no state of it is stored; before that: ")
     assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
     assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
     assert set(world.asked[1:-1]) == {"LaunchInstance"}

@@ -40,7 +40,7 @@ CLEARING: Final = "RemovingOldDisk"
 
 STEPS: Final = (
     ReplaceStep(
-        SAVING, "Save", "the VM's model to be stored", "the VM's model is kept", 300, Cancel.AT_ONCE, settles=False
+        SAVING, "Save", "the VM's model to be stored", "the VM's model is stored", 300, Cancel.AT_ONCE, settles=False
     ),
     ReplaceStep(
         DETACHING,
@@ -57,7 +57,7 @@ STEPS: Final = (
         DELETING,
         "DeleteOld",
         "the old VM to be deleted",
-        "the old VM is gone",
+        "the old VM is deleted",
         1800,
         undo=True,
         needs_what_is_kept=True,
@@ -66,7 +66,7 @@ STEPS: Final = (
         CREATING,
         "Create",
         "the new VM to exist",
-        "the new VM is there",
+        "the new VM exists",
         1800,
         needs_user_data=True,
         needs_what_is_kept=True,
@@ -76,7 +76,7 @@ STEPS: Final = (
         RESTORING,
         "RestoreOptions",
         "the delete options of its resources to be restored",
-        "what is deleted with the VM is as it was",
+        "the delete options of its resources are restored",
         900,
         settles=False,
     ),
@@ -84,12 +84,12 @@ STEPS: Final = (
         EXTENDING,
         "AddExtensions",
         "its extensions to be created",
-        "Azure is done with its extensions",
+        "the creation of its extensions has ended",
         3600,
         settles=False,
     ),
     ReplaceStep(
-        CLEARING, "RemoveOldDisk", "the old OS disk to be deleted", "the old OS disk is gone", 1800, settles=False
+        CLEARING, "RemoveOldDisk", "the old OS disk to be deleted", "the old OS disk is deleted", 1800, settles=False
     ),
 )
 NOT_MADE: Final = ""  # as the old VM exists

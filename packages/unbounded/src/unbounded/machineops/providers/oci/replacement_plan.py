@@ -36,7 +36,7 @@ STEPS: Final = (
         SAVING,
         "Save",
         "the launch parameters to be stored",
-        "what is launched is kept",
+        "the launch parameters are stored",
         300.0,
         Cancel.AT_ONCE,
         needs_user_data=True,  # the complete request is known and allowed before the first change
@@ -66,7 +66,7 @@ STEPS: Final = (
         TERMINATING_OLD,
         "TerminateOld",
         "the old instance and its boot volume to be deleted",
-        "the old instance and its boot volume are gone",
+        "the old instance and its boot volume are deleted",
         900.0,
         settles=False,
     ),
