@@ -625,7 +625,8 @@ async def test_a_blocked_drain_names_pod_budget_and_command(cluster: Cluster) ->
     link = (await why(cluster.api, "op"))[0]
     assert "default/web-1 is blocked since 2030-01-01T" in link.what
     assert (link.held_by, bool(link.since)) == ("PodDisruptionBudget default/web", True)
-    assert reasons.DRAIN_TIMED_OUT in link.next_step
+    assert f"it fails as {reasons.DRAIN_TIMED_OUT} at 2030-01-01T01:00:0" in link.next_step
+    assert abouts(await why(cluster.api, "op")) == ["operation/op"]  # its Machine is Ready, which blocks nothing
     assert commands([link]) == [
         "kubectl -n default describe pdb web",
         "kubectl get pods --all-namespaces --field-selector spec.nodeName=m1",
@@ -647,4 +648,33 @@ async def test_a_full_disruption_budget_names_its_holder_and_since_when(cluster:
     link = (await why(cluster.api, "op2"))[0]
     assert "m1 (HostReboot op1, since 2030-01-01T" in link.what
     assert (link.held_by, "its start deadline rests" in link.next_step) == ("MachineDisruptionBudget one", True)
-    assert commands([link]) == ["kubectl describe mdb one", "kubectl unbounded machine operation cancel op2"]
+    assert abouts(await why(cluster.api, "op2")) == ["operation/op2"]
+    assert commands([link]) == [
+        "kubectl unbounded why machine/m1",
+        "kubectl describe mdb one",
+        "kubectl unbounded machine operation cancel op2",
+    ]
+
+
+@cluster_story
+async def test_a_drain_without_a_blocker_is_explained_at_once(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    await cluster.node("m1", "web-1")
+    cluster.api.grace_s = 60.0
+    await cluster.world.operation("op", "HostReboot", "m1", drain={"mode": "Always"})
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    (link,) = await why(cluster.api, "op")
+    assert link.what == "HostReboot, not started: draining Node m1 for HostReboot op"
+
+
+@cluster_story
+async def test_an_operation_behind_a_drain_does_not_end_as_not_started(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    await cluster.node("m1", "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("first", "HostReboot", "m1", drain={"mode": "Always"})
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.world.operation("next", "HostReboot", "m1")
+    links = await why(cluster.api, "next")
+    assert abouts(links) == ["operation/next", "operation/first"]
+    assert "its start deadline rests" in links[0].next_step

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.plan.staging import SECRET, Staged, story
+from tests.cli.plan.staging import LAB, SECRET, Staged, story
 from tests.operations.building import claim, operation_of, slot_of
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import OperationKind
@@ -418,6 +419,45 @@ async def test_the_pods_on_the_node_are_counted(staged: Staged) -> None:
     assert (
         change.operation.loses[0] == "m1: the workload of its Node stops, and starts again with it (2 Pods on its Node)"
     )
+
+
+async def _under_budget(staged: Staged, *machines: str, holder: str = "") -> None:
+    """Let a budget of one cover Machines with Nodes; `holder` has its grant, where it is given."""
+    for name in machines:
+        await staged.machine(name, status={"disruptionBudgets": ["one"]})
+        await staged.api.create(NODES, {"metadata": {"name": name}})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await staged.api.patch(NODES, name, {"status": ready}, subresource="status")
+    spec = {"machineSelector": {"matchLabels": LAB}, "maxUnavailable": 1}
+    await staged.api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "one"}, "spec": spec})
+    granted = {"kind": "HostReboot", "name": "op", "uid": "u"}
+    grant = {"machine": holder, "machineUID": "u", "holder": granted, "since": "2030-01-01T00:00:00Z"}
+    group = {"value": "", "machines": len(machines), "unavailable": 1 if holder else 0, "allowed": 0 if holder else 1}
+    status = {"groups": [group], "grants": [grant] if holder else []}
+    await staged.api.patch(MACHINE_DISRUPTION_BUDGETS, "one", {"status": status}, subresource="status")
+    await staged.alive(METALMAN)
+
+
+@story
+async def test_plan_names_the_holder_of_a_budget_without_room(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2", holder="m1")
+    shown = await staged.shown("machine", "host-reboot", "m2")
+    assert "1. m2 by metalman/lab: would wait" in shown
+    assert (
+        "MachineDisruptionBudget one has no room now: it lets 1 of 2 Machines be unavailable, and 1 is: m1 (HostReboot "
+        "op, since 2030-01-01T00:00:00Z)"
+    ) in shown
+    assert "try:  kubectl describe mdb one" in shown
+    assert "MachineDisruptionBudget one lets 0 more Machines be unavailable now" in shown
+
+
+@story
+async def test_plan_shows_the_room_of_a_budget_and_the_drain(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2")
+    shown = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")
+    assert "would wait" not in shown
+    assert "its Node m2 is drained first, within 3600 s" in shown
+    assert "MachineDisruptionBudget one lets 1 more Machine be unavailable now" in shown
 
 
 @story

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from unbounded.api.core import ConfigMap, Event, Lease, Node
+from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -44,6 +45,7 @@ class ExplainFacts:
         embedded: the controllers run in the process of the API server, and have no Leases.
         absent: why providers are not served there, by their names.
         events: on the Machine, oldest first.
+        budgets: the MachineDisruptionBudgets that the operation waits for, or that a plan rests on, by name.
         sites: of all Machines; read only where the Machine of the subject does not exist.
         unread: facts that could not be read, each with the reason, as text.
     """
@@ -57,6 +59,7 @@ class ExplainFacts:
     absent: Mapping[str, Unavailability] = field(default_factory=dict)
     pause: ConfigMap | None = None
     events: tuple[Event, ...] = ()
+    budgets: Mapping[str, MachineDisruptionBudget] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
 

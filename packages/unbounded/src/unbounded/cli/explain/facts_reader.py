@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Event, Lease, Node
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_SUPERVISOR, NAMESPACE
@@ -22,6 +23,7 @@ from unbounded.cli.explain.facts import ExplainFacts, LeaderLease, leases_of
 from unbounded.cli.explain.operations import blocking
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, version_number
 from unbounded.kube.clock import WallClock, utc_now
+from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.ownership import bmc_of, executor_name
 
@@ -108,10 +110,23 @@ class FactsReader:
         """Add the Node, the place of the controllers, and the liveness of the relevant processes."""
         machine = next(iter(facts.machines.values()), None)
         node, facts = await asyncio.gather(self._node(machine), self._with_components(facts))
+        record = None if machine is None else machine.status.disruption
+        if record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
+            facts = await self.with_budgets(facts, [(record.held_by or "").removeprefix("MachineDisruptionBudget ")])
         if machine is not None:
             facts = await self._with_node(facts, machine, node)
         facts = replace(facts, leader_leases=await self._watched(facts, _leases_of(machine, operation, facts)))
         return replace(facts, unread=tuple(self.unread))
+
+    async def with_budgets(self, facts: ExplainFacts, names: Iterable[str]) -> ExplainFacts:
+        """Add the disruption budgets of these names that exist and can be read."""
+        budgets = dict(facts.budgets)
+        for name in filter(None, names):
+            budget: MachineDisruptionBudget | None = await self._got(
+                MACHINE_DISRUPTION_BUDGETS, name, "its disruption budgets"
+            )
+            budgets |= {} if budget is None else {name: budget}
+        return replace(facts, budgets=budgets, unread=tuple(self.unread))
 
     async def of_all(self, kind: OperationKind) -> ExplainFacts:
         """Read the facts for a forecast of an operation of this kind on any Machines."""

@@ -178,12 +178,22 @@ def _node(machine: Machine | None, _operation: MachineOperation, _facts: Explain
     return (Fix(f"kubectl describe node {machine.name}", "shows the conditions of the other controller"),)
 
 
-def _budget(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+def _budget(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     record = None if machine is None else machine.status.disruption
     kind, _, name = ("" if record is None else record.held_by or "").partition(" ")
     if kind != "MachineDisruptionBudget":
         return ()
+    budget, message = facts.budgets.get(name), "" if record is None else record.message or ""
+    grants = () if budget is None else budget.status.grants
+    of_group = [one for one in grants if f"{one.machine} (" in message]
+    if not of_group and budget is not None and not budget.spec.group_by:
+        of_group = list(grants)
+    first = [
+        Fix(f"{PLUGIN} why machine/{one.machine}", f"explains {one.holder}, which has a grant since {one.since}")
+        for one in of_group[:1]
+    ]
     return (
+        *first,
         Fix(f"kubectl describe mdb {name}", "shows its groups, and the holders of its grants, and since when"),
         Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up"),
     )

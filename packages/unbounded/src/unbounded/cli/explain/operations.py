@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from unbounded.api.conditions import ConditionType, split_commands
+from unbounded.api.disruption import DisruptionStage, DrainTimeout
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
@@ -25,6 +26,7 @@ from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.rollout_plan import RolloutFacts
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
+    DRAIN_QUIET_S,
     QUIET_S,
     EndOperation,
     OperationAges,
@@ -83,7 +85,7 @@ def _machine(operation: MachineOperation, facts: ExplainFacts) -> Machine | None
 def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
-    others, ages = facts.on(operation.spec.machine_ref or ""), OperationAges(known_s=QUIET_S)
+    others, ages = facts.on(operation.spec.machine_ref or ""), OperationAges(known_s=QUIET_S, stage_s=DRAIN_QUIET_S)
     kind = operation.spec.operation_kind
     executor = None if machine is None else executor_name(OperationKind(kind), machine)
     sharing = () if machine is None else facts.sharing(machine)
@@ -103,7 +105,7 @@ def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Expl
         held_by=decided.held_by or "",
         since=(waiting.since if waiting is not None and told_already else operation.metadata.creation_timestamp) or "",
         until=(waiting.until if waiting is not None else None) or "",
-        next_step=_ends_as(decided.reason),
+        next_step=_ends_as(decided, operation, machine),
         fixes=fixes_for(decided.reason, machine, operation, facts),
     )
     if waiting is None and facts.silence(MACHINA) is not None and decided.reason == reasons.WAITING_FOR_MACHINE:
@@ -117,19 +119,29 @@ def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
     return Explained(link, LinkSubject(Topic.MACHINA) if away else None)
 
 
-def _ends_as(reason: str) -> str:
-    if reason == reasons.WAITING_FOR_MACHINE:
+def _ends_as(decided: ReportWait, operation: MachineOperation, machine: Machine | None) -> str:
+    if decided.reason == reasons.WAITING_FOR_MACHINE:
         return f"it starts when the Machine exists, and fails as {reasons.MACHINE_NOT_FOUND} otherwise"
-    if reason == reasons.WAITING_FOR_DRAIN:
-        return f"it starts once the Node is drained, and fails as {reasons.DRAIN_TIMED_OUT} after drain.timeoutSeconds"
-    if reason in RESTING:
+    record = None if machine is None else machine.status.disruption
+    is_own = record is not None and record.holder.uid == operation.metadata.uid
+    if record is not None and is_own and record.until is not None and record.stage in _DRAINS:
+        end = f"it starts without that at {record.until}"
+        if operation.spec.drain is None or operation.spec.drain.on_timeout != DrainTimeout.PROCEED:
+            end = f"it fails as {reasons.DRAIN_TIMED_OUT} at {record.until} (drain.timeoutSeconds)"
+        return f"it starts once the Node is drained; otherwise {end}"
+    if decided.until_s is None:
         return "it starts as soon as nothing blocks it; its start deadline rests meanwhile"
     return f"it starts as soon as nothing blocks it, and fails as {reasons.NOT_STARTED} otherwise"
+
+
+_DRAINS: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
 
 
 def _next_subject(decided: ReportWait, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
     """Return the blocker as the next subject."""
     name = operation.spec.machine_ref or ""
+    if decided.reason in RESTING:
+        return _behind_drain(name, operation, facts)
     match _FOLLOWED.get(decided.reason):
         case None:
             return LinkSubject(Topic.MACHINE, name) if name in facts.machines else None
@@ -139,6 +151,19 @@ def _next_subject(decided: ReportWait, operation: MachineOperation, facts: Expla
             return lock_holder(name, facts)
         case topic:
             return LinkSubject(topic, decided.held_by or "")
+
+
+def _behind_drain(name: str, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
+    """Return what a drain, a grant or a return waits for, where its message does not say all."""
+    machine, node = facts.machines.get(name), facts.nodes.get(name)
+    record = None if machine is None else machine.status.disruption
+    if record is None:
+        return LinkSubject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None
+    holder = facts.operations.get(record.holder.name)
+    if holder is not None and not holder.terminal and record.holder.uid != operation.metadata.uid:
+        return LinkSubject(Topic.OPERATION, holder.name)
+    is_away = record.stage == DisruptionStage.RETURNING and node is not None and not node.ready
+    return LinkSubject(Topic.NODE, name) if is_away else None
 
 
 # Claimed

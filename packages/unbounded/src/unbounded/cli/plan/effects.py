@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.core import CONFIG_MAPS, ConfigMap
+from unbounded.api.core import CONFIG_MAPS, ConfigMap, Node
+from unbounded.api.disruption import BudgetGroup, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import (
     ALL,
@@ -21,19 +22,21 @@ from unbounded.api.operation import (
     TargetStatus,
 )
 from unbounded.cli.explain.facts import ExplainFacts, procedure_of
-from unbounded.cli.explain.links import ExplainLink, LinkSubject, Topic
+from unbounded.cli.explain.links import ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.run import chain
 from unbounded.cli.operate import create
 from unbounded.cli.operate.counters import INSTALLS, UNDER_NODE
 from unbounded.cli.plan.model import MachineForecast, OperationForecast, RolloutLine, StageLine
 from unbounded.cli.plugin.command import IntentPatch
+from unbounded.kube.clock import utc_now
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.counters import Due, due
 from unbounded.operations.deadline import deadline_s
-from unbounded.operations.gates import paused
+from unbounded.operations.disruption.budgets import drain_rules, group_of, is_unavailable, limit_of, window_of
+from unbounded.operations.gates import in_maintenance, needs_grant, paused
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.record import run_of
 from unbounded.operations.rollout_plan import stage_limit, stages_of
@@ -201,6 +204,7 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         planned,
         targets=targets,
         stages=() if procedure is None else stages(procedure),
+        budgets=tuple(_rooms(targets, operation, facts)),
         loses=tuple(_losses(kind, targets, pods)),
     )
 
@@ -267,7 +271,65 @@ def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> Machin
         return replace(found, refused=f"{decided.reason}: {decided.text}")
     if not isinstance(decided, ReportWait):
         return found
-    return replace(found, held=_blockers(operation, decided, facts))
+    if machine is None or decided.reason != reasons.WAITING_FOR_DRAIN or machine.status.disruption is not None:
+        return replace(found, held=_blockers(operation, decided, facts))
+    budgets = _counting(machine, facts)  # nothing but its grant and its drain is missing
+    full = () if operation.spec.override is not None else _without_room(budgets, machine, facts.nodes.get(name))
+    return replace(found, held=tuple(full), drains=_drain_text(operation, budgets, machine, facts))
+
+
+def _counting(machine: Machine, facts: ExplainFacts) -> list[MachineDisruptionBudget]:
+    found = (facts.budgets.get(name) for name in machine.status.disruption_budgets)
+    return [one for one in found if one is not None and window_of(one, utc_now()).counts]
+
+
+def _without_room(
+    budgets: Sequence[MachineDisruptionBudget], machine: Machine, node: Node | None
+) -> Iterator[ExplainLink]:
+    """Yield the budgets that have no room for a Machine now, as their status shows it."""
+    for budget in budgets:
+        group = next((one for one in budget.status.groups if one.value == group_of(budget, machine)), None)
+        counts = is_unavailable(machine, node) or any(one.machine == machine.name for one in budget.status.grants)
+        if group is None or group.allowed or counts:
+            continue
+        fix = Fix(f"kubectl describe mdb {budget.name}", "shows its groups, and the holders of its grants")
+        what = f"has no room now: {_room_text(budget, group)}"
+        yield ExplainLink(f"MachineDisruptionBudget {budget.name}", what, fixes=(fix,))
+
+
+def _room_text(budget: MachineDisruptionBudget, group: BudgetGroup) -> str:
+    of = f"{group.machines} Machines{f' of group {group.value}' if group.value else ''}"
+    text = f"it lets {limit_of(budget, group.machines)} of {of} be unavailable, and {group.unavailable} "
+    text += "is" if group.unavailable == 1 else "are"
+    grants = budget.status.grants
+    if not grants or budget.spec.group_by:
+        return text
+    first = f"{grants[0].machine} ({grants[0].holder}, since {grants[0].since})"
+    return f"{text}: {first}{f' and {len(grants) - 1} more grants' if len(grants) > 1 else ''}"
+
+
+def _drain_text(
+    operation: MachineOperation, budgets: Sequence[MachineDisruptionBudget], machine: Machine, facts: ExplainFacts
+) -> str:
+    override = operation.spec.override is not None
+    rules = drain_rules(budgets, operation.spec.drain, override=override, maintenance=in_maintenance(machine))
+    if not rules.enabled or machine.name not in facts.nodes:
+        return ""
+    return f"its Node {facts.nodes[machine.name].metadata.name} is drained first, within {rules.timeout_s} s"
+
+
+def _rooms(targets: Sequence[MachineForecast], operation: MachineOperation, facts: ExplainFacts) -> Iterator[str]:
+    """Yield the budgets of the Machines, and how many more may become unavailable now."""
+    machines = [facts.machines[one.machine] for one in targets if one.machine in facts.machines]
+    groups: dict[str, set[str]] = {}
+    for machine in machines:
+        for budget in _counting(machine, facts) if needs_grant(operation, machine) else ():
+            groups.setdefault(budget.name, set()).add(group_of(budget, machine))
+    for name, values in sorted(groups.items()):
+        room = sum(one.allowed for one in facts.budgets[name].status.groups if one.value in values)
+        more = f"{room} more Machine{'' if room == 1 else 's'}"
+        over = "; spec.override exceeds it" if operation.spec.override is not None else ""
+        yield f"MachineDisruptionBudget {name} lets {more} be unavailable now{over}"
 
 
 def _executor(operation: MachineOperation, machine: Machine | None) -> str:

@@ -75,6 +75,7 @@ class MachineForecast:
         refused: reason and message of an immediate rejection; empty where there is none.
         held: the chain of blockers, down to the first cause; empty where it starts at once.
         obstacles: the obstacles after the start, in the order in which it meets them.
+        drains: the drain of its Node before the start, for a person; empty without one.
         losses: what the cloud reports that a replacement will lose; empty where that is unknown, too.
         disk: the disk that metalman would choose by the last inspection, or why none; empty without an inspection.
         boot: the source from which it boots the installer, if that is not the network.
@@ -90,6 +91,7 @@ class MachineForecast:
     refused: str = ""
     held: tuple[ExplainLink, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
+    drains: str = ""
     losses: tuple[PlannedLoss, ...] = ()
     disk: str = ""
     boot: str = ""
@@ -134,6 +136,7 @@ class OperationForecast:
         start_deadline_s: until it has to start.
         loses: what each Machine loses by it.
         unchecked: possible obstacles that were not checked.
+        budgets: the disruption budgets of its Machines, and their room now, for a person.
     """
 
     name: str
@@ -149,6 +152,7 @@ class OperationForecast:
     on_failure: str = FailurePolicy.FAIL.value
     loses: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,7 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
         where = " in one stage" if planned.rollout else ""
         then = ": it halts" if planned.on_failure == FailurePolicy.HALT else ""
         yield f"  after {planned.max_failures} failures{where}, no further ones start{then}"
+    yield from _few("  ", planned.budgets)
     yield (
         f"  it fails if it has not started within {planned.start_deadline_s} s, or not completed "
         f"{planned.deadline_s} s after that"
@@ -279,6 +284,8 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         yield from _tries(one.held[-1].fixes, program)
     else:
         yield f"{head}: starts in its turn"
+    if one.drains:
+        yield f"     {one.drains}"
     for obstacle in one.obstacles:
         comes = f"it would end as Failed/{obstacle.reason}" if obstacle.reason else "in its way"
         yield f"     then {comes}: {obstacle.about}: {obstacle.what}"

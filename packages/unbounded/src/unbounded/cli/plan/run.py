@@ -105,9 +105,13 @@ async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str
 
 async def _facts_of(api: Api, operation: MachineOperation) -> ExplainFacts:
     """Return the facts about an operation that does not exist itself."""
+    reader = FactsReader(api)
     if operation.spec.machine_ref is None:
-        return await FactsReader(api).of_all(OperationKind(operation.spec.operation_kind))
-    facts = await FactsReader(api).of_operation(operation)
+        facts = await reader.of_all(OperationKind(operation.spec.operation_kind))
+    else:
+        facts = await reader.of_operation(operation)
+    covering = {name for machine in facts.machines.values() for name in machine.status.disruption_budgets}
+    facts = await reader.with_budgets(facts, sorted(covering))
     others = {name: one for name, one in facts.operations.items() if name != operation.name}
     return replace(facts, operations=others)
 

@@ -66,7 +66,7 @@ from unbounded.operations.ownership import executor_name, executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 
-SETTLE_S: Final = 1.0  # before the groups of a budget are counted, as changes come together
+SETTLE_S: Final = 1.0  # after a change, as others come together with it
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
 PROGRESS_S: Final = 5.0  # between writes of a record within a stage
 COUNT_S: Final = (15.0, 60.0)  # least and most between those that change nothing but the number of pods that are left
@@ -171,7 +171,14 @@ class DrainController:
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
         operation = new or old
-        if operation is not None and operation.spec.machine_ref:
+        if operation is None or not operation.spec.machine_ref:
+            return
+        machine = self._caches.machines.get(operation.spec.machine_ref)
+        active = None if machine is None else machine.status.active_operation
+        if operation.terminal and active is not None and active.uid == operation.metadata.uid:
+            # its executor is about to release the lock: a write before that would be a Conflict for one of the two
+            self._controller.queue.add_after(operation.spec.machine_ref, SETTLE_S)
+        else:
             self._controller.enqueue(operation.spec.machine_ref)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
