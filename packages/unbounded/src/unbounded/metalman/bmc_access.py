@@ -93,6 +93,14 @@ class BmcAccess:
             next_password=_text(secret.value(next_key(redfish.password_ref)) or b""),
         )
 
+    def idle_retry_s(self, machine: Machine) -> float:
+        """Return the seconds until an idle machine may find another Secret than the one that `of` refused."""
+        reference = redfish_of(machine).password_ref
+        read = self._read.get((reference.namespace, reference.name))
+        if read is None or read.is_useful:
+            return 0.0
+        return max(0.0, read.idle_until - asyncio.get_running_loop().time())
+
     async def pin(self, machine: Machine) -> str:
         """Pin the BMC's present certificate before any password is sent to the BMC (trust on first use)."""
         seen = await self._pool.fingerprint(redfish_of(machine).url)

@@ -150,7 +150,7 @@ class InventoryController:
             return None
         except Refusal as refusal:
             log.debug("the hardware inventory cannot be read", machine=name, why=str(refusal))
-            return RETRY.base_s
+            return max(RETRY.base_s, self._access.idle_retry_s(machine))
 
     async def _read(self, machine: Machine) -> float | None:
         """Read the BMC once, and write the result.

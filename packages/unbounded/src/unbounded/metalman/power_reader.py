@@ -32,6 +32,7 @@ from unbounded.metalman.redfish.bmc_interface import (
     SystemState,
 )
 from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.operations.ports import Refusal
 
 POWER: Final = {BmcPowerState.ON: MachinePower.ON, BmcPowerState.OFF: MachinePower.OFF}
 SWITCHED_OFF: Final = "The BMC reports the host as Off, and no operation switched it off"
@@ -160,7 +161,7 @@ class PowerReader:
             return
         if old is None:
             self._controller.queue.add_after(new.name, INTERVAL_S * machine_share(new.metadata.uid))
-        elif not is_readable(old, self._site):
+        elif not is_readable(old, self._site) or redfish_of(old) != redfish_of(new):
             self._controller.enqueue(new.name)
 
     def _hint(self, name: str) -> None:
@@ -221,6 +222,8 @@ class PowerReader:
                 raise
         except ApiError:  # not caused by the BMC
             raise
+        except Refusal as refusal:
+            return max(await self._failed(machine, str(refusal)), self._access.idle_retry_s(machine))
         except Failure as failure:
             return await self._failed(machine, str(failure), is_new=not isinstance(failure, CircuitOpen))
         finally:
