@@ -12,7 +12,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MachineOperation
 from unbounded.operations import reasons
-from unbounded.operations.gates import Gate, closed_gate, disruption_gate, is_paused
+from unbounded.operations.gates import Gate, closed_gate, disruption_gate, ignores_grants, is_paused
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 
@@ -160,3 +160,23 @@ def test_an_operation_waits_for_the_drain_or_the_grant_that_it_needs(
     holder = {"kind": "HostReboot", "name": "op", "uid": "u"}
     body["status"]["disruption"] = {"holder": holder, "stage": "Drained", "since": "2030-01-01T00:00:00Z"}
     assert disruption_gate(operation, msgspec.convert(body, Machine)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "agent", "spec", "ignores"),
+    [
+        ("NodeReboot", {"version": "0.0.9"}, {}, True),
+        ("NodeReboot", {"version": "0.0.9"}, {"drain": {"mode": "Never"}}, True),
+        ("NodeReboot", {"version": "0.0.9"}, {"override": "it burns"}, False),
+        ("NodeReboot", {"version": "0.0.9"}, {"override": "it burns", "drain": {"mode": "Always"}}, True),
+        ("NodeReboot", {"version": "1.0", "waitsForGrants": True}, {}, False),
+        ("NodeReboot", {}, {}, False),
+        ("AgentUpgrade", {"version": "0.0.9"}, {}, False),
+        ("HostReboot", {"version": "0.0.9"}, {}, False),
+    ],
+)
+def test_an_earlier_agent_ignores_the_grant_that_an_operation_needs(
+    kind: str, agent: dict[str, Any], spec: dict[str, Any], *, ignores: bool
+) -> None:
+    machine = machine_of(status={"agent": agent, "disruptionBudgets": ["one"]})
+    assert (ignores_grants(operation_of(kind=kind, **spec), machine) is not None) == ignores

@@ -19,7 +19,7 @@ from unbounded.api.names import (
 )
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.ownership import bmc_of
+from unbounded.operations.ownership import ExecutorKind, bmc_of, executor_of
 
 NO_PROGRESS_S: Final = 60.0
 _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_out_of_band)
@@ -89,6 +89,26 @@ def needs_grant(operation: MachineOperation, machine: Machine) -> bool:
         return True
     mode = DrainMode.AUTO if operation.spec.drain is None else operation.spec.drain.mode
     return mode == DrainMode.ALWAYS or (mode == DrainMode.AUTO and in_maintenance(machine))
+
+
+def ignores_grants(operation: MachineOperation, machine: Machine) -> str | None:
+    """Return the message for an operation whose agent starts it without the grant or the drain that it needs, as an
+    earlier version does; None where the agent waits.
+
+    The reset of a Machine that is being deleted does not wait for an upgrade, nor does an override without a drain.
+    """
+    kind, agent = OperationKind(operation.spec.operation_kind), machine.status.agent
+    if agent is None or not agent.version or agent.waits_for_grants or not needs_grant(operation, machine):
+        return None
+    if executor_of(kind, machine) is not ExecutorKind.AGENT or machine.metadata.deletion_timestamp:
+        return None
+    drains = operation.spec.drain is not None and operation.spec.drain.mode == DrainMode.ALWAYS
+    if operation.spec.override is not None and not drains:
+        return None
+    return (
+        f"the agent of Machine {machine.name} has version {agent.version}, which starts {kind} without waiting for its "
+        "grant or drain: upgrade the agent first"
+    )
 
 
 def in_maintenance(machine: Machine) -> bool:

@@ -34,6 +34,7 @@ TIMED_OUT: Final = workflow.TIMED_OUT
 TOO_MANY_TARGETS: Final = "TooManyTargets"
 UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
 UNSUPPORTED_TARGET: Final = "UnsupportedTarget"
+AGENT_OUTDATED: Final = "AgentOutdated"
 
 # Waits
 EXECUTOR_SILENT: Final = "ExecutorSilent"
@@ -90,6 +91,7 @@ MEANING: Final[Mapping[str, str]] = {
     TIMED_OUT: "A stage exceeded its limit.",
     TOO_MANY_TARGETS: "The selector matches more Machines than one operation accepts.",
     UNSUPPORTED_OPERATION: "The executor does not support this kind.",
+    AGENT_OUTDATED: "The agent of the Machine is of a version that does not wait for the drain that is needed.",
     UNSUPPORTED_TARGET: "No executor supports this kind on this Machine.",
     HALTED: "Targets of a stage have failed. Nothing starts until spec.retryFailed is raised, or a cancel.",
     IN_PROGRESS: "The operation is in progress.",

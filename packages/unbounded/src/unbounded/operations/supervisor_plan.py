@@ -22,6 +22,7 @@ from unbounded.operations.disruption.holders import drain_failure, silent_s
 from unbounded.operations.gates import (
     NO_PROGRESS_S,
     closed_gate,
+    ignores_grants,
     is_host,
     is_meant_for,
     order,
@@ -239,6 +240,9 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
     wrong = invalid(operation, executor)
     if wrong is not None:
         return EndOperation(reasons.INVALID_PARAMETERS, wrong)
+    undrained = ignores_grants(operation, view.machine)
+    if undrained is not None:
+        return EndOperation(reasons.AGENT_OUTDATED, undrained)
     overtaken_by = _overtaken(view)
     if overtaken_by is not None:
         return EndOperation(reasons.PREEMPTED, _overtaken_text(overtaken_by))

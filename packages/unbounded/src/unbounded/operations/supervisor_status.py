@@ -38,6 +38,7 @@ _FOR_THE_MACHINES_SAKE: Final = frozenset(
         reasons.INVALID_PARAMETERS,
         reasons.MACHINE_NOT_FOUND,
         reasons.TARGET_CHANGED,
+        reasons.AGENT_OUTDATED,
         reasons.UNSUPPORTED_TARGET,
     }
 )

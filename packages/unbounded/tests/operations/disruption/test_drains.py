@@ -541,3 +541,18 @@ async def test_a_node_created_anew_in_its_drain_is_reported(cluster: Cluster) ->
     assert ("m1", "Warning", "DrainRestarted") in cluster.world.announced
     await cluster.stage("m1", None)
     assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_an_agent_that_does_not_wait_for_drains_is_not_drained_for(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    old = {"status": {"agent": {"version": "0.0.9"}}}
+    await cluster.api.patch(MACHINES, "m1", old, subresource="status")
+    await cluster.world.operation("op", "NodeReboot", "m1", **ALWAYS)
+    operation = await cluster.world.ended("op", within_s=10)
+    assert (operation.status.phase, operation.status.reason) == ("Failed", reasons.AGENT_OUTDATED)
+    assert "version 0.0.9, which starts NodeReboot without waiting" in (operation.status.message or "")
+    assert cluster.api.evictions == []
+    assert not await cluster.is_cordoned("m1")
+    await cluster.world.operation("host", "HostReboot", "m1", **ALWAYS)
+    assert (await cluster.world.ended("host")).status.phase == "Complete"  # its executor is not the agent

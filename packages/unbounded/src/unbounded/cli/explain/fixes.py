@@ -199,7 +199,19 @@ def _budget(machine: Machine | None, operation: MachineOperation, facts: Explain
     )
 
 
+def _outdated_agent(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    return (
+        Fix(
+            f"{PLUGIN} machine agent-upgrade {machine.name} --download-url URL",
+            "installs an agent that waits for drains",
+        ),
+    )
+
+
 OPERATION: Final[Mapping[str, fix_commands.Remedy]] = {
+    reasons.AGENT_OUTDATED: _outdated_agent,
     reasons.DRAIN_TIMED_OUT: _drain,
     reasons.FOREIGN_MAINTENANCE: _node,
     reasons.WAITING_FOR_BUDGET: _budget,

@@ -54,6 +54,7 @@ from unbounded.operations.disruption.stages import CORDON, EVICT, UNCORDON
 from unbounded.operations.gates import (
     gives_way,
     grant_gate,
+    ignores_grants,
     in_maintenance,
     is_meant_for,
     needs_grant,
@@ -299,6 +300,8 @@ class DrainController:
         """Return whether nothing but the drain is missing for the operation to start."""
         spec = operation.spec
         if operation.terminal or operation.claimed or not needs_grant(operation, machine):
+            return False
+        if ignores_grants(operation, machine) is not None:
             return False
         if spec.cancel or spec.abandon or operation.metadata.deletion_timestamp:
             return False
