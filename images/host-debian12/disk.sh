@@ -14,10 +14,6 @@ build_disks() {
   build_disk "$parts" 512 "$3/disk.img.zst"
   [ -z "$large" ] || build_disk "$parts" 4096 "$3/disk.img.4k.zst"
   rm "$parts/build/root.img"
-  if [ -n "$keys" ]; then # a layout has a command line of its own, which only a site can sign
-    rm -rf "$root"
-    return
-  fi
   say "archive of the root file system"
   add_loader "$parts" "$root/usr/lib/unbounded/loader"
   pack_root "$root" "$3/rootfs.tar.zst"
@@ -42,8 +38,15 @@ with_digest() {
 }
 
 # add_loader PARTS FOLDER: what a layout's installer puts on each EFI system partition, and GRUB's menu, with places for the
-# identities of the file systems that it makes.
+# identities of the file systems that it makes. A signed system has one command line for all machines: root.cred names the
+# root file system, and scripts/init-top/unbounded-root of its initrd reads it.
 add_loader() {
+  if [ -n "$keys" ]; then
+    mkdir -p "$2/esp/EFI/BOOT/BOOT${efi^^}.EFI.extra.d"
+    install -m 0644 "$1/build/system.efi" "$2/esp/EFI/BOOT/BOOT${efi^^}.EFI"
+    echo "UUID=ROOT_UUID" >"$2/esp/EFI/BOOT/BOOT${efi^^}.EFI.extra.d/root.cred"
+    return
+  fi
   mkdir -p "$2/esp/EFI/BOOT" "$2/esp/EFI/debian"
   install -m 0644 "$1/usr/lib/shim/shim$efi.efi.signed" "$2/esp/EFI/BOOT/BOOT${efi^^}.EFI"
   install -m 0644 "$1/usr/lib/grub/$grub-signed/grub$efi.efi.signed" "$2/esp/EFI/BOOT/grub$efi.efi"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.images.layout_text import ESP_TYPE, encoded, file, identity, layout, mirrored, partition
-from tests.images.support import Host, Site, needed, site
+from tests.images.support import TOP, Host, Site, needed, site
 
 GOOD = mirrored("/dev/disk/by-id/wwn-1", "/dev/disk/by-id/wwn-2", file("/etc/fstab", "# none\n"))
 
@@ -165,3 +166,29 @@ async def test_failure_of_lvm_is_told_with_its_reason(host: Host) -> None:
     code, _ = await host.parts('run lvm vgcreate; head -n 1 "$T/trouble"')
     assert code == 0
     assert (host.root / "tmp/trouble").read_text().startswith("lvm vgcreate failed:   /dev/system: already exists")
+
+
+@pytest.mark.parametrize(
+    ("named", "taken"),
+    [
+        (f"UUID={identity('root')}\n", f"ROOT=UUID={identity('root')}\n"),
+        ("UUID=\n", ""),
+        ("UUID=$(reboot)\n", ""),
+        ("UUID=0a init=/bin/sh\n", ""),
+        ("/dev/sda1\n", ""),
+        ("LABEL=root\n", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_signed_system_takes_a_root_file_system_and_no_other_word(
+    tmp_path: Path, named: str | None, taken: str
+) -> None:
+    script = (TOP / "images/host-debian12/root/etc/initramfs-tools/scripts/init-top/unbounded-root").read_text()
+    if named is not None:
+        (tmp_path / "root.cred").write_text(named)
+    for place, ours in (("/.extra/credentials/root.cred", "root.cred"), ("/conf/param.conf", "param.conf")):
+        assert place in script
+        script = script.replace(place, str(tmp_path / ours))
+    subprocess.run([needed("busybox"), "sh", "-c", script], check=True)
+    assert ("".join(path.read_text() for path in tmp_path.glob("param.conf"))) == taken

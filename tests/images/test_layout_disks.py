@@ -14,10 +14,11 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import pytest
 import zstandard
@@ -54,15 +55,24 @@ def initrd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked_initrd(tmp_path_factory.mktemp("initrd") / "initrd")
 
 
-def rootfs() -> bytes:
+BY_GRUB: Final = {
+    f"{LOADER}/esp/EFI/BOOT/BOOTX64.EFI": b"shim",
+    f"{LOADER}/esp/EFI/BOOT/grubx64.efi": b"grub",
+    f"{LOADER}/esp/EFI/debian/grub.cfg": GRUB.encode(),
+    f"{LOADER}/grub.cfg": GRUB.encode(),
+}
+SIGNED: Final = {
+    f"{LOADER}/esp/EFI/BOOT/BOOTX64.EFI": b"program",
+    f"{LOADER}/esp/EFI/BOOT/BOOTX64.EFI.extra.d/root.cred": b"UUID=ROOT_UUID\n",
+}
+
+
+def rootfs(loader: Mapping[str, bytes] = BY_GRUB) -> bytes:
     """The archive of a root file system as small as one can be."""
     content = {
         "etc/cloud/cloud.cfg": b"",
         "etc/fstab": b"of the image\n",
-        f"{LOADER}/esp/EFI/BOOT/BOOTX64.EFI": b"shim",
-        f"{LOADER}/esp/EFI/BOOT/grubx64.efi": b"grub",
-        f"{LOADER}/esp/EFI/debian/grub.cfg": GRUB.encode(),
-        f"{LOADER}/grub.cfg": GRUB.encode(),
+        **loader,
         "usr/bin/large": os.urandom(3 * MIB),
     }
     plain = io.BytesIO()
@@ -254,6 +264,22 @@ async def test_layout_has_its_partitions_file_systems_and_files(large: Laid, tmp
         told = program.stat()
         kept = (told.st_mode & 0o7777, told.st_uid, told.st_gid, os.getxattr(program, "user.kept"))
         assert kept == (0o4755, 7, 42, b"yes")
+
+
+async def test_signed_system_is_told_its_root_file_system_on_each_esp(laid: Laid) -> None:
+    laid.archive = rootfs(SIGNED)
+    assert await laid.install(laid.text()) == ""
+    loader = {
+        "EFI/BOOT/BOOTX64.EFI": "program",
+        "EFI/BOOT/BOOTX64.EFI.extra.d/root.cred": f"UUID={identity('root')}\n",
+    }
+    assert [laid.esp(f"{laid.devices[0]}p1"), laid.esp(f"{laid.devices[1]}p7")] == [loader, loader]
+
+
+async def test_archive_without_a_menu_or_a_signed_system_is_refused(laid: Laid) -> None:
+    laid.archive = rootfs({path: content for path, content in SIGNED.items() if path.endswith(".EFI")})
+    assert f"has no {LOADER}/grub.cfg" in await laid.install(laid.text())
+    assert not laid.esp(f"{laid.devices[0]}p1")
 
 
 async def test_root_is_on_xfs_where_the_layout_says_so(large: Laid, tmp_path: Path) -> None:

@@ -38,8 +38,11 @@ fetch_layout() {
     case $layout_words in
         *[!A-Za-z0-9\ .,:=@_/%+-]*)
             trouble "the layout cannot be installed: GRUB reads a character of these kernel parameters as its own: $layout_words"
+            return 1
             ;;
     esac
+    [ ! -e "$STATEMENT_KEY" ] || [ -z "$layout_words" ] ||
+        trouble "the layout cannot be installed: a signed image starts with the kernel parameters that were signed with it, and not with these of the profile: $layout_words"
 }
 
 # find_rootfs: the digest of the archive in SHA256.

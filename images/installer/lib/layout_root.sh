@@ -3,6 +3,16 @@
 
 LOADER=usr/lib/unbounded/loader # of the archive: esp/ is what goes on each of these partitions, grub.cfg is the menu
 
+# root_name: the file of a signed system, below esp/, that names its root file system: such a system has no GRUB.
+root_name() {
+    printf '%s.extra.d/root.cred' "$(first_started)"
+}
+
+# is_signed: whether the archive's loader is such a system.
+is_signed() {
+    [ -f "$T/root/$LOADER/esp/$(root_name)" ]
+}
+
 # mount_filesystems: below $T/root; what the profile mounts them with is for the installed system.
 mount_filesystems() {
     mkdir -p "$T/root"
@@ -43,7 +53,9 @@ unpack_root() {
     [ ! -s "$T/trouble" ] || return 1
     read -r root_sum _ <"$T/sum"
     [ "$root_sum" = "$SHA256" ] || trouble "the SHA-256 of $ROOTFS is $root_sum and not $SHA256" || return 1
-    for root_needed in "esp/$(first_started)" grub.cfg; do
+    root_settings=grub.cfg
+    ! is_signed || root_settings=esp/$(root_name)
+    for root_needed in "esp/$(first_started)" "$root_settings"; do
         [ -f "$T/root/$LOADER/$root_needed" ] || trouble "the image's $ROOTFS has no $LOADER/$root_needed" || return 1
     done
 }
@@ -59,11 +71,14 @@ write_files() {
     done 4<<FILES
 $(of file)
 FILES
-    mkdir -p "$T/root/boot/grub" && : >"$T/root/etc/growroot-disabled" &&
-        for_this_layout "$T/root/$LOADER/grub.cfg" >"$T/root/boot/grub/grub.cfg" || trouble "GRUB's menu could not be written"
+    : >"$T/root/etc/growroot-disabled" && { is_signed || write_menu; } || trouble "GRUB's menu could not be written"
 }
 
-# for_this_layout FILE: a file of GRUB with the identities of the file systems that / and /boot are on.
+write_menu() {
+    mkdir -p "$T/root/boot/grub" && for_this_layout "$T/root/$LOADER/grub.cfg" >"$T/root/boot/grub/grub.cfg"
+}
+
+# for_this_layout FILE: a file of the loader with the identities of the file systems that / and /boot are on.
 for_this_layout() {
     grub_root=$(mounted_at /)
     grub_boot=$(mounted_at /boot)
@@ -113,8 +128,10 @@ put_loaders() {
         mount_esp "$loader_esp" || return 1
         loader_from=$T/root/$LOADER/esp
         loader_file=$(first_started)
+        loader_settings=EFI/debian/grub.cfg
+        ! is_signed || loader_settings=$(root_name)
         cp -r "$loader_from/." "$loader_place/" && rm "$loader_place/$loader_file" &&
-            for_this_layout "$loader_from/EFI/debian/grub.cfg" >"$loader_place/EFI/debian/grub.cfg" && sync &&
+            for_this_layout "$loader_from/$loader_settings" >"$loader_place/$loader_settings" && sync &&
             cp "$loader_from/$loader_file" "$loader_place/$loader_file" && sync ||
             trouble "the loader could not be written to $loader_esp" || return 1
         leave_esp
