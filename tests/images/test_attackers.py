@@ -387,8 +387,12 @@ class Attacked:
         asked = [f"{one.method} {one.path}" for one in self.attacker.asked]
         return "\n".join([self.at.host.host.said()[-3000:], self.printed[-3000:], *asked])
 
-    async def install(self, tries: int = 1) -> int:
-        """Boot once more; return the exit code of the installer, which makes a request so often."""
+    async def install(self, tries: int = 1, *, media_of: str = "") -> int:
+        """Boot once more; return the exit code of the installer, which makes a request so often.
+
+        Args:
+            media_of: a Machine, whose words of virtual media the installer has, with the network of this one.
+        """
         if self.boots:
             await self.at.world.stage("WaitingLoader", name=f"replace-{self.boots}", phase="Complete")
             await self.at.world.api.delete(MACHINE_OPERATIONS, f"replace-{self.boots}")
@@ -411,6 +415,7 @@ class Attacked:
             TRIES=str(tries),
             PAUSE_S="0",
             STATEMENT_TRIES="1",
+            MEDIA_WORDS=str(self._media(media_of)),
             CHUNK_BYTES="500000",
             REPORT_EVERY_S="100",
         )
@@ -422,6 +427,14 @@ class Attacked:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
+
+    def _media(self, machine: str) -> Path:
+        path = self.at.host.host.root / "boot.cred"
+        path.unlink(missing_ok=True)
+        if machine:
+            url = f"http://metalman/boot/{self.at.world.prefix(machine)}"
+            path.write_text(f"unbounded.serve_url={url} unbounded.lease={MAC},127.0.0.1,255.255.255.0,127.0.0.254\n")
+        return path
 
     def disks(self) -> list[dict[int, bytes]]:
         return [content(device, self.at.host.file(device)) for device in self.at.host.devices]
@@ -547,6 +560,20 @@ async def test_attacks_change_no_disk_and_the_next_boot_installs_it(
         for name in ATTACKS:
             await try_attacks(it, name, 1, most_passed=3, forges=1)
         await installs(it, images[1])
+
+
+async def test_virtual_media_of_another_machine_changes_no_disk(
+    images: tuple[bytes, bytes], site_keys: Path, tmp_path: Path
+) -> None:
+    """Its words lead to the boot of that machine, which metalman ends, as two hosts take part in it."""
+    async with attacked(images, site_keys, tmp_path, first_seed()) as it:
+        before = it.disks()
+        assert await it.install(media_of="m2") != 0
+        assert "two hosts took part" in it.at.host.host.said(), it.story()
+        assert [one.name for one in it.attacker.asked] == ["statement"]
+        assert it.disks() == before
+        assert await it.install(media_of="m1") == 0, it.story()
+        assert it.attacker.asked[0].name == "statement"
 
 
 async def status_of(keys: Path, folder: Path, attack: Attack, *header: str) -> str:

@@ -21,6 +21,7 @@ SETTINGS: Final = "192.0.2.10,255.255.255.0,192.0.2.1"
 IP: Final = """#!/bin/sh
 echo "ip $*" >>"$T/calls"
 [ -z "$REFUSED" ] || exit 2
+[ "$2" != del ] || { [ ! -d "$SYS/class/net/$3/bonding" ] || rm -r "$SYS/class/net/$3"; exit; }
 case $3 in link) new=$6 ;; *) new=$3 ;; esac
 mkdir -p "$SYS/class/net/$new/bonding"
 echo 1 >"$SYS/class/net/$new/carrier"
@@ -132,3 +133,52 @@ async def test_kernel_without_bonds_or_vlans_is_said(host: Host, argument: dict[
     host.arguments = argument
     await ran(host, "make_links", REFUSED="1")
     assert (host.root / "said").read_text().endswith(f": {why}\n")
+
+
+def words(**named: str) -> str:
+    return " ".join(f"unbounded.{name}={value}" for name, value in named.items())
+
+
+ASKS: Final = """
+request() { echo "request $2" >>"$T/calls"; STATUS=200; cp "$SIGNED" "$T/body"; }
+"""
+URL: Final = "http://192.0.2.1:8880/boot/secret"
+
+
+@pytest.mark.parametrize("link", ["bond0", "vlan0"])
+async def test_network_of_virtual_media_leads_to_the_statement_and_is_left(
+    host: Host, tmp_path: Path, link: str
+) -> None:
+    """A bond of the attacker's words, over the cards that are here, would pass for one of another Machine."""
+    media, signed = tmp_path / "boot.cred", tmp_path / "signed"
+    links = {"bond": BOND, "vlan": "vlan0,bond0,10"}
+    media.write_text(words(serve_url=URL, lease=f"{link},{SETTINGS}", **links) + "\n")
+    others = BOND.replace(MACS[0], "52:54:00:00:00:0a").replace(MACS[1], "52:54:00:00:00:0b")
+    signed.write_text(words(serve_url=URL, machine="m2", lease=f"{link},{SETTINGS}", bond=others, vlan=links["vlan"]))
+    paths = {"MEDIA_WORDS": str(media), "SIGNED": str(signed)}
+    calls = await ran(host, f"{ASKS} take_statement && echo $CMDLINE >>$T/calls", **paths)
+    assert calls[-5:] == [
+        f"request {URL}/statement",
+        f"ifconfig {link} 0.0.0.0",
+        "ip link del vlan0",
+        "ip link del bond0",
+        signed.read_text(),
+    ]
+    assert {path.name for path in (host.root / "sys/class/net").iterdir()} == {"eth0", "eth1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        words(serve_url=URL, lease="$(reboot)"),
+        words(serve_url="https://192.0.2.1/boot"),
+        words(serve_url="http://192.0.2.1"),
+        words(lease=f"{MACS[0]},{SETTINGS}"),
+        "",
+    ],
+)
+async def test_words_of_virtual_media_that_are_no_boot_are_refused(host: Host, tmp_path: Path, text: str) -> None:
+    media = tmp_path / "boot.cred"
+    media.write_text(text)
+    assert await ran(host, f"{ASKS} ! take_statement", MEDIA_WORDS=str(media)) == []
+    assert "virtual media has words that are none of a boot" in (host.root / "said").read_text()

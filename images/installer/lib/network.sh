@@ -85,10 +85,18 @@ raise_links() {
 
 # bring_up_network: true when one of the leases' interfaces has a link.
 bring_up_network() {
+    start_links
+    listen_for_neighbours
+    wait_for_link
+}
+
+start_links() {
     for net_dns in $(args unbounded.dns); do echo "nameserver $net_dns"; done >"${RESOLV:-/etc/resolv.conf}"
     make_links
     raise_links
-    listen_for_neighbours
+}
+
+wait_for_link() {
     net_try=0
     while [ "$net_try" -lt 60 ]; do
         for net_lease in $(args unbounded.lease); do
@@ -104,11 +112,52 @@ bring_up_network() {
 }
 
 STATEMENT_TRIES=${STATEMENT_TRIES:-30}
+MEDIA_WORDS=${MEDIA_WORDS:-/.extra/credentials/boot.cred} # of the image of virtual media, put there by systemd's stub
 
 # take_statement: the words of a boot, which else are the kernel's command line, in CMDLINE: as the site has signed them for
-# this request. DHCP is believed as far as the way to metalman. The words name MACs of the Machine, and bring_up_network
-# fails where none of them is here.
+# this request. DHCP and virtual media are believed as far as the way to metalman. The words name MACs of the Machine, and
+# bring_up_network fails where none of them is here.
 take_statement() {
+    if [ -r "$MEDIA_WORDS" ]; then
+        ask_by_media && return 0
+    else
+        ask_by_dhcp && return 0
+    fi
+    say "no statement of the site came: ${take_why:-no interface has a link}"
+    return 1
+}
+
+# ask_by_media: with the addresses and by the URL of the image. Nothing of its network is left afterwards: a bond of other
+# cards would pass for the Machine's.
+ask_by_media() {
+    CMDLINE=$(head -c 4096 "$MEDIA_WORDS" | tr '\n' ' ')
+    take_why="virtual media has words that are none of a boot"
+    case $CMDLINE in *[!A-Za-z0-9\ .,:=/_-]*) return 1 ;; esac
+    case $(arg unbounded.serve_url) in http://?*/?*) ;; *) return 1 ;; esac
+    take_why=
+    start_links
+    wait_for_link || return 1
+    patiently request GET "$(arg unbounded.serve_url)/statement"
+    take_code=$?
+    take_why="$(arg unbounded.serve_url | cut -d / -f 3): $(what_came)"
+    leave_network || return 1
+    [ $take_code = 0 ] || return 1
+    CMDLINE=$(cat "$T/body")
+}
+
+# leave_network: takes away the addresses and links of the command line.
+leave_network() {
+    for leave_lease in $(args unbounded.lease); do
+        ! leave_dev=$(interface "${leave_lease%%,*}") || ifconfig "$leave_dev" 0.0.0.0
+    done
+    for leave_link in $(args unbounded.vlan) $(args unbounded.bond); do
+        ip link del "${leave_link%%,*}" 2>/dev/null
+        [ ! -e "$SYS/class/net/${leave_link%%,*}" ] || { take_why="${leave_link%%,*} cannot be removed" && return 1; }
+    done
+    net_done=
+}
+
+ask_by_dhcp() {
     raise_links
     take_try=0
     while [ "$take_try" -lt "$STATEMENT_TRIES" ]; do
@@ -122,7 +171,6 @@ take_statement() {
         take_try=$((take_try + 1))
         sleep 1
     done
-    say "no statement of the site came: ${take_why:-no interface has a link}"
     return 1
 }
 

@@ -83,17 +83,24 @@ def test_what_the_format_cannot_have_is_refused_by_name(tmp_path: Path, path: st
 
 def test_loaders_that_fat16_cannot_hold_are_refused() -> None:
     with pytest.raises(fat.LoadersTooLarge, match="do not fit"):
-        fat.fat_layout({"BOOTX64.EFI": 33 << 20})
+        fat.fat_layout({"BOOTX64.EFI": 2 << 30})
+
+
+@pytest.mark.parametrize("name", ["a b.efi", "n" * 251, "é.efi"])
+def test_a_name_that_is_not_stored_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        fat.fat_layout({name: 1})
 
 
 @pytest.mark.slow
-@given(st.lists(st.integers(0, 3 << 20), min_size=1, max_size=4))
+@given(st.lists(st.integers(0, 60 << 20), min_size=1, max_size=4))
 def test_a_file_system_has_as_many_clusters_as_fat16_demands(sizes: list[int]) -> None:
     layout = fat.fat_layout({f"FILE{number}.EFI": size for number, size in enumerate(sizes)})
-    reserved, tables, entries, table_sectors = struct.unpack_from("<HBHxxxH", layout.head, 14)
-    sectors = layout.size // fat.SECTOR
-    clusters = sectors - reserved - tables * table_sectors - entries * 32 // fat.SECTOR
+    in_cluster, reserved, tables, entries, table_sectors = struct.unpack_from("<BHBHxxxH", layout.head, 13)
+    sectors = layout.size // fat.SECTOR - reserved - tables * table_sectors - entries * 32 // fat.SECTOR
+    assert in_cluster * fat.SECTOR == layout.cluster
+    clusters = sectors // in_cluster
     assert 4085 <= clusters < 65525
     assert (clusters + 2) * 2 <= table_sectors * fat.SECTOR
-    needed = sum(-(-size // fat.SECTOR) for size in sizes)
-    assert len(layout.head) + needed * fat.SECTOR <= layout.size
+    needed = sum(-(-size // layout.cluster) for size in sizes)
+    assert len(layout.head) + needed * layout.cluster <= layout.size

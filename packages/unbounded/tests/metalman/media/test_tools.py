@@ -45,15 +45,38 @@ def test_xorriso_extracts_every_file(tmp_path: Path, made: Callable[[Path], Medi
     assert found == {path: taken(part, 0, part_size(part)) for path, part in given.files.items()}
 
 
-def test_firmware_finds_one_efi_partition_with_both_loaders(tmp_path: Path) -> None:
-    given = content(tmp_path)
-    iso, esp = tmp_path / "boot.iso", tmp_path / "esp"
-    iso.write_bytes(whole(media_image(given)))
+def partition(iso: Path, folder: Path) -> Path:
+    """Return the EFI partition of an image, as xorriso reads its boot catalog."""
     said = run("xorriso", "-indev", str(iso), "-report_el_torito", "plain")
     ((count, at),) = re.findall(r"El Torito boot img :\s+1\s+UEFI\s+y\s+none\s+0x0000\s+0x00\s+(\d+)\s+(\d+)", said)
-    start = int(at) * 2048
-    esp.write_bytes(iso.read_bytes()[start : start + int(count) * 512])
+    start, size = int(at) * 2048, int(count) * 512
+    whole_rest = size == 0  # UEFI 2.10, 13.3.2.1
+    (folder / "esp").write_bytes(iso.read_bytes()[start:] if whole_rest else iso.read_bytes()[start : start + size])
+    return folder / "esp"
+
+
+def copied(esp: Path, path: str, folder: Path) -> bytes:
+    run("mcopy", "-i", str(esp), f"::EFI/BOOT/{path}", str(folder / "copied"))
+    content = (folder / "copied").read_bytes()
+    (folder / "copied").unlink()
+    return content
+
+
+def test_firmware_finds_one_efi_partition_with_both_loaders(tmp_path: Path) -> None:
+    given = content(tmp_path)
+    iso = tmp_path / "boot.iso"
+    iso.write_bytes(whole(media_image(given)))
+    esp = partition(iso, tmp_path)
     for name, part in (("BOOTX64.EFI", given.loader), ("GRUBX64.EFI", given.second_loader)):
         assert part is not None
-        run("mcopy", "-i", str(esp), f"::EFI/BOOT/{name}", str(tmp_path / name))
-        assert (tmp_path / name).read_bytes() == taken(part, 0, part_size(part))
+        assert copied(esp, name, tmp_path) == taken(part, 0, part_size(part))
+
+
+@pytest.mark.parametrize("mib", [1, 33, 70])
+def test_firmware_finds_a_program_with_the_words_of_its_boot(tmp_path: Path, mib: int) -> None:
+    program = b"".join(number.to_bytes(4, "big") * 256 for number in range(mib << 10)) + b"end"
+    iso = tmp_path / "boot.iso"
+    iso.write_bytes(whole(media_image(MediaContent(program, None, {}, words=b"words of a boot"))))
+    esp = partition(iso, tmp_path)
+    assert copied(esp, "BOOTX64.EFI", tmp_path) == program
+    assert copied(esp, "BOOTX64.EFI.extra.d/boot.cred", tmp_path) == b"words of a boot"

@@ -53,6 +53,16 @@ def test_the_second_loader_lies_beside_the_first(tmp_path: Path) -> None:
     assert named(content.second_loader) == "grubx64.efi"
 
 
+def test_signed_image_has_its_program_and_the_words_of_the_boot_alone(tmp_path: Path) -> None:
+    content = made(
+        tmp_path,
+        ("installer.efi", "statement.tmpl", "disk.img.zst", "grub/grub.cfg.tmpl"),
+        {Loader.X64: "installer.efi"},
+    )
+    assert named(content.loader) == "installer.efi"
+    assert (content.second_loader, content.files, content.words) == (None, {}, b"rendered")
+
+
 @pytest.mark.parametrize(
     ("files", "loaders", "message"),
     [

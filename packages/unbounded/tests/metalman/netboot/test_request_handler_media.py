@@ -171,3 +171,15 @@ async def test_an_image_that_cannot_be_made_is_a_message_of_the_boot(tmp_path: P
         seen = (await world.status()).status.netboot
         assert seen is not None
         assert seen.message == "cannot make the boot image: the netboot image has no kernel in its first folder"
+
+
+async def test_signed_image_has_the_words_of_the_boot_beside_its_program(tmp_path: Path) -> None:
+    signed = {**NETBOOT_FILES, "statement.tmpl": GRUB}
+    async with netboot_site(tmp_path, now=lambda: NOW, files=signed) as world:
+        boot, uid = await booting(world)
+        made = await image(world, ticket(boot, uid))
+        assert made is not None
+        content = whole(made)
+        line = f"linux /vmlinuz url={world.site.url('m1')} lease={MAC},{HOST},255.255.255.0,10.0.0.1\n"
+        assert line.encode() in content
+        assert b"the kernel" not in content

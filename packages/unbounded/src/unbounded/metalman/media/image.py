@@ -26,9 +26,11 @@ DESCRIPTORS: Final = 3  # of the volume, of the boot catalog, and their end
 CATALOG_AT: Final = SYSTEM_SECTORS + DESCRIPTORS
 TABLES_AT: Final = CATALOG_AT + 1
 LABEL: Final = "UNBOUNDED_BOOT"
-LOADER_NAME: Final = "BOOTX64.EFI"  # on removable media (UEFI 2.10, 3.5.1.1)
-SECOND_LOADER: Final = "GRUBX64.EFI"  # which shim starts
+LOADER: Final = "EFI/BOOT/BOOTX64.EFI"  # on removable media (UEFI 2.10, 3.5.1.1)
+SECOND_LOADER: Final = "EFI/BOOT/GRUBX64.EFI"  # which shim starts
+WORDS: Final = f"{LOADER}.extra.d/boot.cred"  # systemd-stub(7): the program finds it as /.extra/credentials/boot.cred
 DATE: Final = bytes(7)
+LARGEST_COUNT: Final = 0xFFFF
 LARGEST_FILE: Final = (1 << 32) - SECTOR
 
 
@@ -86,11 +88,13 @@ class MediaContent:
         loader: what the firmware starts.
         second_loader: what the loader starts from its own folder; None if it needs none.
         files: the other files by path, with at most one folder.
+        words: the words of the boot, which systemd's stub gives to a loader that has kernel and installer in it.
     """
 
     loader: Part
     second_loader: Part | None
     files: Mapping[str, Part]
+    words: bytes | None = None
 
 
 def media_image(content: MediaContent) -> MediaImage:
@@ -99,9 +103,11 @@ def media_image(content: MediaContent) -> MediaImage:
     Raises:
         ValueError: a file is too large, or a path has more than one folder; the message names it.
     """
-    loaders = {LOADER_NAME: content.loader}
+    loaders = {LOADER: content.loader}
     if content.second_loader is not None:
         loaders[SECOND_LOADER] = content.second_loader
+    if content.words is not None:
+        loaders[WORDS] = content.words
     esp = fat.fat_layout({name: part_size(part) for name, part in loaders.items()})
     esp_sectors = _sectors(esp.size)
     folders = _folders(content.files)
@@ -112,11 +118,11 @@ def media_image(content: MediaContent) -> MediaImage:
         folders, places, {path: part_size(part) for path, part in content.files.items()}, esp_at, esp.size, total
     )
     behind_loaders = (
-        esp_sectors * SECTOR - len(esp.head) - sum(_padded(loaders[name], fat.SECTOR) for name in esp.files)
+        esp_sectors * SECTOR - len(esp.head) - sum(_padded(loaders[name], esp.cluster) for name in esp.files)
     )
     parts: list[Part] = [head + esp.head]
     for name in esp.files:
-        parts += _with_padding(loaders[name], fat.SECTOR)
+        parts += _with_padding(loaders[name], esp.cluster)
     parts.append(bytes(behind_loaders))
     for part in content.files.values():
         parts += _with_padding(part, SECTOR)
@@ -223,7 +229,8 @@ def _catalog(esp_at: int, esp_size: int) -> bytes:
     validation = struct.pack("<BBH24sHBB", 1, 0xEF, 0, LABEL.encode(), 0, 0x55, 0xAA)
     checksum = -sum(struct.unpack("<16H", validation)) & 0xFFFF
     validation = validation[:28] + struct.pack("<H", checksum) + validation[30:]
-    count = min(esp_size // fat.SECTOR, 0xFFFF)
+    count = esp_size // fat.SECTOR
+    count = 0 if count > LARGEST_COUNT else count  # which stands for all to the end of the image
     return validation + struct.pack("<BBHBBHI20x", 0x88, 0, 0, 0, 0, count, esp_at)
 
 

@@ -43,10 +43,8 @@ LONGEST_PATH: Final = 1024
 LARGEST_TEMPLATE_BYTES: Final = 1 << 20
 CACHED_PATHS: Final = 4096  # resolved paths, wrong guesses included
 CONFIG_FOLDERS: Final = frozenset({"grub", "boot", "efi", "debian-installer", "pxelinux.cfg", "loader"})
-KERNEL_NAMES: Final = (
-    *("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "microcode"),
-    "statement",  # what a signed kernel takes for its command line, once it runs
-)
+STATEMENT: Final = "statement"  # what a signed kernel takes for its command line, once it runs
+KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "microcode", STATEMENT)
 LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
 DISK_NAME: Final = "disk.img"
 ROOTFS_NAME: Final = "rootfs.tar"  # a root file system, for layouts of several disks

@@ -1,7 +1,8 @@
 """Images of virtual media: the files of the netboot image that a host needs without a server, for one boot.
 
 It is what the host would load over the network: the UEFI loader, the loader's configuration as it is rendered for the
-Machine, the kernel and the installer. The disk image is not in it; the installer fetches it as after any network boot.
+Machine, the kernel and the installer. A signed image has one program in place of them, and the words of the boot lie
+beside it. The disk image is not in it; the installer fetches it as after any network boot.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from unbounded.metalman.media.tickets import PresentedTicket, TicketKey
 from unbounded.metalman.netboot.boot_files import BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.dependencies import BootVisit
-from unbounded.metalman.netboot.image_paths import TEMPLATE, FileRole, ImageFiles, file_role
+from unbounded.metalman.netboot.image_paths import (
+    STATEMENT,
+    TEMPLATE,
+    FileRole,
+    ImageFiles,
+    TemplateFile,
+    file_role,
+)
 from unbounded.metalman.netboot.model import (
     BootImages,
     BootImageSource,
@@ -48,11 +56,11 @@ class NoMediaContent(Exception):
     """A netboot image lacks what virtual media needs; the message names it."""
 
 
-def media_content(files: ImageFiles, served: BootImages, config: bytes) -> MediaContent:
+def media_content(files: ImageFiles, served: BootImages, rendered: bytes) -> MediaContent:
     """Return the content for a boot. Reads the folder of the image.
 
     Args:
-        config: CONFIG as it is rendered for the Machine.
+        rendered: the template of `words_path`, for the Machine.
     Raises:
         NoMediaContent: the image has no loader for UEFI, or no kernel.
     """
@@ -60,6 +68,8 @@ def media_content(files: ImageFiles, served: BootImages, config: bytes) -> Media
     loader = None if name is None else _part(files, served.netboot, name)
     if name is None or loader is None:
         raise NoMediaContent("the netboot image names no loader for x86-64 UEFI (dhcpBootImageName)")
+    if words_path(files, served) == STATEMENT:
+        return MediaContent(loader, None, {}, words=rendered)
     folder, _, own = name.rpartition("/")
     second = None if own == SECOND_LOADER else _part(files, served.netboot, f"{folder}/{SECOND_LOADER}".lstrip("/"))
     kernels = {
@@ -67,7 +77,12 @@ def media_content(files: ImageFiles, served: BootImages, config: bytes) -> Media
     }
     if not kernels:
         raise NoMediaContent("the netboot image has no kernel in its first folder")
-    return MediaContent(loader, second, {CONFIG: config, **kernels})
+    return MediaContent(loader, second, {CONFIG: rendered, **kernels})
+
+
+def words_path(files: ImageFiles, served: BootImages) -> str:
+    """Return the template with the words of a boot: of a signed image, whose loader is its kernel, or GRUB's menu."""
+    return STATEMENT if isinstance(files.find(served.netboot, STATEMENT), TemplateFile) else CONFIG
 
 
 def _kernels(served: BootImages) -> list[str]:
@@ -164,14 +179,15 @@ class BootMediaSource:
         served = self._images.of(visit.machine)
         if isinstance(served, NotReadyYet):
             raise NoMediaContent(served.text)
-        config = await self._files.file(visit, served, CONFIG, private=False)
+        path = words_path(self._library, served)
+        config = await self._files.file(visit, served, path, private=False)
         match config:
             case Rendered(content=content):
                 return media_image(await asyncio.to_thread(media_content, self._library, served, content))
             case OnDisk():
-                raise NoMediaContent(f"the netboot image has no template {CONFIG}{TEMPLATE}")
+                raise NoMediaContent(f"the netboot image has no template {path}{TEMPLATE}")
             case _:
-                raise NoMediaContent(f"{CONFIG} of the netboot image: {config.text}")
+                raise NoMediaContent(f"{path} of the netboot image: {config.text}")
 
     def _report(self, request: BootRequest, why: str) -> None:
         """Report in the status of the boot why it has no image."""
