@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import trustme
+
 from tests.cli.running import Up, up
 from tests.fetch.registries import docker_registry
 from tests.support.qemu import Hardware, QemuMachine, Segment
@@ -131,8 +133,8 @@ class Rack:
             raise
 
 
-def blank_disk(folder: Path, size: int) -> Path:
-    disk = folder / "disk.img"
+def blank_disk(folder: Path, size: int, name: str = "disk.img") -> Path:
+    disk = folder / name
     with disk.open("wb") as file:
         file.truncate(size)
     return disk
@@ -140,6 +142,26 @@ def blank_disk(folder: Path, size: int) -> Path:
 
 def seen(status: dict[str, Any]) -> set[str]:
     return {each["what"] for each in status["evidence"]}
+
+
+MEDIA: Final[Mapping[str, Any]] = {"bootMode": "VirtualMedia", "dhcpLeases": []}
+
+
+def static_network(net: Segment, mac: str) -> dict[str, Any]:
+    """Return a `spec.network` with ADDRESS."""
+    routes = [{"to": "default", "via": net.address}]
+    return {"ethernets": [{"name": "lan", "mac": mac, "addresses": [f"{ADDRESS}/24"], "routes": routes}]}
+
+
+@asynccontextmanager
+async def media_rack(hardware: Hardware, net: Segment, folder: Path, *flags: str) -> AsyncIterator[Rack]:
+    """A rack whose BMC fetches images of virtual media by HTTPS with the site's CA, and without DHCP."""
+    authority, pem = trustme.CA(), folder / "site.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
+    own = ("--pxe-media-certificate", str(pem), "--pxe-media-key", str(pem), "--pxe-dhcp-mode", "none")
+    async with rack(hardware, net, folder, *own, "--pxe-media-url", "https://127.0.0.1:8443", *flags) as it:
+        it.bmc.media_ca = authority.cert_pem.bytes().decode()
+        yield it
 
 
 @asynccontextmanager

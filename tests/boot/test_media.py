@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from tests.boot.bench import MAC, bench
-from tests.boot.rack import ADDRESS, MACHINE, SEEN, blank_disk, rack, seen
+from tests.boot.rack import ADDRESS, MACHINE, MEDIA, SEEN, blank_disk, media_rack, seen, static_network
 from tests.fetch.layers import from_layout
 from tests.fetch.registries import push
 from tests.support.libvirt import libvirt_driver
@@ -143,20 +143,10 @@ async def test_a_host_is_installed_from_virtual_media_with_a_static_address_and_
     layout = built("host-debian12/oci")
     if layout is None:
         pytest.skip("the image of Debian is not built; scripts/host-image does")
-    authority, pem = trustme.CA(), tmp_path / "site.pem"
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
     hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, 8 << 30), has_bmc_drive=True, memory_mib=1536, cpus=2)
-    flags = ("--pxe-media-certificate", str(pem), "--pxe-media-key", str(pem), "--pxe-dhcp-mode", "none")
-    async with rack(hardware, net, tmp_path, *flags, "--pxe-media-url", "https://127.0.0.1:8443") as it:
-        it.bmc.media_ca = authority.cert_pem.bytes().decode()
+    async with media_rack(hardware, net, tmp_path) as it:
         await push(it.registry, "images/host-debian12", "v1", from_layout(layout))
-        ethernet = {"name": "lan", "mac": MAC, "addresses": [f"{ADDRESS}/24"]}
-        routes = [{"to": "default", "via": net.address}]
-        await it.add_machine(
-            "images/host-debian12:v1",
-            pxe={"bootMode": "VirtualMedia", "dhcpLeases": []},
-            network={"ethernets": [{**ethernet, "routes": routes}]},
-        )
+        await it.add_machine("images/host-debian12:v1", pxe=MEDIA, network=static_network(net, MAC))
         await it.ask("HostReplace")
         await it.machine.shows(f"has {ADDRESS}", within_s=INSTALLS_S)
         assert not [

@@ -71,6 +71,22 @@ async def test_a_machine_with_a_tpm_is_installed_attests_and_becomes_a_node(net:
             await is_node_of_the_agent(it)
 
 
+@pytest.mark.soak
+async def test_general_image_with_drivers_of_real_machines_is_installed(net: Segment, tmp_path: Path) -> None:
+    layout = built("host-debian12-general/oci")
+    if layout is None:
+        pytest.skip("the general image of Debian is not built; scripts/host-image general does")
+    hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, 8 << 30), memory_mib=2048, cpus=2)
+    async with rack(hardware, net, tmp_path) as it:
+        await push(it.registry, "images/general", "v1", from_layout(layout))
+        await it.add_machine("images/general:v1")
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=1700)
+        assert status["phase"] == "Complete", status
+        assert seen(status) >= SEEN
+        assert it.machine.boots == ["Pxe", "Hdd"]
+
+
 def downloads(mirror: Mirror) -> dict[str, dict[str, str]]:
     """All that a node is made from, from the mirror; what of it has versions of its own, as the mirror has them."""
     versions = {"containerd": CONTAINERD, "runc": RUNC, "cni": CNI}

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
+import re
+import socket
 import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests.boot.bench import MAC, bench
-from tests.boot.rack import MACHINE, SEEN, Rack, blank_disk, rack, seen
+from tests.boot.rack import ADDRESS, MACHINE, MEDIA, SEEN, Rack, blank_disk, media_rack, rack, seen, static_network
 from tests.boot.served import served
 from tests.cli.running import KUBECTL
 from tests.fetch.layers import from_layout
 from tests.fetch.registries import push
 from tests.images.support import TOP
 from tests.support.qemu import Firmware, Hardware, Segment
+from tests.support.qemu.segment import ip
 from tests.support.qemu.tools import built
+from unbounded.api.names import API_VERSION
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.redfish.bmc_interface import BootTarget
 
@@ -29,14 +38,18 @@ LOADERS: Final = {Loader.HTTP: INSTALLER, Loader.X64: INSTALLER}
 DENIES_S: Final = 300.0
 STARTS_S: Final = 900.0
 REPLACES_S: Final = 2400.0
+HTTP_PORT: Final = 8880  # of metalman
+IP_TRANSPARENT: Final = 19  # of linux/in.h
+BY_HTTP: Final[Mapping[str, Any]] = {"bootProtocol": "HTTP"}
 
 
 @pytest.fixture
-def image() -> Path:
-    """The signed image, with the keys of its site."""
-    found = built("host-debian12-signed")
+def image(request: pytest.FixtureRequest) -> Path:
+    """The signed image, with the keys of its site; `general-signed` has the drivers of real machines."""
+    kind = getattr(request, "param", "signed")
+    found = built(f"host-debian12-{kind}")
     if found is None:
-        pytest.skip("the signed image of Debian is not built; scripts/host-image signed does")
+        pytest.skip(f"the image is not built; scripts/host-image {kind} does")
     return found
 
 
@@ -45,20 +58,107 @@ def other_keys(folder: Path) -> Path:
     return folder
 
 
-def secure(keys: Path, disk: Path | None = None) -> Hardware:
-    return Hardware(mac=MAC, firmware=Firmware.SECURE, site_keys=keys, disk=disk, memory_mib=1024)
+def secure(
+    keys: Path, disk: Path | None = None, second: Path | None = None, *, has_bmc_drive: bool = False
+) -> Hardware:
+    return Hardware(
+        mac=MAC,
+        firmware=Firmware.SECURE,
+        site_keys=keys,
+        disk=disk,
+        second_disk=second,
+        has_bmc_drive=has_bmc_drive,
+        memory_mib=1024,
+    )
 
 
-async def prepare(it: Rack, image: Path, keys: Path) -> None:
+MIRROR: Final[Mapping[str, Any]] = {
+    "devices": [
+        {
+            "device": {},
+            "partitions": [
+                {"name": f"efi-{name}", "size": "200Mi", "partflags": ["esp"]},
+                {"name": f"data-{name}", "size": 0, "partflags": ["raid"]},
+            ],
+        }
+        for name in ("a", "b")
+    ],
+    "softRaidDevices": [
+        {
+            "name": "/dev/md0",
+            "level": "raid1",
+            "metadata": "1.0",
+            "devices": [{"partition": "data-a"}, {"partition": "data-b"}],
+        }
+    ],
+    "volumeGroups": [{"name": "system", "devices": [{"softRaidDevice": "/dev/md0"}]}],
+    "logicalVolumes": [{"name": "root", "vg": "system", "size": 0, "type": "linear"}],
+    "fileSystems": [
+        {"fileSystem": "vfat", "partition": "efi-a", "mountPoint": "/boot/efi"},
+        {"fileSystem": "vfat", "partition": "efi-b"},
+        {"fileSystem": "ext4", "logicalVolume": "root", "mountPoint": "/"},
+    ],
+}
+
+
+async def add_mirror(it: Rack, **more: Any) -> None:
+    """Add the MachineProfile `mirror`, and let the Machine be laid out by it."""
+    name = {"apiVersion": API_VERSION, "kind": "MachineProfile", "metadata": {"name": "mirror"}}
+    await it.apply({**name, "spec": {**MIRROR, **more}})
+
+
+@dataclass
+class Attacker:
+    url: str
+    changed: int = 0
+
+
+@asynccontextmanager
+async def changing(net: Segment, path: str, old: bytes, new: bytes) -> AsyncIterator[Attacker]:
+    """Pass requests on to metalman, from the address of the machine, and change its answers to a path with this end."""
+    ip(f"rule add ipproto tcp sport {HTTP_PORT} lookup 100")
+    ip(f"route add local {ADDRESS} dev lo table 100")  # what metalman answers comes back here
+
+    async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        line = socket.socket()
+        line.setsockopt(socket.SOL_IP, IP_TRANSPARENT, 1)
+        line.setblocking(False)
+        line.bind((ADDRESS, 0))
+        await asyncio.get_running_loop().sock_connect(line, (net.address, HTTP_PORT))
+        return await asyncio.open_connection(sock=line)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            sent = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            body = await reader.readexactly(int(sent[1]) if sent else 0)
+            upstream, request = await connected()
+            with contextlib.closing(request):
+                request.write(head + body)
+                answer = await upstream.read()
+            if head.split()[1].decode().endswith(path) and old in answer:
+                made.changed += 1
+                answer = answer.replace(old, new)
+            writer.write(answer)
+            await writer.drain()
+
+    server = await asyncio.start_server(serve, net.address, 0)
+    made = Attacker(f"http://{net.address}:{server.sockets[0].getsockname()[1]}")
+    async with server:
+        yield made
+
+
+async def prepare(it: Rack, image: Path, keys: Path, pxe: Mapping[str, Any] = BY_HTTP, **spec: Any) -> None:
     """Give metalman the key of statements, and the Machine the signed image."""
     key = base64.b64encode((keys / "statement.key").read_bytes()).decode()
     name = {"name": "metalman-statement-key", "namespace": "unbounded-kube"}
     await it.apply({"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"statement.key": key}})
     await push(it.registry, "images/signed", "v1", from_layout(image / "oci"))
-    await it.add_machine("images/signed:v1", pxe={"bootProtocol": "HTTP"})
+    await it.add_machine("images/signed:v1", pxe=pxe, **spec)
 
 
 @needs_kubectl
+@pytest.mark.parametrize("image", ["signed", "general-signed"], indirect=True)
 async def test_a_signed_installer_and_its_disk_start(net: Segment, image: Path, tmp_path: Path) -> None:
     disk = blank_disk(tmp_path, 5 << 30)
     async with rack(secure(image / "keys", disk), net, tmp_path) as it:
@@ -77,6 +177,97 @@ async def test_nothing_is_written_that_the_site_has_not_signed(net: Segment, ima
     disk = blank_disk(tmp_path, 5 << 30)
     async with rack(secure(image / "keys", disk), net, tmp_path) as it:
         await prepare(it, image, other_keys(tmp_path / "other"))
+        await it.ask("HostReplace")
+        await it.machine.shows("an answer that the site has not signed", within_s=STARTS_S)
+        await it.machine.shows("the installation failed", within_s=STARTS_S)
+        assert disk.stat().st_blocks == 0
+
+
+@needs_kubectl
+async def test_a_signed_system_starts_from_a_layout_also_without_a_disk(
+    net: Segment, image: Path, tmp_path: Path
+) -> None:
+    """The kernel that was signed once finds the root file system of this layout, on LVM on RAID 1."""
+    first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
+    async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
+        await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
+        await add_mirror(it)
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=REPLACES_S)
+        assert status["phase"] == "Complete", status
+        assert seen(status) >= SEEN
+        assert it.machine.boots == ["UefiHttp", "Hdd"]
+        machine = await it.up.get("machine", MACHINE)
+        assert machine["status"]["hardware"]["firmware"]["secureBoot"] is True
+        assert len(machine["status"]["layout"]["disks"]) == 2
+        await it.ask("HostPowerOff")
+        await it.ended("HostPowerOff", within_s=STARTS_S)
+        it.machine.hardware = secure(image / "keys", second)
+        since = len(it.machine.console())
+        await it.ask("HostPowerOn")
+        await it.machine.shows("login:", within_s=STARTS_S, since=since)
+
+
+@needs_kubectl
+async def test_a_layout_that_was_changed_on_the_way_is_not_written(net: Segment, image: Path, tmp_path: Path) -> None:
+    """An attacker between the machine and metalman makes a stripe of the mirror, and passes all else on."""
+    first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
+    hardware = secure(image / "keys", first, second, has_bmc_drive=True)
+    async with (
+        changing(net, "/layout", b" 1 1.0 ", b" 0 1.0 ") as attacker,
+        media_rack(hardware, net, tmp_path, "--pxe-serve-url", attacker.url) as it,
+    ):
+        await prepare(
+            it, image, image / "keys", {**MEDIA, "profileRef": {"name": "mirror"}}, network=static_network(net, MAC)
+        )
+        await add_mirror(it)
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=REPLACES_S)
+        assert status["phase"] == "Failed", status
+        assert "an answer that the site has not signed; nothing was written" in status["message"]
+        assert attacker.changed > 1
+        assert first.stat().st_blocks == second.stat().st_blocks == 0
+
+
+@needs_kubectl
+async def test_kernel_parameters_that_are_not_signed_are_refused(net: Segment, image: Path, tmp_path: Path) -> None:
+    first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
+    async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
+        await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
+        await add_mirror(it, grubConfig={"defaultGrubOptions": ['GRUB_CMDLINE_LINUX="quiet"']})
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=STARTS_S)
+        assert status["phase"] == "Failed", status
+        assert "not with these of the profile: quiet" in status["message"]
+        assert first.stat().st_blocks == second.stat().st_blocks == 0
+
+
+@needs_kubectl
+@pytest.mark.parametrize("image", ["signed", "general-signed"], indirect=True)
+async def test_a_signed_installer_starts_from_virtual_media_without_dhcp(
+    net: Segment, image: Path, tmp_path: Path
+) -> None:
+    """The words of the boot lie beside the signed program; what they lead to is believed by its signature alone."""
+    hardware = secure(image / "keys", blank_disk(tmp_path, 5 << 30), has_bmc_drive=True)
+    async with media_rack(hardware, net, tmp_path) as it:
+        await prepare(it, image, image / "keys", MEDIA, network=static_network(net, MAC))
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=REPLACES_S)
+        assert status["phase"] == "Complete", status
+        assert seen(status) >= SEEN - {"the host fetched its boot loader"}
+        assert it.machine.boots == ["Cd", "Hdd"]
+        machine = await it.up.get("machine", MACHINE)
+        assert machine["status"]["hardware"]["firmware"]["secureBoot"] is True
+        assert it.bmc.bmc.systems[0].image is None
+
+
+@needs_kubectl
+async def test_virtual_media_of_a_site_with_another_key_changes_nothing(
+    net: Segment, image: Path, tmp_path: Path
+) -> None:
+    disk = blank_disk(tmp_path, 5 << 30)
+    async with media_rack(secure(image / "keys", disk, has_bmc_drive=True), net, tmp_path) as it:
+        await prepare(it, image, other_keys(tmp_path / "other"), MEDIA, network=static_network(net, MAC))
         await it.ask("HostReplace")
         await it.machine.shows("an answer that the site has not signed", within_s=STARTS_S)
         await it.machine.shows("the installation failed", within_s=STARTS_S)

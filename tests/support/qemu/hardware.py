@@ -60,6 +60,7 @@ class Hardware:
     drive: Path | None = None  # an ISO image in its CD drive
     has_bmc_drive: bool = False  # its CD drive has the image that its BMC has inserted
     disk_serial: str = "disk0"
+    second_disk: Path | None = None
     tpm: bool = False
     memory_mib: int = 512
     cpus: int = 1
@@ -136,11 +137,15 @@ def _network(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[s
 
 
 def _disk(hardware: Hardware, boot: HostBootOverride) -> list[str]:
-    if hardware.disk is None:
-        return []
+    disks = ((hardware.disk, hardware.disk_serial), (hardware.second_disk, "second"))
     return [
-        *("-drive", f"if=none,id=disk0,format=raw,cache=unsafe,file={hardware.disk}"),
-        *("-device", f"virtio-blk-pci,drive=disk0,serial={hardware.disk_serial},bootindex=2"),
+        part
+        for number, (disk, serial) in enumerate(disks)
+        if disk is not None
+        for part in (
+            *("-drive", f"if=none,id=disk{number},format=raw,cache=unsafe,file={disk}"),
+            *("-device", f"virtio-blk-pci,drive=disk{number},serial={serial},bootindex={2 + number}"),
+        )
     ]
 
 
