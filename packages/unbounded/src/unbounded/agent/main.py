@@ -24,7 +24,7 @@ from unbounded.kube.settings import add_version
 if TYPE_CHECKING:
     from unbounded.agent.preflight.report import IgnoredChecks
 
-DESCRIPTION = "Make a host a node of a cluster, and keep it one."
+DESCRIPTION = "Make a host a node of a cluster, and maintain it."
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class MaintenanceSpec(ApiStruct, frozen=True, kw_only=True):
             "of their own."
         ),
     ] = False
-    reason: Annotated[str | None, Field("Reason for the maintenance, for a person.", max_length=256)] = None
+    reason: Annotated[str | None, Field("Reason for the maintenance, for users.", max_length=256)] = None
 
 
 class DisruptionStage(StrEnum):
@@ -121,7 +121,7 @@ class DrainBlocker(ApiStruct, frozen=True, kw_only=True):
     """A pod that cannot be evicted now."""
 
     pod: Annotated[str, Field("NAMESPACE/NAME of the pod.", max_length=320)]
-    why: Annotated[str, Field("Cause, for a person.", max_length=1024)]
+    why: Annotated[str, Field("Cause, for users.", max_length=1024)]
     held_by: Annotated[
         str | None, Field("Object that blocks, such as PodDisruptionBudget NAMESPACE/NAME.", max_length=512)
     ] = None
@@ -144,7 +144,7 @@ class DisruptionStatus(ApiStruct, frozen=True, kw_only=True):
     holder: Annotated[DisruptionHolder, Field("Holder of the disruption.")]
     stage: Annotated[str, Field("Stage of the disruption.", enum=tuple(DisruptionStage))]
     reason: Annotated[str | None, Field("Cause of the wait in this stage, in CamelCase.", max_length=128)] = None
-    message: Annotated[Message | None, Field("Progress or cause of the wait, for a person.")] = None
+    message: Annotated[Message | None, Field("Progress or cause of the wait, for users.")] = None
     held_by: Annotated[str | None, Field("Object that it waits for.", max_length=1024)] = None
     node_uid: Annotated[
         str | None, Field("UID of the Node at the grant; absent if there was none.", max_length=128)

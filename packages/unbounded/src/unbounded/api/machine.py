@@ -272,7 +272,7 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
         Int32 | None, Field("Part of the image that is written, in percent.", minimum=0, maximum=100)
     ] = None
     loads: Annotated[Int32 | None, Field("Number of times that the host fetched the loader.", minimum=0)] = None
-    message: Annotated[Message | None, Field("Observation or report of the boot, for a person.")] = None
+    message: Annotated[Message | None, Field("Observation or report of the boot, for users.")] = None
     image_digest: Annotated[str | None, Field("Digest of the OCI image that metalman serves.", max_length=256)] = None
     at: Annotated[Time | None, Field("Time at which the boot reached the milestone.")] = None
     erasure: Annotated[
@@ -373,7 +373,7 @@ class RecentOperation(ApiStruct, frozen=True, kw_only=True):
     kind: Annotated[str, Field("Kind of the operation, such as HostReboot.", max_length=63)]
     phase: Annotated[str, Field("Result: Complete or Failed.", max_length=63)]
     reason: Annotated[str | None, Field("Cause of the result, in CamelCase.")] = None
-    message: Annotated[Message | None, Field("Details of the result, for a person.")] = None
+    message: Annotated[Message | None, Field("Details of the result, for users.")] = None
     started_at: Annotated[Time | None, Field("Time at which an executor claimed the operation.")] = None
     completed_at: Annotated[Time | None, Field("Time at which the operation ended.")] = None
     evidence: Annotated[tuple[Evidence, ...], Field("Observations that prove the result.", max_items=MAX_EVIDENCE)] = ()
@@ -383,7 +383,7 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     """The observed state of the machine."""
 
     phase: Annotated[str | None, Field("Phase of the machine's life.", enum=tuple(MachinePhase))] = None
-    message: Annotated[Message | None, Field("Cause of the phase, for a person.")] = None
+    message: Annotated[Message | None, Field("Cause of the phase, for users.")] = None
     reason: Annotated[
         str | None,
         Field(

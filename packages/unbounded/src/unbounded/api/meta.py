@@ -59,7 +59,7 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
         str,
         Field("Cause of the status, in CamelCase.", CONDITION_REASON, min_length=1, max_length=MAX_REASON),
     ]
-    message: Annotated[Message, Field("Details for a person; may be empty.")] = ""
+    message: Annotated[Message, Field("Details for users; may be empty.")] = ""
     last_transition_time: Annotated[Time, Field("When the status last changed from one value to another.")]
     reason_transition_time: Annotated[
         Time | None,

@@ -166,7 +166,7 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
     stage: Annotated[
         str | None, Field("Stage of the operation on this Machine, such as WaitingOff.", max_length=128)
     ] = None
-    message: Annotated[Message | None, Field("Progress or failure, for a person.")] = None
+    message: Annotated[Message | None, Field("Progress or failure, for users.")] = None
     started_at: Annotated[Time | None, Field("Time at which work on this Machine started.")] = None
     completed_at: Annotated[Time | None, Field("Time at which this Machine reached Complete or Failed.")] = None
     observed_generation: Annotated[
@@ -204,7 +204,7 @@ class CallAnswer(ApiStruct, frozen=True, kw_only=True):
 
     reply: Annotated[str, Field("Accepted, NotDone, Unknown or Refused.", enum=CALL_REPLIES)]
     reason: Annotated[str | None, Field("Cause of the outcome, in CamelCase.", max_length=256)] = None
-    message: Annotated[str | None, Field("Answer to the call, for a person.", max_length=4096)] = None
+    message: Annotated[str | None, Field("Answer to the call, for users.", max_length=4096)] = None
     cause: Annotated[Cause | None, Field("Subject of the reason.")] = None
 
 
@@ -271,7 +271,7 @@ class ReplacementLoss(ApiStruct, frozen=True, kw_only=True):
             max_length=256,
         ),
     ]
-    consequence: Annotated[str, Field("Effect of the loss, for a person.", max_length=1024)]
+    consequence: Annotated[str, Field("Effect of the loss, for users.", max_length=1024)]
     lessens_security: Annotated[
         bool | None,
         Field("The replacement is less secure because of this loss. Nothing starts before the user accepts it."),
@@ -503,7 +503,7 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
 
     phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed; the last two are final.")] = None
     reason: Annotated[str | None, Field("Cause of the phase, in CamelCase.")] = None
-    message: Annotated[Message | None, Field("Progress, cause of the wait, or result, for a person.")] = None
+    message: Annotated[Message | None, Field("Progress, cause of the wait, or result, for users.")] = None
     cause: Annotated[
         Cause | None,
         Field("Subject of the reason for the wait or the failure; absent if unknown."),

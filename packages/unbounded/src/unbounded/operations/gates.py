@@ -126,7 +126,7 @@ def disruption_gate(operation: MachineOperation, machine: Machine) -> Gate | Non
     if disruption is None:
         budgets = ", ".join(machine.status.disruption_budgets)
         grants = f" with a grant of MachineDisruptionBudget {budgets}" if budgets else " once its Node is drained"
-        text = f"it starts{grants}; machina has not begun with that"
+        text = f"it starts{grants}; machina has not handled it yet"
         return Gate(reasons.WAITING_FOR_DRAIN, text, f"Lease {LEASE_DISRUPTION}")
     if (
         disruption.holder.uid in (operation.metadata.uid, machine.metadata.uid)

@@ -163,7 +163,7 @@ class PhaseAction(Enum):
 
     REMOVE = "stop the machine and take the slot away"
     BUILD = "make the slot from scratch"
-    STOP = "stop the machine, so that it does not come back at boot either"
+    STOP = "stop the machine, so that it does not start at boot either"
     START = "start the machine and its services"
     PROVE = "look on until its node is proven"
 
@@ -268,7 +268,7 @@ TABLE: Final[Mapping[RecreationPhase, PhaseRow]] = {
         None,
         _verify_s,
         RecreationPhase.ABANDONED,
-        "the old node did not come back",
+        "the old node did not return",
     ),
     RecreationPhase.ABANDONED: PhaseRow(
         PhaseAction.REMOVE, _T, None, _T, None, _start_s, None, "the new slot could not be removed"

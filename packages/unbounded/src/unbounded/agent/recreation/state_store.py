@@ -45,7 +45,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         attempt: at this goal, from 1 on.
         since: time of the decision; display only.
         failure: why it returns to the old slot; empty while it does not.
-        stranded: the old node did not come back either.
+        stranded: the old node did not return either.
     """
 
     uid: str

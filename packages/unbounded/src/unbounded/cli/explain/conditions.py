@@ -271,7 +271,7 @@ TABLE: Final = (
         "the agent retries",
         _agent,
     ),
-    row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until a person has checked it", _agent),
+    row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until you have checked it", _agent),
 )
 
 

@@ -130,7 +130,7 @@ def _ends_as(decided: ReportWait, operation: MachineOperation, machine: Machine 
             end = f"it fails as {reasons.DRAIN_TIMED_OUT} at {record.until} (drain.timeoutSeconds)"
         return f"it starts once the Node is drained; otherwise {end}"
     if decided.until_s is None:
-        return "it starts as soon as nothing blocks it; its start deadline rests meanwhile"
+        return "it starts as soon as nothing blocks it; its start deadline does not count meanwhile"
     return f"it starts as soon as nothing blocks it, and fails as {reasons.NOT_STARTED} otherwise"
 
 

@@ -41,7 +41,7 @@ from unbounded.machineops.providers.oci.work_requests import FAILED, CallTimes, 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
 LANDING_S: Final = 60.0  # time until a launched instance must be shown: lists lag
 ATTACHED: Final = frozenset({"ATTACHING", "ATTACHED"})
-"""Active attachments. Lists contain past ones, too, of volumes and VNICs that others use by now."""
+"""Active attachments. Lists also contain past ones, of volumes and VNICs that other instances use now."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class OciReplacement:
             # without custom images of the tenancy
             found = [each for each in found if each.get("compartmentId") is None]
             if not found:
-                words = f"no Canonical Ubuntu 24.04 is there for shape {shape}: name an image in the parameter imageID"
+                words = f"no image of Canonical Ubuntu 24.04 fits shape {shape}: name an image in the parameter imageID"
                 raise Refusal(reasons.PROVIDER_REFUSED, words)
             return found[0]
         image = await self._get("get_image", desired)
