@@ -25,6 +25,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.kube.api import Api, ApiError
 from unbounded.kube.clock import seconds_since
 from unbounded.operations.disruption.controller import NODE_LEASES
+from unbounded.operations.reasons import EXECUTOR_SILENT, PAUSED
 
 T = TypeVar("T")
 Raw = dict[str, Any]
@@ -170,6 +171,8 @@ class Judge:
     def _returned(self, name: str, node: Raw) -> None:
         """Check that a Node on whose host an operation has acted is Ready for as long as the budgets say."""
         since = self.cordoned_at.get(name, math.inf)
+        if self.machines[name]["status"].get("disruption", {}).get("reason") in (EXECUTOR_SILENT, PAUSED):
+            return  # the next attempt begins with a drain of its own
         acted = [one for one in self.acts if one.machine == name and one.at >= since and self._is_disruptive(one)]
         if not acted:
             return

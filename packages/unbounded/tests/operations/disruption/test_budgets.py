@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from unbounded.api.disruption import (
 )
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.operations import reasons
+from unbounded.operations.disruption import controller
 from unbounded.operations.disruption.budgets import (
     drain_rules,
     full,
@@ -27,6 +29,7 @@ from unbounded.operations.disruption.budgets import (
     parse_schedule,
     window_of,
 )
+from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionView, plan_disruption
 
 
 def _budget(name: str = "b", limit: int | str = 1, **spec: Any) -> MachineDisruptionBudget:
@@ -80,7 +83,9 @@ def test_the_limit_holds_for_each_group() -> None:
 
 
 def test_a_budget_of_none_says_so_without_a_holder() -> None:
-    delay = full(_budget(limit=0), _machine("a"), [_machine("a")], {"a": _node()}.get)
+    budget, machine = _budget(limit=0), _machine("a")
+    states = group_states(budget, [machine], {"a": _node()}.get)
+    delay = full(budget, machine, {one.value: one for one in states})
     assert delay is not None
     assert delay.text == "MachineDisruptionBudget b lets 0 of 1 Machines be unavailable"
 
@@ -161,6 +166,35 @@ async def test_one_machine_at_a_time_reboots_under_a_budget_of_one(cluster: Clus
     assert len(cluster.api.evictions) == 3  # a budget drains
     assert cluster.most_unavailable == 1
     assert await cluster.granted("one") == set()
+
+
+def _passes(machines: int) -> float:
+    """Return the passes of the controller for each of so many Machines, which one budget lets reboot in turn."""
+    passes, names = 0, [f"m{number}" for number in range(machines)]
+
+    def counted(view: DisruptionView) -> DisruptionPlan:
+        nonlocal passes
+        passes += 1
+        return plan_disruption(view)
+
+    async def story(cluster: Cluster) -> None:
+        for name in names:
+            await cluster.world.machine(name)
+            await cluster.node(name)
+        await cluster.budget("two", 2)
+        for name in names:
+            await cluster.world.operation(f"op-{name}", "HostReboot", name)
+        for name in names:
+            assert (await cluster.world.ended(f"op-{name}")).status.phase == "Complete"
+            await cluster.stage(name, None)
+
+    with mock.patch.object(controller, "plan_disruption", counted):
+        cluster_story(story)()
+    return passes / machines
+
+
+def test_a_grant_that_ends_wakes_no_crowd() -> None:
+    assert _passes(60) < 1.3 * _passes(25)
 
 
 @cluster_story

@@ -28,7 +28,7 @@ from unbounded.operations import reasons
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain, refusal, rules_of
 from unbounded.operations.disruption.holders import Delay, HolderState, HolderView, node_conditions, view_holder
 from unbounded.operations.disruption.plan import DisruptionRequest, DisruptionView, plan_disruption
-from unbounded.operations.disruption.stages import PROCEDURE
+from unbounded.operations.disruption.stages import PROCEDURE, UNCORDON
 
 EXECUTION = {"executor": "e", "incarnation": "i", "machineUID": "m", "binding": "b"}
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -225,6 +225,16 @@ def test_a_holder_that_started_before_its_drain_has_to_prove_its_return(stage: D
     assert plan.status is not None
     assert (plan.status.stage, plan.status.worked, plan.status.boot_id) == (DisruptionStage.DRAINED, True, None)
     assert plan.action is None
+
+
+@pytest.mark.parametrize(("ready_s", "action"), [(0.0, None), (60.0, UNCORDON)])
+def test_a_late_drain_leaves_the_proof_due_that_the_holder_before_owes(ready_s: float, action: str | None) -> None:
+    view = _view(DisruptionStage.RETURNING, ready_s=ready_s)
+    timed_out = msgspec.structs.replace(view.disruption, reason=reasons.DRAIN_TIMED_OUT)
+    status = msgspec.structs.replace(view.machine.status, disruption=timed_out)
+    plan = plan_disruption(dataclasses.replace(view, machine=msgspec.structs.replace(view.machine, status=status)))
+    assert plan.status is not None
+    assert (plan.status.stage, plan.status.reason, plan.action) == (timed_out.stage, timed_out.reason, action)
 
 
 def test_a_node_that_reports_no_boot_id_returns() -> None:

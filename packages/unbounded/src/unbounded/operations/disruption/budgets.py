@@ -232,18 +232,19 @@ def group_status(states: Sequence[GroupState]) -> tuple[BudgetGroup, ...]:
 # Grants
 
 
-def full(
-    budget: MachineDisruptionBudget, machine: Machine, machines: Iterable[Machine], node_of: NodeOf
-) -> Delay | None:
+def full(budget: MachineDisruptionBudget, machine: Machine, states: Mapping[str, GroupState]) -> Delay | None:
     """Return the delay where the budget has no room for the Machine; None where it may be granted.
 
     A Machine that counts already, as it is granted or unavailable, takes no more room.
+
+    Args:
+        states: of the budget's groups, by their values.
     """
     if len(budget.status.grants) >= MAX_GRANTS and all(one.machine != machine.name for one in budget.status.grants):
         text = f"MachineDisruptionBudget {budget.name} has {MAX_GRANTS} grants, the most that it can hold"
         return Delay(reasons.WAITING_FOR_BUDGET, text, f"MachineDisruptionBudget {budget.name}")
     value = group_of(budget, machine)
-    state = next((one for one in group_states(budget, machines, node_of) if one.value == value), None)
+    state = states.get(value)
     if state is None or state.has_room_for(machine.name):
         return None
     group = f" of group {value}" if value else ""

@@ -36,7 +36,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
-from unbounded.operations.disruption.budgets import GRACE_S, drain_rules
+from unbounded.operations.disruption.budgets import GRACE_S, drain_rules, full
 from unbounded.operations.disruption.drain import RETRY_S, DrainRules, EvictionRefusal, refusal
 from unbounded.operations.disruption.grants import Grants, availability, node_availability
 from unbounded.operations.disruption.holders import (
@@ -148,7 +148,7 @@ class DrainController:
         self._pods: PodCaches | None = None
         self._controller: Controller[str] = Controller("disruptions", self._reconcile, metrics=loop_metrics)
         self._budget_controller: Controller[str] = Controller(
-            "disruption budgets", self._grants.reconcile, workers=2, metrics=loop_metrics
+            "disruption budgets", self._reconcile_budget, workers=2, metrics=loop_metrics
         )
 
     async def run(self) -> None:
@@ -189,6 +189,7 @@ class DrainController:
         self._controller.enqueue(machine.name)
         node = self._node(machine.name)
         if availability(old, node) != availability(new, node):
+            self._grants.changed()
             self._count(old, new)
 
     def _count(self, *machines: Machine | None) -> None:
@@ -202,12 +203,39 @@ class DrainController:
         if budget is None:
             return
         self._budget_controller.queue.add_after(budget.name, SETTLE_S)
-        is_same = old is not None and new is not None and old.metadata.generation == new.metadata.generation
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            self._enqueue_all()
+        else:
+            self._wake(new, sum(one.allowed for one in self._grants.states(new).values()))
+
+    def _wake(self, budget: MachineDisruptionBudget, room: int | None = None) -> None:
+        """Enqueue Machines that wait for a budget, if that can grant them now or delays them for another cause.
+
+        A thousand of them may wait for each grant that ends.
+
+        Args:
+            room: the most that it can grant; None enqueues all that would be granted now.
+        """
         for machine in self._caches.machines.all():
             record = machine.status.disruption
-            waits = record is not None and record.reason == reasons.WAITING_FOR_BUDGET
-            if waits or not is_same:
+            if record is None or record.reason != reasons.WAITING_FOR_BUDGET:
+                continue
+            delay = full(budget, machine, self._grants.states(budget))
+            if delay is None:
+                delay = self._grants.delay(machine, self._grants.counting(machine))
+            if delay is None and room is not None:
+                if room <= 0:
+                    continue
+                room -= 1
+            if delay is None or delay.text != record.message:
                 self._controller.enqueue(machine.name)
+
+    async def _reconcile_budget(self, name: str) -> float | None:
+        requeue_s = await self._grants.reconcile(name)
+        budget = self._budgets.get(name)
+        if budget is not None:  # those that were woken may not have used the room
+            self._wake(budget)
+        return requeue_s
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -218,6 +246,9 @@ class DrainController:
         self._controller.enqueue(machine)
         if old is not None:
             self._controller.enqueue(old.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
+        moved = old is None or new is None or old.metadata.labels != new.metadata.labels
+        if moved or node_availability(old) != node_availability(new):
+            self._grants.changed()
         if node_availability(old) != node_availability(new):
             self._count(self._caches.machines.get(machine))
 

@@ -98,6 +98,7 @@ class Grants:
         self._status = StatusWriter(api, MACHINE_DISRUPTION_BUDGETS, fields=fields, cache=budgets)
         self._changes: defaultdict[str, list[_Change]] = defaultdict(list)  # by the budget
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._known: dict[str, tuple[str, Mapping[str, GroupState]]] = {}  # by the budget, for a version of it
 
     def names(self, machine: Machine) -> tuple[str, ...]:
         """Return the names of the budgets that cover a Machine."""
@@ -118,8 +119,19 @@ class Grants:
 
     def delay(self, machine: Machine, budgets: Sequence[MachineDisruptionBudget]) -> Delay | None:
         """Return the delay by the first budget without room for the Machine."""
-        machines = self._machines.all()
-        return next((found for one in budgets if (found := full(one, machine, machines, self._node_of))), None)
+        return next((found for one in budgets if (found := full(one, machine, self.states(one)))), None)
+
+    def states(self, budget: MachineDisruptionBudget) -> Mapping[str, GroupState]:
+        """Return the state of each group of a budget by its value, computed once until something changes."""
+        version, known = budget.metadata.resource_version, self._known.get(budget.name)
+        if known is None or known[0] != version:
+            states = {one.value: one for one in self._states(budget, budget.status.grants)}
+            known = self._known[budget.name] = (version, states)
+        return known[1]
+
+    def changed(self) -> None:
+        """Note that Machines or Nodes have changed in what budgets count."""
+        self._known.clear()
 
     async def acquire(
         self, machine: Machine, holder: DisruptionHolder, budgets: Iterable[str], *, overrides: bool
@@ -225,6 +237,7 @@ class Grants:
         budget, now = self._budgets.get(name), self._now()
         if budget is None:
             self._locks.pop(name, None)
+            self._known.pop(name, None)
             return None
         grants = [one for one in budget.status.grants if await self._is_used(one, now)]
         changed = self._changed(budget, grants, self._states(budget, grants))

@@ -269,7 +269,9 @@ def _returning(view: DisruptionView) -> _Found:
     record = view.disruption
     is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
-        return _Found(Fact.HOLDER_OPEN, record.message or "", record.reason, record.held_by)
+        away = _away(view, record, since_s=view.in_stage_s)  # from the holder before, which this one took over from
+        fact, requeue_s = (Fact.HOLDER_OPEN, None) if away is None else (Fact.AWAY, away.requeue_s)
+        return _Found(fact, record.message or "", record.reason, record.held_by, requeue_s)
     if view.request is not None and view.delay is None:  # another operation, or maintenance that was enabled again
         return _begun(view, view.request.holder, f"Node {view.node_name} has not returned from {record.holder}: ")
     return _away(view, record, since_s=view.in_stage_s) or _Found(Fact.BACK)
