@@ -126,7 +126,7 @@ DRAIN_FAULTS: Final = tuple(
     Fault(f"operations.{module}", name, before, after)
     for module, name, before, after in (
         ("gates", "no gate", "    if not needs_grant(operation, machine):\n", "    if True:\n"),
-        ("disruption.budgets", "no check for room", "len(state.used) < state.limit:", "True:"),
+        ("disruption.budgets", "no check for room", "or len(self.used) < self.limit", "or True"),
         (
             "disruption.controller",
             "no Lease checks",
@@ -143,8 +143,8 @@ DRAIN_FAULTS: Final = tuple(
         (
             "disruption.grants",
             "no grant is written",
-            "if tuple(grants) != budget.status.grants:",
-            "if False:",
+            "if present is not None and (present.holder, present.machine_uid)",
+            "if present is None or (present.holder, present.machine_uid)",
         ),
         (
             "disruption.holders",
@@ -152,9 +152,9 @@ DRAIN_FAULTS: Final = tuple(
             "return ANNOTATION_CORDONED_BY in node.metadata.annotations",
             "return node.spec.unschedulable",
         ),
-        ("disruption.plan", "no proof of return", "_away(view) if record.worked else None", "None"),
+        ("disruption.plan", "no proof of return", "if not record.worked:", "if True:"),
         ("disruption.plan", "returns before minReadySeconds", "if view.ready_s < least_s:", "if False:"),
-        ("disruption.plan", "returns without a renewed lease", "if not view.renewed:", "if False:"),
+        ("disruption.plan", "returns without a renewed lease", "None if view.renewed else", "None if True else"),
         ("disruption.plan", "stays cordoned too long", "if view.ready_s < least_s:", "if view.ready_s < least_s + 60:"),
         ("disruption.plan", "drained with pods left", "    if not left:\n", "    if left < 2:\n"),
         ("disruption.holders", "goes on after its holder", "    if operation.terminal:\n", "    if False:\n"),
