@@ -20,13 +20,13 @@ from typing import Final
 
 MODULES: Final = (
     "workflow.planner",
-    "workflow.retries",
+    "workflow.call_retries",
     "operations.executor_status",
     "operations.engine",
     "workflow.run_state",
     "workflow.calls",
     "operations.executor_calls",
-    "operations.operation_state",
+    "operations.in_memory_state",
 )
 PACKAGE: Final = "unbounded"
 CONTROL: Final = -1

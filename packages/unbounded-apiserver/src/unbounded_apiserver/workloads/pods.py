@@ -1,6 +1,6 @@
 """Pods: stored as written; kubelets run them and report their status.
 
-`FIELDS` has a Pod's fields without those of containers and volumes, in the notation of notation.py.
+`FIELDS` has a Pod's fields without those of containers and volumes, in the notation of `type_notation`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fields of a pod's volumes in the notation of notation.py."""
+"""The fields of a pod's volumes in the notation of `type_notation`."""
 
 from typing import Final
 
