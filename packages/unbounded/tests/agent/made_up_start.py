@@ -67,6 +67,9 @@ class MadeUpNodes:
             self.certificates.add(slot)
         self.paths.applied(slot).write_text("{}")
 
+    async def fetch(self, spec: NodeGoal, report: OnProgress) -> None:
+        raise NotImplementedError
+
     async def start(self, slot: Slot) -> None:
         assert not self.running.get(slot.other), "two machines run"
         self._do(f"start {slot}")

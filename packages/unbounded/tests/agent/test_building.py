@@ -422,3 +422,21 @@ async def test_what_runs_is_not_built_over(site: Site) -> None:
     with pytest.raises(Transient, match="stop it first"):
         await site.build(site.goal())
     assert root.exists()
+
+
+async def test_a_fetched_slot_is_built_without_mirror_and_registry(site: Site) -> None:
+    wanted = site.goal()
+    await site.nodes.fetch(wanted, lambda _: None)
+    assert site.nodes.applied(KUBE1) is None
+    assert not site.paths.rootfs(KUBE1).exists()
+    site.held.clear()
+    site.asked.clear()
+    root = await site.build(wanted)
+    assert (root / "usr/local/bin/kubelet").read_bytes() == b"kubelet"
+    assert site.asked == []
+
+
+async def test_a_fetch_of_what_a_mirror_lacks_is_refused_by_name(site: Site) -> None:
+    site.held = {path: content for path, content in site.held.items() if "runc" not in path}
+    with pytest.raises(Rejected, match="runc"):
+        await site.nodes.fetch(site.goal(), lambda _: None)

@@ -185,7 +185,7 @@ def test_the_limits_of_the_status(kind: str, path: str, limit: int) -> None:
             ["Reason", "Executor", "Stage", "Message"],
         ),
         ("MachineOperationCredential", "mocred", ["Site", "Provider", "Auth Mode", "Age"], []),
-        ("MachineConfiguration", "mc", ["Latest Version", "Update Strategy", "Age"], []),
+        ("MachineConfiguration", "mc", ["Latest Version", "Update Strategy", "Age"], ["Rollout"]),
         ("MachineDisruptionBudget", "mdb", ["Max", "Allowed", "Granted", "Age"], []),
         ("MachineConfigurationVersion", "mcv", ["Configuration", "Version", "Deployed", "Machines", "Age"], []),
     ],

@@ -233,7 +233,9 @@ def bound(
     machine: Machine, configurations: Sequence[MachineConfiguration] = ALL, numbers: frozenset[int] = frozenset({1})
 ) -> Decision:
     candidates = [one for one in map(candidate_of, configurations) if one is not None]
-    return bind(machine, BindingOptions(in_order(candidates), {one.metadata.name: numbers for one in configurations}))
+    names = [one.metadata.name for one in configurations]
+    newest = {name: max(numbers) for name in names} if numbers else {}
+    return bind(machine, BindingOptions(in_order(candidates), dict.fromkeys(names, numbers), newest))
 
 
 def machine_with(

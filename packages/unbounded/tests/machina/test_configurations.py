@@ -252,9 +252,44 @@ async def test_the_history_holds_what_it_is_told_to(kept: HttpApi) -> None:
     await eventually(left, within_s=PATIENCE_S)
 
 
-async def test_rolling_updates_are_refused_with_a_reason(admin: HttpApi) -> None:
-    with pytest.raises(InvalidObject, match="RollingUpdate is not implemented: use OnDelete"):
-        await configured(admin, updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1})
+ONE: Final = {"name": "one", "size": 1}
+REST: Final = {"name": "rest", "size": "100%"}
+STRATEGY: Final = r"spec\.updateStrategy"
+REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
+    ({"type": "OnDelete", "rollingUpdate": {}}, rf"{STRATEGY}\.rollingUpdate: .*needs type RollingUpdate"),
+    ({"maxUnavailable": 0}, rf"{STRATEGY}\.maxUnavailable: .*greater than or equal to 1"),
+    ({"rollingUpdate": {"maxFailures": 0}}, rf"{STRATEGY}\.rollingUpdate\.maxFailures: .*greater than or equal to 1"),
+    ({"rollingUpdate": {"onFailure": "Fail"}}, rf"{STRATEGY}\.rollingUpdate\.onFailure: .*\"Halt\", \"Rollback\""),
+    ({"rollingUpdate": {"stages": [ONE, ONE]}}, rf"{STRATEGY}\.rollingUpdate\.stages\[1\]: Duplicate value"),
+    ({"rollingUpdate": {"stages": [{**ONE, "size": 0}]}}, r"stages\[0\]\.size: .*a number from 1, or a percentage"),
+    ({"rollingUpdate": {"stages": [{**ONE, "size": "101%"}]}}, r"stages\[0\]\.size: .*from 1% to 100%"),
+    ({"rollingUpdate": {"stages": [{"name": "none"}]}}, r"stages\[0\]: .*exactly one of size and machineSelector"),
+    (
+        {"rollingUpdate": {"stages": [{**ONE, "startAfter": {"stage": "rest"}}, REST]}},
+        r"rollingUpdate\.stages: .*startAfter must name an earlier stage of this rollingUpdate",
+    ),
+    (
+        {"rollingUpdate": {"stages": [{**ONE, "pauseAfter": True}, REST]}},
+        r"rollingUpdate\.stages: .*pauseAfter is not supported in rollingUpdate: set rollingUpdate.paused",
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "words"), REFUSED)
+async def test_bad_rolling_updates_are_refused_by_field(admin: HttpApi, strategy: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidObject, match=words):
+        await configured(admin, updateStrategy={"type": "RollingUpdate", **strategy})
+
+
+async def test_settings_of_a_rolling_update_change_at_any_time(admin: HttpApi) -> None:
+    canary = {"name": "canary", "machineSelector": {"matchLabels": {"canary": "yes"}}, "soakSeconds": 60}
+    stages = [canary, {**REST, "maxConcurrent": "20%", "startAfter": {"stage": "canary"}}]
+    name = await configured(admin, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"stages": stages}})
+    for settings in ({"paused": True}, {"maxFailures": 3, "onFailure": "Rollback"}, {"stages": [REST]}):
+        await edit(admin, name, updateStrategy={"rollingUpdate": settings})
+    found = (await admin.get(MACHINE_CONFIGURATIONS, name)).spec.update_strategy
+    assert found.rolling_update is not None
+    assert (found.rolling_update.paused, found.rolling_update.max_failures) == (True, 3)
 
 
 async def test_a_name_that_is_no_label_is_refused(admin: HttpApi) -> None:

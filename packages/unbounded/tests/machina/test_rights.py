@@ -17,7 +17,13 @@ from tests.apiserver.support import Client
 from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_HOST_OPERATION, FINALIZER_RESET, LABEL_SITE
+from unbounded.api.names import (
+    ANNOTATION_CORDONED_BY,
+    ANNOTATION_NODE_APPLIED,
+    FINALIZER_HOST_OPERATION,
+    FINALIZER_RESET,
+    LABEL_SITE,
+)
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.facts import FactsFollower
@@ -166,7 +172,7 @@ async def test_machina_is_refused_the_rest(admin: HttpApi) -> None:
         for patch, words in NODE_REFUSED:
             with pytest.raises(Forbidden, match=words):
                 await api.patch(NODES, node.metadata.name, patch)
-        with pytest.raises(Forbidden, match="cannot delete resource"):
+        with pytest.raises(Forbidden, match="delete only one that it has cordoned, for a rolling update"):
             await api.delete(NODES, node.metadata.name)
         with pytest.raises(Forbidden, match='cannot list resource "secrets"'):
             await api.list(SECRETS, namespace="unbounded-kube")
@@ -176,6 +182,19 @@ async def test_machina_is_refused_the_rest(admin: HttpApi) -> None:
         for namespace in ("unbounded-kube", "kube-system"):
             with pytest.raises(Forbidden, match='cannot create resource "secrets"'):
                 await api.create(SECRETS, {"metadata": {"name": "x"}}, namespace=namespace)
+
+
+async def test_machina_deletes_a_node_that_it_has_cordoned(admin: HttpApi) -> None:
+    _, node = await joined(admin)
+    name = node.metadata.name
+    async with machina(admin) as api:
+        await admin.patch(NODES, name, {"spec": {"unschedulable": True}})
+        with pytest.raises(Forbidden, match="delete only one that it has cordoned"):
+            await api.delete(NODES, name)
+        await admin.patch(NODES, name, {"spec": {"unschedulable": None}})
+        notes = {"annotations": {ANNOTATION_CORDONED_BY: "uid"}}
+        await api.patch(NODES, name, {"metadata": notes, "spec": {"unschedulable": True}})
+        await api.delete(NODES, name, uid=node.metadata.uid)
 
 
 async def test_a_host_writes_no_note_in_machinas_name(admin: HttpApi) -> None:

@@ -112,6 +112,14 @@ class Nodes(Protocol):
         """
         ...
 
+    async def fetch(self, spec: NodeGoal, report: OnProgress) -> None:
+        """Download what `build` needs for this goal, so that it needs no download later. No slot changes.
+
+        Raises:
+            Transient, Rejected: a download failed.
+        """
+        ...
+
     async def start(self, slot: Slot) -> None:
         """Start the machine, containerd and kubelet; return when the machine answers and kubelet is active.
 

@@ -19,11 +19,14 @@ from unbounded.api.fields import (
     KubernetesVersion,
     LabelKey,
     LabelValue,
+    Message,
+    ObjectName,
     Time,
 )
 from unbounded.api.machine_spec import NodeLabels
 from unbounded.api.meta import Condition, Kind, LabelSelector, LocalObjectReference, Object
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, GROUP, LABEL_CONFIGURATION, VERSION
+from unbounded.api.operation import MAX_STAGES, RolloutStage, RolloutStageStatus, StageName, Waiting
 
 _NUMBER: Final = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _QUANTITY: Final = rf"\+?{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?"
@@ -50,6 +53,9 @@ CABundle = Annotated[str, Field(pattern=PEM, max_length=65536)]
 Resources = Annotated[dict[str, Quantity], Field(max_properties=len(RESERVED))]
 Thresholds = Annotated[dict[str, Threshold], Field(max_properties=len(SIGNALS))]
 CONDITION_IN_USE: Final = "InUse"  # on both kinds: Machines use it, so that it cannot be deleted
+CONDITION_BAD: Final = "Bad"  # on a version: its rollout was rolled back, and no node is created from it any more
+MAX_FAILED: Final = 100  # Machines in the status of a rollout
+MAX_UPDATING: Final = 1000
 MAX_CONFIGURATION_NAME: Final = 63  # it becomes a label value of its versions
 
 
@@ -243,20 +249,72 @@ class MachineConfigurationTemplate(NodeSettings, frozen=True, kw_only=True):
     host: Annotated[HostTemplate | None, Field("Operating system of the host.")] = None
 
 
+class UpdateFailurePolicy(StrEnum):
+    """The reaction of a rolling update to failed Machines."""
+
+    HALT = "Halt"
+    ROLLBACK = "Rollback"
+
+
+class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
+    """The stages and the order in which Nodes move to a new version. Every field can change at any time."""
+
+    stages: Annotated[
+        tuple[RolloutStage, ...],
+        Field(
+            "Stages, in order, such as a canary. Every Machine of the configuration belongs to one. If absent, one "
+            "stage has all Machines. pauseAfter is not supported: use paused.",
+            map_keys=("name",),
+            max_items=MAX_STAGES,
+        ),
+    ] = ()
+    order_by: Annotated[
+        LabelKey | None,
+        Field(
+            "Label of the Machines that orders them: integers ascending, then all other values, then by name. If "
+            "absent, Machines are ordered by name."
+        ),
+    ] = None
+    max_failures: Annotated[
+        Int32 | None,
+        Field("Failed Machines of a stage at which no further update starts. Defaults to 1.", minimum=1),
+    ] = None
+    on_failure: Annotated[
+        str | None,
+        Field(
+            "Reaction when maxFailures Machines of a stage have failed. Halt: no further update starts until a new "
+            "version exists, maxFailures is raised, or the failed Nodes have the version. Rollback: the version is "
+            "marked with the condition Bad, and all Machines return to the last version whose rollout completed. "
+            "Defaults to Halt.",
+            enum=tuple(UpdateFailurePolicy),
+        ),
+    ] = None
+    paused: Annotated[
+        bool,
+        Field(
+            "While true, no update starts, and drains before an update end. A Node that is deleted already is created "
+            "again. Failed updates are tried again once it is false."
+        ),
+    ] = False
+
+
 class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
     """The time at which Nodes move to a new version."""
 
     type: Annotated[
         str,
         Field(
-            "OnDelete: apply a new version when the Node is deleted. RollingUpdate is not implemented, and rejected.",
+            "OnDelete: apply a new version when the Node is deleted. RollingUpdate: drain the Nodes, a few at a time, "
+            "and create them again from the new version.",
             enum=tuple(UpdateStrategyType),
             defaulted=True,
         ),
     ] = UpdateStrategyType.ON_DELETE.value
     max_unavailable: Annotated[
-        Int32 | None, Field("With RollingUpdate: maximum number of unavailable Nodes.", minimum=1)
+        Int32 | None,
+        Field("With RollingUpdate: maximum number of unavailable Nodes, whatever the cause. Defaults to 1.", minimum=1),
     ] = None
+    rolling_update: Annotated[RollingUpdate | None, Field("Settings of RollingUpdate.")] = None
 
 
 class MachineConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
@@ -281,11 +339,58 @@ class MachineConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
     ] = 10
 
 
+class UpdatePhase(StrEnum):
+    """The phases of a rolling update."""
+
+    IN_PROGRESS = "InProgress"
+    PAUSED = "Paused"
+    HALTED = "Halted"
+    ROLLING_BACK = "RollingBack"
+    ROLLED_BACK = "RolledBack"
+    COMPLETE = "Complete"
+
+
+class FailedUpdate(ApiStruct, frozen=True, kw_only=True):
+    """A Machine whose Node could not be created from the version."""
+
+    machine: Annotated[ObjectName, Field("Name of the Machine.")]
+    message: Annotated[str | None, Field("Cause, for a person.", max_length=512)] = None
+
+
+class UpdateStatus(ApiStruct, frozen=True, kw_only=True):
+    """The progress of the rolling update to the newest version that is not Bad."""
+
+    version: Annotated[Int32, Field("Number of the version.", minimum=1)]
+    phase: Annotated[str, Field("Phase of the update.", enum=tuple(UpdatePhase))]
+    stage: Annotated[StageName | None, Field("First stage that is not complete.")] = None
+    updated: Annotated[Count, Field("Number of Machines whose Node has the version.")] = 0
+    outdated: Annotated[Count, Field("Number of the other Machines.")] = 0
+    updating: Annotated[
+        tuple[ObjectName, ...],
+        Field(
+            "Machines whose update has started. An update starts only after this is written.", max_items=MAX_UPDATING
+        ),
+    ] = ()
+    failed: Annotated[
+        tuple[FailedUpdate, ...],
+        Field("Machines whose update failed, the first 100.", map_keys=("machine",), max_items=MAX_FAILED),
+    ] = ()
+    stages: Annotated[
+        tuple[RolloutStageStatus, ...], Field("Stages, in order.", map_keys=("name",), max_items=MAX_STAGES)
+    ] = ()
+    last_good: Annotated[
+        Int32 | None, Field("Last version whose update completed: the one that a rollback returns to.", minimum=1)
+    ] = None
+    waiting: Annotated[Waiting | None, Field("Cause for which the update does not go on now.")] = None
+    message: Annotated[Message | None, Field("Progress or cause of the wait, for a person.")] = None
+
+
 class MachineConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
     """The existing versions."""
 
     latest_version: Annotated[Int32 | None, Field("Highest version number.")] = None
     current_version: Annotated[Int32 | None, Field("Version that holds the current template.")] = None
+    rollout: Annotated[UpdateStatus | None, Field("Progress of the update, with the strategy RollingUpdate.")] = None
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of the configuration.", map_keys=("type",), max_items=32)
     ] = ()
@@ -331,6 +436,11 @@ class MachineConfigurationVersion(Object, frozen=True, kw_only=True):
     def configuration(self) -> str:
         """Name of the MachineConfiguration that this is a version of, or the empty string."""
         return self.metadata.labels.get(LABEL_CONFIGURATION, "")
+
+    @property
+    def bad(self) -> bool:
+        """Return whether a rollback has marked the version; a Machine that names its number still gets it."""
+        return any(one.type == CONDITION_BAD and one.status == "True" for one in self.status.conditions)
 
     @property
     def about_to_change(self) -> bool:

@@ -115,6 +115,7 @@ DEFINITIONS: Final = (
             PrinterColumn("Latest Version", ".status.latestVersion", "integer"),
             PrinterColumn("Update Strategy", ".spec.updateStrategy.type"),
             AGE,
+            PrinterColumn("Rollout", ".status.rollout.phase", wide=True),
         ),
     ),
     KindDefinition(

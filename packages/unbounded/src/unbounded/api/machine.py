@@ -295,6 +295,15 @@ class ConsoleOutput(ApiStruct, frozen=True, kw_only=True):
     at: Annotated[Time, Field("Time at which the output was stored.")]
 
 
+class PreparedVersion(ApiStruct, frozen=True, kw_only=True):
+    """The download of what a Node of another version needs, before the present Node is drained."""
+
+    version: Annotated[ObjectName, Field("Name of the MachineConfigurationVersion.")]
+    generation: Annotated[int, Field("metadata.generation of the version.")]
+    complete: Annotated[bool, Field("True once everything is on the host.")] = False
+    message: Annotated[str | None, Field("Cause of the last failed attempt.", max_length=512)] = None
+
+
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):
     """The versions and the state of the host, as its agent reports them."""
 
@@ -313,6 +322,45 @@ class AgentStatus(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field("Digest of the CA certificates that the agent trusts, in any order.", max_length=128),
     ] = None
+    prepared: Annotated[
+        PreparedVersion | None,
+        Field("Version that the agent has downloaded, as status.nodeUpdate requests it."),
+    ] = None
+
+
+class NodeUpdatePhase(StrEnum):
+    """The phases of the update of one Node."""
+
+    PENDING = "Pending"
+    PREPARING = "Preparing"
+    DRAINING = "Draining"
+    RECREATING = "Recreating"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class NodeUpdate(ApiStruct, frozen=True, kw_only=True):
+    """The last update of the Node by a rolling update of its MachineConfiguration."""
+
+    version: Annotated[ObjectName, Field("Name of the MachineConfigurationVersion.")]
+    uid: Annotated[str, Field("UID of the version.", max_length=128)]
+    generation: Annotated[int, Field("metadata.generation of the version.")]
+    phase: Annotated[
+        str,
+        Field(
+            "Pending: it failed, and is to be tried again. Preparing: the agent downloads. Draining: the Node waits "
+            "for the budgets and is drained. Recreating: the Node is deleted, and the agent creates it again. Then "
+            "Complete or Failed.",
+            enum=tuple(NodeUpdatePhase),
+        ),
+    ]
+    since: Annotated[Time, Field("Begin of the phase.")]
+    node_uid: Annotated[str | None, Field("UID of the Node that is deleted.", max_length=128)] = None
+    recreation: Annotated[
+        str | None,
+        Field("UID of the last NodeRecreation before the deletion; a later one has the result.", max_length=128),
+    ] = None
+    message: Annotated[Message | None, Field("Cause of a failure, for a person.")] = None
 
 
 class ConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
@@ -448,6 +496,9 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     disruption: Annotated[
         DisruptionStatus | None,
         Field("Disruption of the Node: its drain, and its return. Absent where none is requested or in progress."),
+    ] = None
+    node_update: Annotated[
+        NodeUpdate | None, Field("Last update of the Node, where its configuration has the strategy RollingUpdate.")
     ] = None
     recent_operations: Annotated[
         tuple[RecentOperation, ...],

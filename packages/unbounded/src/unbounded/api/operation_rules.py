@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.api import operation
+from unbounded.api import configuration, operation
 from unbounded.api.disruption import MachineDisruptionBudgetSpec
 from unbounded.api.machine_status import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
 from unbounded.api.rules import RuleTable, ValidationRule, one_of, unchanged
@@ -34,6 +34,15 @@ _SELECTS: Final = (
     " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)"
 )
 _STAGES: Final = str(list(range(operation.MAX_STAGES)))  # their indexes: CEL has no other way to an order
+
+
+def _starts_after(what: str) -> ValidationRule:
+    return ValidationRule(
+        f"!has(self.stages) || {_STAGES}.all(i, i >= size(self.stages) || !has(self.stages[i].startAfter)"
+        f" || {_STAGES}.exists(j, j < i && self.stages[j].name == self.stages[i].startAfter.stage))",
+        f"startAfter must name an earlier stage of this {what}",
+        ".stages",
+    )
 
 
 def _cron_field(number: str) -> str:
@@ -119,11 +128,12 @@ OPERATION_RULES: Final[RuleTable] = {
             ".abandon",
         ),
     ),
-    operation.OperationStrategy: (
+    operation.OperationStrategy: (_starts_after("strategy"),),
+    configuration.RollingUpdate: (
+        _starts_after("rollingUpdate"),
         ValidationRule(
-            f"!has(self.stages) || {_STAGES}.all(i, i >= size(self.stages) || !has(self.stages[i].startAfter)"
-            f" || {_STAGES}.exists(j, j < i && self.stages[j].name == self.stages[i].startAfter.stage))",
-            "startAfter must name an earlier stage of this strategy",
+            "!has(self.stages) || self.stages.all(s, !has(s.pauseAfter) || !s.pauseAfter)",
+            "pauseAfter is not supported in rollingUpdate: set rollingUpdate.paused, which can change at any time",
             ".stages",
         ),
     ),

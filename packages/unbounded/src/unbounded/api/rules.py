@@ -280,9 +280,9 @@ MACHINE_RULES: Final[RuleTable] = {
     configuration.MachineConfigurationTemplate: SYSCTL,
     configuration.UpdateStrategy: (
         ValidationRule(
-            f"self.type != '{configuration.UpdateStrategyType.ROLLING_UPDATE}'",
-            "RollingUpdate is not implemented: use OnDelete, which recreates a node when its Node is deleted",
-            ".type",
+            f"!has(self.rollingUpdate) || self.type == '{configuration.UpdateStrategyType.ROLLING_UPDATE}'",
+            f"rollingUpdate needs type {configuration.UpdateStrategyType.ROLLING_UPDATE}",
+            ".rollingUpdate",
         ),
     ),
     configuration.MachineConfigurationVersion: (

@@ -101,7 +101,7 @@ def bound_version(
     machine: Machine, versions: Iterable[MachineConfigurationVersion]
 ) -> MachineConfigurationVersion | None:
     """Return the version that a Machine is bound to: that of the number in its spec, else the newest of its
-    configuration.
+    configuration that is not Bad.
     """
     ref = machine.spec.configuration_ref
     if ref is None:
@@ -112,9 +112,9 @@ def bound_version(
 
 
 def newest(versions: Iterable[MachineConfigurationVersion], configuration: str) -> MachineConfigurationVersion | None:
-    """Return the version with the highest number of a configuration."""
+    """Return the version with the highest number of a configuration; a Bad one only where there is no other."""
     its = [version for version in versions if version.configuration == configuration]
-    return max(its, key=lambda version: version.spec.version, default=None)
+    return max(its, key=lambda version: (not version.bad, version.spec.version), default=None)
 
 
 def _taint_text(taint: Taint) -> str:
@@ -178,7 +178,7 @@ class NoVersion(Exception):
 
 
 async def read_bound_version(api: Api, ref: ConfigurationRef) -> MachineConfigurationVersion:
-    """Return the version with the reference's number, else the newest of the configuration.
+    """Return the version with the reference's number, else the newest of the configuration that is not Bad.
 
     Raises:
         NoVersion

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.core import EVENTS, ObjectReference
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -25,8 +26,16 @@ ATTEMPTS: Final = 3
 MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
 CLUSTER_SCOPED: Final = "default"  # the namespace in which clients search for Events of cluster-scoped objects
 
+EventSubject = MachineOperation | Machine | MachineConfiguration
+_KINDS: Final[Mapping[type[EventSubject], Kind[Any]]] = {
+    MachineOperation: MACHINE_OPERATIONS,
+    Machine: MACHINES,
+    MachineConfiguration: MACHINE_CONFIGURATIONS,
+}
 EventSink = Callable[[MachineOperation | Machine, str, str, str], None]
 """A function that creates an Event: (object, Normal or Warning, reason, message)."""
+AnyEventSink = Callable[[EventSubject, str, str, str], None]
+"""The same, for all kinds that have Events."""
 
 log = Log(__name__)
 
@@ -180,17 +189,16 @@ class EventRecorder:
         }
 
 
-def no_events(_about: MachineOperation | Machine, _type: str, _reason: str, _message: str) -> None:
+def no_events(_about: EventSubject, _type: str, _reason: str, _message: str) -> None:
     """Create no Event."""
 
 
-def event_sink(events: EventRecorder | None) -> EventSink:
+def event_sink(events: EventRecorder | None) -> AnyEventSink:
     """Return a function that creates Events through the process's recorder; one without effect where there is none."""
     if events is None:
         return no_events
 
-    def emit(about: MachineOperation | Machine, type_: str, reason: str, message: str) -> None:
-        kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS
-        events.event(object_reference(kind, about), type_, reason, message)
+    def emit(about: EventSubject, type_: str, reason: str, message: str) -> None:
+        events.event(object_reference(_KINDS[type(about)], about), type_, reason, message)
 
     return emit

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
-from unbounded.api.configuration import MachineConfiguration
+from unbounded.api.configuration import MachineConfiguration, MachineConfigurationVersion
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import ANNOTATION_BOUND
+from unbounded.join.node_marks import newest
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
@@ -50,10 +51,12 @@ class BindingOptions:
     Args:
         candidates: in order of preference.
         versions: the numbers of each configuration's versions; an empty set for a configuration without versions.
+        newest: the number of each configuration's newest version that is not Bad.
     """
 
     candidates: tuple[Candidate, ...]
     versions: dict[str, frozenset[int]]
+    newest: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def _pending(ref: ConfigurationRef, known: BindingOptions) -> SetPending:
     if not numbers:
         return SetPending(True, f"MachineConfiguration {ref.name} has no version yet")
     # With the number: the agent watches only its Machine and learns of a new version by it.
-    which = f"its newest version, now {max(numbers)}" if ref.version is None else f"its version {ref.version}"
+    which = f"its newest version, now {known.newest[ref.name]}" if ref.version is None else f"its version {ref.version}"
     return SetPending(False, f"MachineConfiguration {ref.name}: its node uses {which}")
 
 
@@ -199,9 +202,9 @@ class BindingController:
             self._controller.enqueue(machine.name)
 
     def _version_changed(self, old: Raw | None, new: Raw | None) -> None:
-        """Enqueue Machines that may wait for a version that was added or removed."""
+        """Enqueue Machines that may wait for a version that was added, removed, or marked as Bad."""
         version = new or old
-        if version is None or (old is not None and new is not None):
+        if version is None or (old is not None and new is not None and _is_bad(old) == _is_bad(new)):
             return
         for name in by_configuration(version):
             for machine in self._machines.by(INDEX_CONFIGURATION, name):
@@ -222,7 +225,7 @@ class BindingController:
         return None
 
     async def _carry_out(self, machine: Machine) -> None:
-        match bind(machine, BindingOptions(self._in_order, self._numbers(machine))):
+        match bind(machine, self._options(machine)):
             case BindTo(name=name):
                 await self._write(machine, name, {"name": name})
             case Unbind():
@@ -232,13 +235,17 @@ class BindingController:
             case KeepBinding():
                 return
 
-    def _numbers(self, machine: Machine) -> dict[str, frozenset[int]]:
-        """Return the versions of the configuration that the Machine names; empty if there is none of that name."""
+    def _options(self, machine: Machine) -> BindingOptions:
+        """Return the options, with the versions of the configuration that the Machine names, if that exists."""
         ref = machine.spec.configuration_ref
         if ref is None or self._configurations.get(ref.name) is None:
-            return {}
+            return BindingOptions(self._in_order, {}, {})
         found = self._versions.by(INDEX_CONFIGURATION, ref.name)
-        return {ref.name: frozenset(version["spec"]["version"] for version in found)}
+        numbers = frozenset(version["spec"]["version"] for version in found)
+        best = newest((msgspec.convert(one, MachineConfigurationVersion) for one in found), ref.name)
+        return BindingOptions(
+            self._in_order, {ref.name: numbers}, {} if best is None else {ref.name: best.spec.version}
+        )
 
     async def _write(self, machine: Machine, bound: str | None, ref: Raw | None) -> None:
         meta = {"resourceVersion": machine.metadata.resource_version, "annotations": {ANNOTATION_BOUND: bound}}
@@ -258,6 +265,10 @@ class BindingController:
         if conditions is None:
             return
         await self._status.write(machine, {"conditions": conditions})
+
+
+def _is_bad(version: Raw) -> bool:
+    return msgspec.convert(version, MachineConfigurationVersion).bad
 
 
 def _selection(configuration: Raw) -> object:

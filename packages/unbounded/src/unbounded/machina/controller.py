@@ -41,6 +41,7 @@ from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.runs import MachineMetrics
 from unbounded.machina.provisioning.remote import HostInstaller
+from unbounded.machina.rolling_updates import INDEX_UPDATE, RollingUpdateController, updated_by
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
 from unbounded.operations.caches import (
@@ -101,7 +102,12 @@ class MachinaCaches:
 def create_machina_caches(api: Api) -> MachinaCaches:
     """Create caches that are not running yet."""
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
-    of_machines = {INDEX_CONFIGURATION: configurations_of, INDEX_BMC: by_bmc, INDEX_HOST: by_host}
+    of_machines = {
+        INDEX_CONFIGURATION: configurations_of,
+        INDEX_BMC: by_bmc,
+        INDEX_HOST: by_host,
+        INDEX_UPDATE: updated_by,
+    }
     return MachinaCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
         machines=Cache(api, MACHINES, indexes=of_machines),
@@ -185,7 +191,7 @@ class MachinaTerm:
         self._settings = settings
         self._absences = absences
 
-    async def run(self, _epoch: ProcessEpoch) -> None:
+    async def run(self, epoch: ProcessEpoch) -> None:
         facts = self._facts()
         async with _open(LazySshClient()) as ssh, asyncio.TaskGroup() as group:
             group.create_task(facts.run(), name="cluster facts")
@@ -194,6 +200,7 @@ class MachinaTerm:
             group.create_task(self._approver(facts).run(), name="approver")
             group.create_task(self._versions().run(), name="configuration versions")
             group.create_task(self._binder().run(), name="configuration binding")
+            group.create_task(self._updates(epoch).run(), name="rolling updates")
             if key := self._settings.agent_public_key:
                 group.create_task(publish_release_key(self._runtime.api, key), name="public key of releases")
 
@@ -232,6 +239,20 @@ class MachinaTerm:
         runtime, caches = self._runtime, self._caches
         return BindingController(
             runtime.api, caches.configurations, caches.versions, caches.machines, loop_metrics=runtime.metrics
+        )
+
+    def _updates(self, epoch: ProcessEpoch) -> RollingUpdateController:
+        runtime, caches = self._runtime, self._caches
+        return RollingUpdateController(
+            runtime.api,
+            caches.configurations,
+            caches.versions,
+            caches.machines,
+            caches.nodes,
+            epoch=epoch,
+            emit_event=event_sink(runtime.events),
+            now=runtime.now,
+            loop_metrics=runtime.metrics,
         )
 
     def _facts(self) -> FactsFollower:

@@ -32,6 +32,7 @@ from unbounded.operations.rollout_plan import (
     RolloutWait,
     plan_rollout,
     retried,
+    rules_of,
     staged,
 )
 
@@ -194,7 +195,7 @@ def plan_batch(parent: MachineOperation, operations: Iterable[MachineOperation],
     running = {child.spec.machine_ref or "": child for child in known if not child.terminal}
     rollout = None
     if strategy is not None and not stopping:
-        rollout = plan_rollout(parent, strategy, mirrored, running, facts)
+        rollout = plan_rollout(rules_of(parent, strategy), mirrored, running, facts)
         mirrored = list(rollout.targets)
         failed = rollout.broken if strategy.on_failure == FailurePolicy.FAIL else 0
     else:

@@ -1,7 +1,7 @@
-"""Plans of selector operations with a strategy: stages, their order, soak, pause and halt. Pure.
+"""Plans of rollouts with a strategy: stages, their order, soak, pause and halt. Pure.
 
-The plan of a pass depends on the recorded targets, the child operations, the Machines, the Nodes and the time alone.
-`batch_plan` mirrors the children, ends the operation, and uses these decisions in between.
+The plan of a pass depends on the recorded targets, the Machines, the Nodes and the time alone. Two users share it:
+`batch_plan` for selector operations, and machina for the rolling updates of MachineConfigurations.
 """
 
 from __future__ import annotations
@@ -74,6 +74,43 @@ class RolloutFacts:
 
 
 @dataclass(frozen=True)
+class RolloutRules:
+    """The settings of a rollout, and what its last pass recorded.
+
+    Attributes:
+        kind: of the operations; None for node recreations, which the agents prove.
+        halts: nothing starts after maxFailures, and the rollout does not end.
+        unavailable: Machines that are not available for another cause. They use maxConcurrent, too.
+        blocked: Machines that cannot start now.
+    """
+
+    strategy: OperationStrategy
+    max_concurrent: int
+    max_failures: int
+    paused: bool
+    before: RolloutStatus
+    kind: OperationKind | None = None
+    retry_failed: int = 0
+    halts: bool = False
+    unavailable: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
+
+
+def rules_of(parent: MachineOperation, strategy: OperationStrategy) -> RolloutRules:
+    """Return the rules of a selector operation."""
+    return RolloutRules(
+        strategy=strategy,
+        max_concurrent=parent.spec.max_concurrent,
+        max_failures=parent.spec.max_failures,
+        paused=parent.spec.paused,
+        before=parent.status.rollout or RolloutStatus(),
+        kind=OperationKind(parent.spec.operation_kind),
+        retry_failed=parent.spec.retry_failed,
+        halts=strategy.on_failure == FailurePolicy.HALT,
+    )
+
+
+@dataclass(frozen=True)
 class RolloutWait:
     """The reason why no target starts although some have not; `until` is the end of a soak."""
 
@@ -140,8 +177,13 @@ def ordered(machines: Sequence[Machine], order_by: str | None) -> list[Machine]:
     return sorted(machines, key=key)
 
 
-def staged(strategy: OperationStrategy, machines: Sequence[Machine]) -> tuple[TargetStatus, ...] | str:
+def staged(
+    strategy: OperationStrategy, machines: Sequence[Machine], *, may_be_empty: bool = False
+) -> tuple[TargetStatus, ...] | str:
     """Return the targets in the order of their stages; or an error where a stage or a Machine has no counterpart.
+
+    Args:
+        may_be_empty: a stage whose selector matches no Machine is no error.
 
     Raises:
         SelectorError: the selector of a stage is not valid.
@@ -149,7 +191,7 @@ def staged(strategy: OperationStrategy, machines: Sequence[Machine]) -> tuple[Ta
     left, targets = ordered(machines, strategy.order_by), list[TargetStatus]()
     for stage in stages_of(strategy):
         taken = _taken(stage, left, len(machines))
-        if not taken and stage.machine_selector is not None:
+        if not taken and stage.machine_selector is not None and not may_be_empty:
             return f"stage {stage.name} of spec.strategy has no targets: its machineSelector matches none that is left"
         names = {machine.name for machine in taken}
         left = [machine for machine in left if machine.name not in names]
@@ -237,47 +279,42 @@ def retried(parent: MachineOperation, targets: Sequence[TargetStatus], facts: Ro
 
 
 def plan_rollout(
-    parent: MachineOperation,
-    strategy: OperationStrategy,
-    targets: Sequence[TargetStatus],
-    running: Collection[str],
-    facts: RolloutFacts,
+    rules: RolloutRules, targets: Sequence[TargetStatus], running: Collection[str], facts: RolloutFacts
 ) -> RolloutStep:
     """Return the next step of a rollout.
 
     Args:
-        targets: the mirror of the children.
-        running: Machines whose children have not ended.
+        targets: the mirror of the work on each Machine, such as a child operation.
+        running: Machines whose work has not ended.
     """
-    before = parent.status.rollout or RolloutStatus()
-    stages = {stage.name: stage for stage in stages_of(strategy)}
-    kind = OperationKind(parent.spec.operation_kind)
+    before = rules.before
+    stages = {stage.name: stage for stage in stages_of(rules.strategy)}
     over = {one.name for one in before.stages if one.phase in (StagePhase.COMPLETE, StagePhase.PAUSED)}
     watched = {name: stage for name, stage in stages.items() if stage.soak_seconds and name not in over}
-    soaking = [_soak(target, watched.get(target.rollout_stage or ""), kind, facts) for target in targets]
+    soaking = [_soak(target, watched.get(target.rollout_stage or ""), rules.kind, facts) for target in targets]
     paused_at = {one.name: one.paused_at for one in before.stages}
     views = [
         _view(stage, soaking, paused_at.get(name), facts, is_last=number == len(stages))
         for number, (name, stage) in enumerate(stages.items(), 1)
     ]
-    if parent.spec.paused:  # a pause by the user counts, too
+    if rules.paused:  # a pause by the user counts, too
         views = [replace(one, paused_at=rfc3339(facts.now)) if one.pause_is_due else one for one in views]
     failures = max((one.failed for one in views), default=0)
-    broken = failures if failures >= parent.spec.max_failures else 0
-    halted = bool(broken) and strategy.on_failure == FailurePolicy.HALT
+    broken = failures if failures >= rules.max_failures else 0
+    halted = bool(broken) and rules.halts
     pause = next((one for one in views if one.pause_is_due), None)
-    wait = _wait(parent, views, failures if halted else 0, running, facts)
-    may_start = not (broken or parent.spec.paused or pause)
-    start = _starts(parent, views, running) if may_start else ()
+    wait = _wait(rules, views, failures if halted else 0, running, facts)
+    may_start = not (broken or rules.paused or pause)
+    start = _starts(rules, views, running) if may_start else ()
     released = set(start)
     step = RolloutStep(
         targets=tuple(changed(t, stage=STARTING) if t.machine_ref in released else t for t in soaking),
         status=RolloutStatus(
             stages=tuple(
-                _status(one, parent, released, halted=halted, may_start=_may_start(number, views))
+                _status(one, rules, released, halted=halted, may_start=_may_start(number, views))
                 for number, one in enumerate(views)
             ),
-            retried_failed=max(parent.spec.retry_failed, before.retried_failed),
+            retried_failed=max(rules.retry_failed, before.retried_failed),
         ),
         start=start,
         pause=pause is not None and not broken,
@@ -321,21 +358,27 @@ def _may_start(number: int, views: Sequence[_StageView]) -> bool:
     return earlier.is_finished or (after.targets != ALL and earlier.soaked >= int(after.targets))
 
 
-def _starts(parent: MachineOperation, views: Sequence[_StageView], running: Collection[str]) -> tuple[str, ...]:
+def _starts(rules: RolloutRules, views: Sequence[_StageView], running: Collection[str]) -> tuple[str, ...]:
     """Return the Machines whose turn it is, within the limits of their stages and of all.
 
     The released ones without a child come first, and use their share of the limits: their children may be on the way.
+    A Machine that is unavailable already uses no more of the limit of all.
     """
     found = [t.machine_ref for view in views for t in view.members if t.stage == STARTING and is_waiting(t, running)]
     busy = {*running, *found}
     for number, view in enumerate(views):
         if not _may_start(number, views):
             continue
-        limit = stage_limit(view.stage, len(view.members), parent.spec.max_concurrent)
-        room = min(limit - sum(t.machine_ref in busy for t in view.members), parent.spec.max_concurrent - len(busy))
-        waiting = [t.machine_ref for t in view.members if is_waiting(t, busy)][: max(room, 0)]
-        busy.update(waiting)
-        found += waiting
+        limit = stage_limit(view.stage, len(view.members), rules.max_concurrent)
+        stage_room = limit - sum(t.machine_ref in busy for t in view.members)
+        room = rules.max_concurrent - len(busy | rules.unavailable)
+        waiting = (t.machine_ref for t in view.members if is_waiting(t, busy))
+        for name in (one for one in waiting if one not in rules.blocked):
+            if stage_room > 0 and (room > 0 or name in rules.unavailable):
+                busy.add(name)
+                found.append(name)
+                stage_room -= 1
+                room -= name not in rules.unavailable
     return tuple(found)
 
 
@@ -345,10 +388,10 @@ def is_waiting(target: TargetStatus, running: Collection[str]) -> bool:
 
 
 def _status(
-    view: _StageView, parent: MachineOperation, released: Collection[str], *, halted: bool, may_start: bool
+    view: _StageView, rules: RolloutRules, released: Collection[str], *, halted: bool, may_start: bool
 ) -> RolloutStageStatus:
     is_empty = not view.members and not may_start  # a later stage without targets is not complete before its turn
-    phase = StagePhase.PENDING if is_empty else _phase(view, parent, released, halted=halted)
+    phase = StagePhase.PENDING if is_empty else _phase(view, rules, released, halted=halted)
     return RolloutStageStatus(
         name=view.stage.name,
         phase=phase.value,
@@ -359,11 +402,11 @@ def _status(
     )
 
 
-def _phase(view: _StageView, parent: MachineOperation, released: Collection[str], *, halted: bool) -> StagePhase:
-    if halted and view.failed >= parent.spec.max_failures:
+def _phase(view: _StageView, rules: RolloutRules, released: Collection[str], *, halted: bool) -> StagePhase:
+    if halted and view.failed >= rules.max_failures:
         return StagePhase.HALTED
     if view.is_finished:
-        is_paused = view.paused_at is not None and parent.spec.paused
+        is_paused = view.paused_at is not None and rules.paused
         return StagePhase.PAUSED if view.pause_is_due or is_paused else StagePhase.COMPLETE
     if all(target.phase in TERMINAL_PHASES for target in view.members):
         return StagePhase.SOAKING
@@ -372,7 +415,7 @@ def _phase(view: _StageView, parent: MachineOperation, released: Collection[str]
 
 
 def _wait(
-    parent: MachineOperation,
+    rules: RolloutRules,
     views: Sequence[_StageView],
     failures: int,
     running: Collection[str],
@@ -384,7 +427,7 @@ def _wait(
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
         holder = failed[0].operation or failed[0].machine_ref
         return RolloutWait(reasons.HALTED, f"halted, nothing starts: {first}{more}", holder)
-    if parent.spec.paused or any(one.pause_is_due for one in views):
+    if rules.paused or any(one.pause_is_due for one in views):
         after = [one.stage.name for one in views if one.stage.pause_after and one.is_finished and not one.is_last]
         return replace(PAUSED, text=f"paused after stage {after[-1]}, nothing starts") if after else PAUSED
     for one in () if running else views:
@@ -409,7 +452,9 @@ def _soak_wait(view: _StageView) -> RolloutWait:
 # Soak
 
 
-def _soak(target: TargetStatus, stage: RolloutStage | None, kind: OperationKind, facts: RolloutFacts) -> TargetStatus:
+def _soak(
+    target: TargetStatus, stage: RolloutStage | None, kind: OperationKind | None, facts: RolloutFacts
+) -> TargetStatus:
     """Return a target with the start of its soak, or failed in it.
 
     Its Node is observed until the end of the stage is recorded: a soak that ended while no supervisor ran counts only
@@ -428,15 +473,15 @@ def _soak(target: TargetStatus, stage: RolloutStage | None, kind: OperationKind,
     if target.ready_at is not None:
         return target if _stays_ready(node, target.ready_at) else _failed(target, "turned not Ready", stage, facts)
     if node is not None and node.ready and _has_returned(node, target, kind):
-        return changed(target, ready_at=_ready_at(node, facts))
+        return changed(target, ready_at=ready_at(node, facts.now))
     if _age_s(target.completed_at, facts) >= RETURN_S:
         return _failed(target, f"was not Ready within {RETURN_S:.0f} s", stage, facts)
     return target
 
 
-def _ready_at(node: Node, facts: RolloutFacts) -> str:
+def ready_at(node: Node, at: datetime) -> str:
     """Return the begin of a soak: now, or the last change of the Node, as the clock of its host may be ahead."""
-    now, condition = rfc3339(facts.now), node.ready_condition
+    now, condition = rfc3339(at), node.ready_condition
     since = None if condition is None else condition.last_transition_time
     return since if since is not None and _is_after(since, now) else now
 
@@ -450,7 +495,7 @@ def _stays_ready(node: Node | None, since: str) -> bool:
     return is_new or not _is_after(condition.last_transition_time, since)
 
 
-def _has_returned(node: Node, target: TargetStatus, kind: OperationKind) -> bool:
+def _has_returned(node: Node, target: TargetStatus, kind: OperationKind | None) -> bool:
     """Return whether a Ready Node is more than the last report before a restart: its kubelet has reported since."""
     condition = node.ready_condition
     if kind not in _RESTARTS_THE_NODE or condition is None:

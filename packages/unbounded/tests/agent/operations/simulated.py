@@ -176,6 +176,9 @@ class SimulatedNodes:
     async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         raise AssertionError("the root file system stays")
 
+    async def fetch(self, spec: NodeGoal, report: OnProgress) -> None:
+        raise AssertionError("no rolling update requests it")
+
     async def remove(self, slot: Slot) -> None:
         raise AssertionError("the root file system stays")
 

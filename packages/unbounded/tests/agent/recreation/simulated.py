@@ -266,6 +266,13 @@ class SimNodes:
 
         await self._do(f"build {slot} ends", end)
 
+    async def fetch(self, spec: NodeGoal, report: OnProgress) -> None:
+        await self._do(f"fetch {spec.kubernetes_version}", lambda: None)
+        await asyncio.sleep(self._life.chance.uniform(1, 25))
+        if spec.kubernetes_version == UNBUILDABLE:
+            raise Rejected(f"it has no kubelet {UNBUILDABLE}")
+        await self._do(f"fetched {spec.kubernetes_version}", lambda: None)
+
     async def start(self, slot: Slot) -> None:
         host, it = self._host, self._host.slots[slot]
         if it.applied is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.recreation.simulated import BAD, NEVER_READY, NO_SANDBOX, UNBUILDABLE
+from tests.agent.recreation.simulated import BAD, NEVER_READY, NO_SANDBOX, UNBUILDABLE, WILL_NOT_START
 from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
 from tests.cli.explain.staging import commands, why
 from unbounded.agent.durations import FACTOR, TimedWork
@@ -466,3 +466,66 @@ async def test_what_cannot_be_read_on_disk_is_said_and_nothing_is_touched(world:
     assert world.host.builds == 0
     world.host.applied = None
     await world.settled(within_s=300)
+
+
+async def _update(world: NodeWorld, phase: str, version: str = "workers-v2") -> None:
+    """Write what machina writes for a rolling update."""
+    found = await world.api.get(MACHINE_CONFIGURATION_VERSIONS, version)
+    update = {"version": version, "uid": found.metadata.uid, "generation": found.metadata.generation, "phase": phase}
+    update["since"] = "2030-01-01T00:00:00Z"
+    await world.api.patch(MACHINES, "m1", {"status": {"nodeUpdate": update}}, subresource="status")
+
+
+async def _rolled(world: NodeWorld, version: str) -> None:
+    """m1 with a node of the first version of its configuration, and a second version."""
+    await world.joined()
+    await world.configure(1, OLD)
+    await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
+    world.node_agent().start()
+    await asyncio.sleep(5)
+    await world.configure(2, version)
+
+
+@story
+async def test_a_rolling_update_has_the_next_node_downloaded_first(world: NodeWorld) -> None:
+    await _rolled(world, NEW)
+    await _update(world, "Preparing")
+    await asyncio.sleep(60)
+    agent = (await world.m1()).status.agent
+    assert agent is not None
+    assert agent.prepared is not None
+    assert (agent.prepared.version, agent.prepared.generation, agent.prepared.complete) == ("workers-v2", 1, True)
+    assert world.host.builds == 0
+    assert sum(line.endswith(f" fetched {NEW}") for line in world.host.log) == 1
+
+
+@story
+async def test_a_download_that_fails_is_reported_and_disrupts_nothing(world: NodeWorld) -> None:
+    await _rolled(world, UNBUILDABLE)
+    await _update(world, "Preparing")
+    await asyncio.sleep(300)
+    agent = (await world.m1()).status.agent
+    assert agent is not None
+    assert agent.prepared is not None
+    assert not agent.prepared.complete
+    assert f"it has no kubelet {UNBUILDABLE}" in (agent.prepared.message or "")
+    assert world.host.builds == 0
+    assert len([line for line in world.host.log if f" fetch {UNBUILDABLE}" in line]) > 1, "it is tried again"
+
+
+@story
+async def test_a_rolling_update_that_failed_is_not_retried_by_the_agent(world: NodeWorld) -> None:
+    await _rolled(world, WILL_NOT_START)
+    await _update(world, "Recreating")
+    await world.delete_node()
+    await world.reached(lambda: "Abandoned" in world.phases, within_s=1200)
+    await world.settled()
+    await _update(world, "Failed")
+    await asyncio.sleep(6 * LIMITS.retry_max_s)
+    assert world.phases.count("Preparing") == 1
+    await world.configure(3, NEW)  # nor with another version: machina decides when
+    await asyncio.sleep(6 * LIMITS.retry_max_s)
+    assert world.phases.count("Preparing") == 1
+    await world.delete_node()
+    await world.settled()
+    assert world.version() == NEW

@@ -102,6 +102,9 @@ class HostNodes:
         await self._prepare(slot)
         log.info("slot built", slot=slot, version=spec.kubernetes_version, image=spec.image)
 
+    async def fetch(self, spec: NodeGoal, report: OnProgress) -> None:
+        await self._builder.fetch(spec, report)
+
     async def start(self, slot: Slot) -> None:
         applied = self._whole(slot, "it is not started; build it first")
         was_up = await self._running.active(slot)

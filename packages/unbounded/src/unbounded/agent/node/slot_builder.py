@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -73,19 +73,12 @@ class SlotBuilder:
         Raises:
             Transient, Rejected: the message begins with the name of the step.
         """
-        desired = artifacts(spec, self._arch)
-        node_flags(spec)  # both reject before any download
-        require_usable(spec.settings)
+        desired = self._checked(spec)
         shelf = BlobStore(self._paths.artifacts)
         work = workspace(self._paths, slot)
         await run_in_thread(self._prepare, shelf, work)
-        async with AsyncExitStack() as open_:
-            trust, by = added_trust(spec.settings, self._trust), proxies(spec)
-            web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
-            brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
-            logins = await run_in_thread(stored_logins, self._paths) if secret_names(spec.settings) else None
-            images = ImageCache(shelf, web, brief, logins)
-            building = SlotBuild(slot, spec, access, work / "root", images, ArtifactCache(shelf, web, brief))
+        async with self._caches(spec, shelf) as (images, cache):
+            building = SlotBuild(slot, spec, access, work / "root", images, cache)
             await add_all(self._steps(desired), building, report, at_once=AT_ONCE)
         digest = building.image.digest if building.image else ""
         unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))
@@ -93,6 +86,39 @@ class SlotBuilder:
         await run_in_thread(self._settle, building, applied)
         await run_in_thread(shelf.collect, GENERATIONS)
         return applied
+
+    async def fetch(self, spec: NodeGoal, report: OnProgress) -> None:
+        """Download the image and the artifacts of a node. A goal without an image gets its packages in the build.
+
+        Raises:
+            Transient, Rejected: a download failed.
+        """
+        desired, extra = self._checked(spec), sandbox_artifact(spec, self._arch)
+        shelf = BlobStore(self._paths.artifacts)
+        await run_in_thread(shelf.open)
+        async with self._caches(spec, shelf) as (images, cache):
+            if spec.image:
+                await images.get(spec.image, Platform("linux", self._arch), report)
+            for artifact in (*desired, *(() if extra is None else (extra,))):
+                try:
+                    await cache.get(artifact, report)
+                except Rejected as failure:
+                    if artifact is not extra or not isinstance(failure.__cause__, NotPublished | Denied):
+                        raise  # the node image may contain the sandbox image
+
+    def _checked(self, spec: NodeGoal) -> tuple[Artifact, ...]:
+        """Return the artifacts; raise Rejected, before any download, for a goal that no node could use."""
+        desired = artifacts(spec, self._arch)
+        node_flags(spec)
+        require_usable(spec.settings)
+        return desired
+
+    @asynccontextmanager
+    async def _caches(self, spec: NodeGoal, shelf: BlobStore) -> AsyncIterator[tuple[ImageCache, ArtifactCache]]:
+        trust, by = added_trust(spec.settings, self._trust), proxies(spec)
+        async with Web(trust, PATIENT, proxies=by) as web, Web(trust, BRIEF, proxies=by) as brief:
+            logins = await run_in_thread(stored_logins, self._paths) if secret_names(spec.settings) else None
+            yield ImageCache(shelf, web, brief, logins), ArtifactCache(shelf, web, brief)
 
     def _prepare(self, shelf: BlobStore, work: Path) -> None:
         shelf.open()

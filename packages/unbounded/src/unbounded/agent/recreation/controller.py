@@ -19,9 +19,10 @@ from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report, trigger
-from unbounded.agent.recreation.goal import Unresolved, VersionResolver, pending_condition
+from unbounded.agent.recreation.goal import Unresolved, Version, VersionResolver, pending_condition
 from unbounded.agent.recreation.perform import AccessFor, Lock, Performer
 from unbounded.agent.recreation.plan import RecreationLimits
+from unbounded.agent.recreation.prefetch import Prefetch, is_rolled, requested_version
 from unbounded.agent.recreation.reconcile import RecreationReconciler
 from unbounded.agent.recreation.report import ConditionReport
 from unbounded.agent.recreation.state_store import (
@@ -34,6 +35,7 @@ from unbounded.agent.recreation.state_store import (
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
 from unbounded.agent.recreation.upkeep import LabelSync, NodeRestarter, labels_differ
 from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
@@ -112,6 +114,7 @@ class RecreationController:
         self._lock = lock or partial(host_lock, paths)
         self._follower = LabelSync(api, machine, nodes, self._lock, self._blocked_reason)
         self._keeper = NodeRestarter(nodes, self._lock, limits, self._blocked_reason)
+        self._prefetch = Prefetch(nodes, logins, self._status.report_prepared)
         self._since: dict[str, float] = {}  # start of each condition on the process's clock, by its name
         self._controller: Controller[str] = Controller(
             "node recreation", self._reconcile, workers=1, queue=WorkQueue(failed=RETRY_BACKOFF)
@@ -122,7 +125,10 @@ class RecreationController:
         caches = self._caches
         with caches.machines.subscribed(self._machine_changed), caches.nodes.subscribed(self._node_changed):
             self._controller.enqueue(_KEY)
-            await self._controller.run()
+            try:
+                await self._controller.run()
+            finally:
+                await self._prefetch.stop()
 
     async def resume(self) -> None:
         """Claim the Machine again for a recreation under way; call this before operations are claimed.
@@ -158,6 +164,7 @@ class RecreationController:
 
     async def _reconcile(self, _key: str) -> float | None:
         if self._paths.reset_state.exists():
+            await self._prefetch.stop()
             return None
         try:
             transition = self._store.current()
@@ -169,6 +176,7 @@ class RecreationController:
         node = self._caches.nodes.get(self._name)
         if transition is not None:
             self._since.clear()
+            await self._prefetch.stop()
             return await self._carrier.reconcile(transition, node)
         machine = self._caches.machines.get(self._name)
         if machine is None or machine.metadata.deletion_timestamp:
@@ -192,7 +200,8 @@ class RecreationController:
         if applied is None:
             return 0.0
         check_s = await self._ensure_running(machine, home)  # before any API read, as the API server may not answer
-        desired = await self._desired(machine, applied)
+        version = await self._resolver.version(machine, fresh=requested_version(machine) is not None)
+        desired = _desired_of(version, machine, applied)
         again_s = self._resolver.again_s(machine)
         boot_id = (await self._nodes.observe(home)).boot_id if trigger.needs_boot_id(applied, failed, node) else ""
         view = trigger.NodeObservation(
@@ -201,6 +210,7 @@ class RecreationController:
             desired=desired if isinstance(desired, DesiredNode) else None,
             failed=failed,
             boot_id=boot_id,
+            is_rolled=is_rolled(machine),
             joining_s=self._age(f"joining {home}", so=not applied.node_uid),
             failed_s=0.0 if failed is None else self._age(f"failed {failed.uid}"),
         )
@@ -220,6 +230,7 @@ class RecreationController:
         if isinstance(decided, trigger.ForgetFailure):
             self._store.forget()
             failed = None
+        self._prefetch.follow(machine, view, version if isinstance(version, MachineConfigurationVersion) else None)
         await self._report(applied, desired, failed, refused)
         rest_s = decided.requeue_after_s if isinstance(decided, trigger.NoRecreation) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, check_s) if one is not None]
@@ -273,8 +284,7 @@ class RecreationController:
     async def _desired(
         self, machine: Machine, applied: BuildRecord, *, fresh: bool = False
     ) -> DesiredNode | Unresolved:
-        version = await self._resolver.version(machine, fresh=fresh)
-        return version if isinstance(version, Unresolved) else desired_node(machine, version, applied.goal)
+        return _desired_of(await self._resolver.version(machine, fresh=fresh), machine, applied)
 
     async def _remember(self, home: Slot, node_uid: str, failed: FailedRecreation | None) -> float:
         async with self._lock("registration of the node"):
@@ -378,6 +388,10 @@ class RecreationController:
         return now - self._since.setdefault(what, now)
 
 
+def _desired_of(version: Version, machine: Machine, applied: BuildRecord) -> DesiredNode | Unresolved:
+    return version if isinstance(version, Unresolved) else desired_node(machine, version, applied.goal)
+
+
 def choose_home(facts: list[SlotFacts], node: Node | None) -> Slot:
     """Return which of two complete slots holds the node: the running one, else the one that registered the Node."""
     running = [one.slot for one in facts if one.running]
@@ -398,7 +412,8 @@ def _decides(machine: Machine) -> object:
     """
     meta, status = machine.metadata, machine.status
     pending = pending_condition(machine)
-    return (meta.uid, meta.generation, meta.annotations, meta.deletion_timestamp, status.active_operation, pending)
+    held = (status.active_operation, status.node_update)
+    return (meta.uid, meta.generation, meta.annotations, meta.deletion_timestamp, *held, pending)
 
 
 def _shows(node: Node) -> object:

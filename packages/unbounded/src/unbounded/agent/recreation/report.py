@@ -13,6 +13,8 @@ from unbounded.agent.node.settings import faults
 from unbounded.agent.node_spec import DesiredNode, same_node
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, Transition
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
+from unbounded.api.machine import PreparedVersion
+from unbounded.operations.record import with_nulls
 
 LONGEST: Final = 400  # of a failure's text in a message
 
@@ -165,11 +167,13 @@ def status_change(
     desired: DesiredNode | None,
     *,
     now: str,
+    prepared: PreparedVersion | None = None,
 ) -> dict[str, Any]:
     """Return the merge patch for a Machine's status; empty when its fields are equal already.
 
     Args:
         machine: plain JSON of the object.
+        prepared: None does not change it.
         applied: record of the node's build; None does not change configuration and image.
         desired: None while unknown.
     """
@@ -180,11 +184,16 @@ def status_change(
         changed = set_condition(conditions, one.type, one.status, one.reason, one.message, now)
         conditions = conditions if changed is None else changed
     change: dict[str, Any] = {} if conditions == before else {"conditions": conditions}
+    agent: Mapping[str, Any] = status.get("agent") or {}
+    of_agent: dict[str, Any] = {}
+    if prepared is not None and msgspec.to_builtins(prepared) != agent.get("prepared"):
+        of_agent["prepared"] = with_nulls(prepared)
+    if applied is not None and (applied.goal.image or None) != agent.get("image"):
+        of_agent["image"] = applied.goal.image or None
+    if of_agent:
+        change["agent"] = of_agent
     if applied is None:
         return change
-    image = (status.get("agent") or {}).get("image")
-    if (applied.goal.image or None) != image:
-        change["agent"] = {"image": applied.goal.image or None}
     configuration = status.get("configuration") or None
     made_from = configuration_status(applied, desired, configuration)
     if made_from != configuration:

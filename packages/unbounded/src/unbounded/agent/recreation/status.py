@@ -18,6 +18,7 @@ from unbounded.api.machine import (
     ActiveOperation,
     ConfigurationStatus,
     Machine,
+    PreparedVersion,
     RecentOperation,
 )
 from unbounded.api.operation import OperationPhase
@@ -106,6 +107,14 @@ class RecreationStatusWriter:
         await self._status.update(
             self._machine,
             lambda raw: status_change(raw, conditions, applied, desired, now=self.now()),
+            attempts=_REPORTS,
+        )
+
+    async def report_prepared(self, prepared: PreparedVersion) -> None:
+        """Report what is downloaded for the next node."""
+        await self._status.update(
+            self._machine,
+            lambda raw: status_change(raw, (), None, None, now=self.now(), prepared=prepared),
             attempts=_REPORTS,
         )
 

@@ -21,6 +21,7 @@ class NodeObservation:
         node: None when there is none.
         wanted: None while the configuration is unknown.
         failed: the last recreation that failed.
+        is_rolled: a rolling update decides when the node is recreated next, by the deletion of its Node.
         joining_s: seconds for which it has been observed without a Node; failed_s: for which the failure is known.
     """
 
@@ -29,6 +30,7 @@ class NodeObservation:
     desired: DesiredNode | None
     failed: FailedRecreation | None = None
     boot_id: str = ""
+    is_rolled: bool = False
     joining_s: float = 0.0
     failed_s: float = 0.0
 
@@ -133,6 +135,8 @@ def _about_failure(view: NodeObservation, failed: FailedRecreation, limits: Recr
         return NoRecreation()
     if view.desired.same:
         return ForgetFailure()
+    if view.is_rolled:
+        return NoRecreation()
     if not same_node(view.desired.goal, failed.goal):
         return Recreate("the requested node differs from the one that failed")
     if failed.attempts >= limits.attempts:

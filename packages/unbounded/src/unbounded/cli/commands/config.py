@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
+from unbounded.api.configuration import UpdateStrategyType
 from unbounded.cli.commands.install import add_dry_run
 from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import checked, integer
@@ -35,9 +36,16 @@ def _create(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--update-strategy",
-        choices=("OnDelete",),
-        default="OnDelete",
+        choices=tuple(map(str, UpdateStrategyType)),
+        default=UpdateStrategyType.ON_DELETE.value,
         help="Set when nodes move to a new version (default %(default)s)",
+    )
+    parser.add_argument(
+        "--max-unavailable",
+        type=checked(integer),
+        default=None,
+        metavar="N",
+        help="Limit the Nodes that a RollingUpdate makes unavailable at a time (default 1)",
     )
     parser.add_argument(
         "--priority",

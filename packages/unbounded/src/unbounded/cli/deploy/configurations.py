@@ -14,6 +14,7 @@ from unbounded.api.configuration import (
     MACHINE_CONFIGURATIONS,
     MAX_CONFIGURATION_NAME,
     NodeSettings,
+    UpdateStrategyType,
 )
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
@@ -29,6 +30,13 @@ CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()
 VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
 SETTINGS: Final = tuple(field.encode_name for field in msgspec.structs.fields(NodeSettings))
 TAKES: Final = "A Machine gets it when its node is next created: at its HostReplace, or when its Node is deleted."
+
+
+def _limit(args: Namespace) -> Raw:
+    limit = args.max_unavailable
+    if limit is not None and (limit < 1 or args.update_strategy != UpdateStrategyType.ROLLING_UPDATE):
+        raise validation.BadFlag("--max-unavailable must be 1 or more, and needs --update-strategy RollingUpdate")
+    return {} if limit is None else {"maxUnavailable": limit}
 
 
 def configuration_of(args: Namespace) -> Raw:
@@ -51,7 +59,7 @@ def configuration_of(args: Namespace) -> Raw:
     spec: Raw = {
         "template": template,
         "priority": args.priority,
-        "updateStrategy": {"type": args.update_strategy},
+        "updateStrategy": {"type": args.update_strategy} | _limit(args),
     }
     if args.selector:
         spec["machineSelector"] = msgspec.to_builtins(validation.flagged("--selector", selector_of, args.selector))

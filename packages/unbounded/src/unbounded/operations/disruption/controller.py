@@ -22,7 +22,7 @@ from unbounded.api.disruption import (
     MachineDisruptionBudget,
 )
 from unbounded.api.failures import Stale
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
 from unbounded.api.names import ANNOTATION_CORDONED_BY, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound, ServerError
@@ -47,6 +47,7 @@ from unbounded.operations.disruption.holders import (
     is_cordoned_by_us,
     maintenance_holder,
     node_conditions,
+    update_holder,
     view_holder,
 )
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
@@ -311,8 +312,12 @@ class DrainController:
             request = self._limited(machine, maintenance_holder(machine), counting, None)
             return request, _rules(machine, counting, None)
         first = next((one for one in sorted(operations, key=order) if self._may_start(one, machine, operations)), None)
-        rules = _rules(machine, counting, first)
-        return None if first is None else self._limited(machine, holder_of(first), counting, first), rules
+        if first is not None:
+            return self._limited(machine, holder_of(first), counting, first), _rules(machine, counting, first)
+        rules, update = _rules(machine, counting, None), update_holder(machine)
+        if update is None or paused(machine, pause_of(self._caches.pause)) is not None:
+            return None, rules
+        return self._limited(machine, update, counting, None), rules
 
     def _limited(
         self,
@@ -378,7 +383,7 @@ class DrainController:
 
     async def _holder(self, record: DisruptionStatus, machine: Machine) -> HolderView:
         """Return the state of the holder; a live read confirms that an operation is gone."""
-        if record.holder.kind == MAINTENANCE:
+        if record.holder.kind in (MAINTENANCE, NODE_RECREATION):
             return view_holder(record.holder, machine, None)
         operation = self._caches.operations.get(record.holder.name)
         if operation is None or operation.metadata.uid != record.holder.uid:
@@ -404,7 +409,7 @@ class DrainController:
         return memory.renewed
 
     def _is_busy(self, record: DisruptionStatus, machine: Machine) -> bool:
-        if record.holder.kind == MAINTENANCE:
+        if record.holder.kind in (MAINTENANCE, NODE_RECREATION):
             return False
         executor = executor_name(OperationKind(record.holder.kind), machine)
         return executor is not None and bool(self._caches.operations.by(INDEX_EXECUTOR, executor))
@@ -595,7 +600,10 @@ async def first_disruption(caches: SupervisorCaches, budgets: Cache[MachineDisru
 
     def machine_changed(_old: Machine | None, new: Machine | None) -> None:
         if new is not None and (
-            in_maintenance(new) or new.status.disruption is not None or new.status.disruption_budgets
+            in_maintenance(new)
+            or new.status.disruption is not None
+            or new.status.disruption_budgets
+            or update_holder(new) is not None
         ):
             found.set()
 
@@ -625,7 +633,9 @@ def _rules(
 ) -> DrainRules:
     drain = None if operation is None else operation.spec.drain
     override = operation is not None and operation.spec.override is not None
-    return drain_rules(counting, drain, override=override, maintenance=in_maintenance(machine))
+    record, updates = machine.status.disruption, operation is None and update_holder(machine) is not None
+    updates = updates or (record is not None and record.holder.kind == NODE_RECREATION)
+    return drain_rules(counting, drain, override=override, maintenance=in_maintenance(machine) or updates)
 
 
 def _begins(before: DisruptionStatus | None, after: DisruptionStatus) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from unbounded.api.core import Node, NodeCondition
 from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, DisruptionStage, DisruptionStatus
-from unbounded.api.machine import Machine
+from unbounded.api.machine import NODE_RECREATION, Machine, NodeUpdatePhase
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
@@ -116,6 +116,14 @@ def maintenance_holder(machine: Machine) -> DisruptionHolder:
     return DisruptionHolder(kind=MAINTENANCE, name=machine.name, uid=machine.metadata.uid)
 
 
+def update_holder(machine: Machine) -> DisruptionHolder | None:
+    """Return the rolling update of a Machine's Node that wants the Node to be drained; None where none does."""
+    update = machine.status.node_update
+    if update is None or update.phase != NodeUpdatePhase.DRAINING or machine.metadata.deletion_timestamp is not None:
+        return None
+    return DisruptionHolder(kind=NODE_RECREATION, name=update.version, uid=update.uid)
+
+
 def holder_of(operation: MachineOperation) -> DisruptionHolder:
     kind = operation.spec.operation_kind
     return DisruptionHolder(kind=kind, name=operation.name, uid=operation.metadata.uid)
@@ -129,8 +137,10 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
     """Return the state of the holder.
 
     Args:
-        operation: the holder, unless it is maintenance; None where the object is gone.
+        operation: the holder, unless it is maintenance or an update; None where the object is gone.
     """
+    if holder.kind == NODE_RECREATION:
+        return _view_update(holder, machine)
     if holder.kind == MAINTENANCE:
         return HolderView(HolderState.OPEN if in_maintenance(machine) else HolderState.ENDED, has_acted=False)
     if operation is None:
@@ -148,6 +158,19 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
 def _view_ended(kind: str, phase: str | None, *, acted: bool | None) -> HolderView:
     complete = phase == OperationPhase.COMPLETE
     return HolderView(HolderState.ENDED, acted, complete and kind in _REBOOTS, complete and kind in _REMOVES_NODE)
+
+
+_UPDATES: Final[Mapping[str, HolderState]] = {
+    NodeUpdatePhase.DRAINING: HolderState.OPEN,
+    NodeUpdatePhase.RECREATING: HolderState.CLAIMED,
+}
+
+
+def _view_update(holder: DisruptionHolder, machine: Machine) -> HolderView:
+    update = machine.status.node_update
+    if update is None or update.uid != holder.uid:
+        return HolderView(HolderState.ENDED, has_acted=None)
+    return HolderView(_UPDATES.get(update.phase, HolderState.ENDED), has_acted=update.node_uid is not None)
 
 
 def drain_failure(operation: MachineOperation, machine: Machine) -> str | None:

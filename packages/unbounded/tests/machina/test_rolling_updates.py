@@ -1,0 +1,456 @@
+"""Rolling updates as stories: machina's controllers and the gate at work, agents and kubelets in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.operations.disruption.cluster import Cluster, cluster_of
+from tests.operations.faults import Incarnation
+from tests.operations.staging import Kinds
+from tests.operations.world import Process, World, live
+from tests.support.stories import told_in
+from tests.support.virtual_time import virtual_now
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    UpdateStatus,
+)
+from unbounded.api.core import NODES
+from unbounded.api.machine import MACHINES, Machine, NodeUpdatePhase
+from unbounded.join.node_marks import read_bound_version
+from unbounded.kube.api import Api, Conflict, NotFound
+from unbounded.kube.clock import rfc3339
+from unbounded.machina.configuration_binding import BindingController
+from unbounded.machina.configuration_versions import VersionController
+from unbounded.machina.controller import create_machina_caches
+from unbounded.machina.rolling_updates import RollingUpdateController
+
+SITE: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+
+
+@dataclass
+class Fleet:
+    """Machines with one Node each, whose agents fetch, and create a deleted Node again.
+
+    Args:
+        broken: versions that no node can be created from, by name; the old node serves again.
+        unfetchable: versions that cannot be downloaded.
+        most_away: the most Nodes that were missing, not Ready or cordoned at one time.
+    """
+
+    cluster: Cluster
+    broken: set[str] = field(default_factory=set)
+    unfetchable: set[str] = field(default_factory=set)
+    agents: list[asyncio.Task[None]] = field(default_factory=list)
+    created: list[tuple[str, str]] = field(default_factory=list)  # Machine and version, in order
+    numbers: int = 0
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api
+
+    async def configure(self, version: str = "v1.33.0", **spec: Any) -> None:
+        strategy = {"type": "RollingUpdate", **spec.pop("strategy", {})}
+        template = {"kubernetes": {"version": version}}
+        body = {"template": template, "machineSelector": SITE, "updateStrategy": strategy, "revisionHistoryLimit": 10}
+        await self.api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c"}, "spec": {**body, **spec}})
+
+    async def machines(self, count: int, **labels: dict[str, str]) -> None:
+        for number in range(count):
+            name = f"m{number}"
+            await self.cluster.world.machine(name, labels=labels.get(name, {}), kubernetes={"nodeRef": {"name": name}})
+            await self.cluster.node(name, f"pod-{name}")
+            await self._report(name, {"configuration": _made("c-v1")})
+            self.agents.append(asyncio.create_task(self._agent(name), name=f"agent {name}"))
+        await self.until(lambda one: one.phase == "Complete" and one.updated == count)
+
+    async def want(self, version: str) -> None:
+        await self.edit(template={"kubernetes": {"version": version}})
+
+    async def edit(self, **spec: Any) -> None:
+        await self.api.patch(MACHINE_CONFIGURATIONS, "c", {"spec": spec})
+
+    async def rolling(self, **settings: Any) -> None:
+        await self.edit(updateStrategy={"rollingUpdate": settings})
+
+    # Agents
+
+    async def _agent(self, name: str) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            machine = await self.machine(name)
+            update, agent = machine.status.node_update, machine.status.agent
+            done = None if agent is None else agent.prepared
+            if update is not None and update.phase == NodeUpdatePhase.PREPARING:
+                complete = update.version not in self.unfetchable
+                prepared = {"version": update.version, "generation": update.generation, "complete": complete}
+                if done is None or msgspec.to_builtins(done) != {k: v for k, v in prepared.items() if v is not False}:
+                    await asyncio.sleep(3.0)
+                    await self._report(
+                        name, {"agent": {"prepared": prepared | ({} if complete else {"message": "404"})}}
+                    )
+            try:
+                await self.api.get(NODES, name)
+            except NotFound:
+                await self._create(machine)
+
+    async def _create(self, machine: Machine) -> None:
+        name, ref = machine.name, machine.spec.configuration_ref
+        assert ref is not None
+        version = await read_bound_version(self.api, ref)
+        self.numbers += 1
+        uid = f"recreation-{self.numbers}"
+        active: dict[str, Any] = {
+            "uid": uid,
+            "name": f"{name}-recreation",
+            "kind": "NodeRecreation",
+            "executor": f"agent/{name}",
+        }
+        made = version.metadata.name
+        active |= {"since": rfc3339(virtual_now()), "configuration": _made(made)}
+        await self._report(name, {"activeOperation": active})
+        await asyncio.sleep(20.0)
+        self.created.append((name, made))
+        await self.api.create(NODES, {"metadata": {"name": name}})
+        joining = {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}
+        await self.api.patch(NODES, name, {"status": joining}, subresource="status")
+        phase = "Failed" if made in self.broken else "Complete"
+        await asyncio.sleep(3.0)
+        recent = [msgspec.to_builtins(one) for one in (await self.machine(name)).status.recent_operations]
+        result = {
+            "name": active["name"],
+            "uid": uid,
+            "kind": "NodeRecreation",
+            "phase": phase,
+            "message": f"{made}: no",
+        }
+        status: dict[str, Any] = {"activeOperation": None, "recentOperations": [*recent, result][-10:]}
+        if phase == "Complete":
+            status["configuration"] = _made(made)
+        await self._report(name, status)
+
+    async def _report(self, name: str, status: dict[str, Any]) -> None:
+        with contextlib.suppress(Conflict):
+            await self.api.patch(MACHINES, name, {"status": status}, subresource="status")
+
+    # Observations
+
+    async def machine(self, name: str) -> Machine:
+        return await self.api.get(MACHINES, name)
+
+    async def status(self) -> UpdateStatus | None:
+        return (await self.api.get(MACHINE_CONFIGURATIONS, "c")).status.rollout
+
+    async def until(self, holds: Callable[[UpdateStatus], bool], *, within_s: float = 1800) -> UpdateStatus:
+        found = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    found = await self.status()
+                    if found is not None and holds(found):
+                        return found
+                    await asyncio.sleep(0.5)
+        states = [(m.name, m.status.node_update, m.status.disruption) for m in (await self.api.list(MACHINES)).items]
+        raise AssertionError(f"not there after {within_s} s: {found}\n{states}")
+
+    async def phase(self, phase: str, version: int, *, within_s: float = 1800) -> UpdateStatus:
+        return await self.until(lambda one: (one.phase, one.version) == (phase, version), within_s=within_s)
+
+    async def versions(self) -> dict[str, str]:
+        machines = (await self.api.list(MACHINES)).items
+        return {
+            one.name: (one.status.configuration and one.status.configuration.version_name) or "" for one in machines
+        }
+
+    async def quiet(self) -> None:
+        """Wait until no Node is disrupted; none is cordoned then."""
+        async with asyncio.timeout(600):
+            while True:
+                if all(one.status.disruption is None for one in (await self.api.list(MACHINES)).items):
+                    break
+                await asyncio.sleep(0.5)
+        assert not [one.metadata.name for one in (await self.api.list(NODES)).items if one.spec.unschedulable]
+
+    def controllers(self) -> Process:
+        return Process(self.cluster.world, "machina", partial(_controllers, all_of_them=True))
+
+    def late_leader(self) -> Process:
+        """A process that takes itself for the leader, too."""
+        return Process(self.cluster.world, "late", partial(_controllers, all_of_them=False))
+
+
+def _made(version: str) -> dict[str, Any]:
+    return {"name": "c", "version": int(version.rpartition("-v")[2]), "versionName": version}
+
+
+async def _controllers(life: Incarnation, api: Api, *, all_of_them: bool) -> None:
+    caches = create_machina_caches(api)
+    of_configurations = (api, caches.configurations, caches.versions, caches.machines)
+    versions = VersionController(*of_configurations, now=virtual_now)
+    binder = BindingController(*of_configurations, now=virtual_now)
+    updates = RollingUpdateController(*of_configurations, caches.nodes, epoch=life.epoch, now=virtual_now)
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for one in (versions, binder, updates) if all_of_them else (updates,):
+                tasks.create_task(one.run())
+
+    await live(run, (caches.configurations, caches.versions, caches.machines, caches.nodes))
+
+
+@told_in
+@asynccontextmanager
+async def story() -> AsyncIterator[Fleet]:
+    """A test from an `async def test(fleet)`; without a rolling update there is no configuration."""
+    cluster = cluster_of(World(random.Random(1), kinds=Kinds()))
+    cluster.disrupter().start()
+    fleet = Fleet(cluster)
+    fleet.controllers().start()
+    try:
+        yield fleet
+    finally:
+        for task in (*cluster.kubelets.values(), *fleet.agents):
+            task.cancel()
+    cluster.world.judge()
+
+
+@story
+async def test_nodes_move_to_the_version_one_after_the_other(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    status = await fleet.phase("Complete", 2)
+    assert (status.updated, status.outdated, status.last_good, status.updating) == (3, 0, 2, ())
+    assert fleet.created == [("m0", "c-v2"), ("m1", "c-v2"), ("m2", "c-v2")]
+    assert set((await fleet.versions()).values()) == {"c-v2"}
+    assert fleet.cluster.most_unavailable == 1
+    evicted = [node for _at, node, _pod in fleet.cluster.api.evictions]
+    assert evicted == ["m0", "m1", "m2"]
+    await fleet.quiet()
+
+
+@story
+async def test_two_at_a_time_where_two_may_be_unavailable(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"maxUnavailable": 2})
+    await fleet.machines(4)
+    await fleet.want("v1.34.0")
+    await fleet.phase("Complete", 2)
+    assert fleet.cluster.most_unavailable == 2
+    assert sorted(fleet.created[:2]) == [("m0", "c-v2"), ("m1", "c-v2")]
+
+
+@story
+async def test_nothing_happens_without_a_rolling_update(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"type": "RollingUpdate"})
+    await fleet.machines(2)
+    await fleet.edit(updateStrategy={"type": "OnDelete", "rollingUpdate": None})
+    await fleet.want("v1.34.0")
+    await asyncio.sleep(600)
+    assert fleet.created == []
+    assert await fleet.status() is None
+    assert [one.status.node_update for one in (await fleet.api.list(MACHINES)).items] == [None, None]
+
+
+@story
+async def test_a_failed_node_halts_the_update(fleet: Fleet) -> None:
+    fleet.broken.add("c-v2")
+    await fleet.configure()
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    status = await fleet.phase("Halted", 2)
+    assert [one.machine for one in status.failed] == ["m0"]
+    assert status.waiting is not None
+    assert status.waiting.reason == "Halted"
+    await asyncio.sleep(3600)
+    assert fleet.created == [("m0", "c-v2")]
+    await fleet.quiet()
+    fleet.broken.clear()
+    await fleet.want("v1.35.0")  # a corrected version
+    await fleet.phase("Complete", 3)
+
+
+@story
+async def test_a_pause_after_a_halt_tries_the_failed_again(fleet: Fleet) -> None:
+    fleet.broken.add("c-v2")
+    await fleet.configure()
+    await fleet.machines(2)
+    await fleet.want("v1.34.0")
+    await fleet.phase("Halted", 2)
+    fleet.broken.clear()
+    await fleet.rolling(paused=True)
+    await fleet.phase("Paused", 2)
+    await asyncio.sleep(600)
+    assert fleet.created == [("m0", "c-v2")]
+    await fleet.rolling(paused=False)
+    await fleet.phase("Complete", 2)
+    assert fleet.created == [("m0", "c-v2"), ("m0", "c-v2"), ("m1", "c-v2")]
+
+
+@story
+async def test_a_rollback_returns_all_to_the_last_good_version(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"rollingUpdate": {"onFailure": "Rollback"}})
+    await fleet.machines(4)
+    await fleet.want("v1.34.0")
+    await fleet.until(lambda one: one.version == 2 and one.updated == 2)
+    fleet.broken.add("c-v2")
+    status = await fleet.phase("RolledBack", 1)
+    assert status.updated == 4
+    assert set((await fleet.versions()).values()) == {"c-v1"}
+    bad = await fleet.api.get(MACHINE_CONFIGURATION_VERSIONS, "c-v2")
+    assert bad.bad
+    begun = len(fleet.created)
+    await asyncio.sleep(3600)
+    assert len(fleet.created) == begun, "a Bad version is not begun again"
+    await fleet.quiet()
+    assert fleet.cluster.most_unavailable == 1
+    await fleet.want("v1.35.0")
+    await fleet.phase("Complete", 3)
+
+
+@story
+async def test_a_pause_ends_a_drain_and_starts_nothing(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(2)
+    fleet.cluster.api.guarded.add("pod-m0")
+    await fleet.want("v1.34.0")
+    blocker = "PodDisruptionBudget default/web"
+    status = await fleet.until(lambda one: one.waiting is not None and one.waiting.held_by == blocker)
+    assert status.waiting is not None
+    assert status.waiting.reason == "WaitingForDrain"
+    await fleet.rolling(paused=True)
+    await fleet.phase("Paused", 2)
+    await fleet.quiet()
+    fleet.cluster.api.guarded.clear()
+    await asyncio.sleep(600)
+    assert fleet.created == []
+    await fleet.rolling(paused=False)
+    await fleet.phase("Complete", 2)
+
+
+@story
+async def test_a_drain_that_times_out_halts_and_rolls_nothing_back(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"rollingUpdate": {"onFailure": "Rollback"}})
+    await fleet.machines(2)
+    fleet.cluster.api.guarded.add("pod-m0")
+    await fleet.want("v1.34.0")
+    status = await fleet.phase("Halted", 2, within_s=4000)
+    assert "not drained within 3600 s" in (status.failed[0].message or "")
+    await fleet.quiet()
+    assert not (await fleet.api.get(MACHINE_CONFIGURATION_VERSIONS, "c-v2")).bad
+    assert fleet.created == []
+
+
+@story
+async def test_a_version_that_cannot_be_downloaded_disrupts_no_node(fleet: Fleet) -> None:
+    fleet.unfetchable.add("c-v2")
+    await fleet.configure()
+    await fleet.machines(2)
+    await fleet.want("v1.34.0")
+    status = await fleet.until(lambda one: "404" in (one.message or ""))
+    assert (status.phase, status.updating) == ("InProgress", ("m0",))
+    await asyncio.sleep(600)
+    assert fleet.created == []
+    assert fleet.cluster.most_unavailable == 0
+
+
+@story
+async def test_a_canary_soaks_before_the_rest_starts(fleet: Fleet) -> None:
+    stages = [{"name": "canary", "size": 1, "soakSeconds": 600}, {"name": "rest", "size": "100%"}]
+    await fleet.configure(strategy={"maxUnavailable": 3, "rollingUpdate": {"stages": stages}})
+    await fleet.machines(4)
+    await fleet.want("v1.34.0")
+    status = await fleet.until(lambda one: one.waiting is not None and one.waiting.reason == "Soaking")
+    assert (status.stage, status.updated) == ("canary", 1)
+    await asyncio.sleep(500)
+    assert fleet.created == [("m0", "c-v2")]
+    fleet.cluster.down.add("m0")
+    await fleet.phase("Halted", 2)
+    await asyncio.sleep(1200)
+    assert fleet.created == [("m0", "c-v2")]
+
+
+@story
+async def test_a_disruption_budget_limits_the_update(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"maxUnavailable": 3})
+    await fleet.machines(3)
+    await fleet.cluster.budget("one", 1)
+    await fleet.want("v1.34.0")
+    await fleet.phase("Complete", 2)
+    assert fleet.cluster.most_unavailable == 1
+    await fleet.quiet()
+    assert await fleet.cluster.granted("one") == set()
+
+
+@story
+async def test_a_node_that_a_user_has_cordoned_is_left_alone(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"maxUnavailable": 2})
+    await fleet.machines(2)
+    await fleet.cluster.cordon("m0")
+    await fleet.want("v1.34.0")
+    status = await fleet.until(lambda one: one.version == 2 and one.updated == 1 and not one.updating)
+    assert fleet.created == [("m1", "c-v2")]
+    assert status.waiting is not None
+    assert status.waiting.held_by == "Node m0"
+    assert await fleet.cluster.is_cordoned("m0")
+    await fleet.cluster.cordon("m0", unschedulable=False)
+    await fleet.phase("Complete", 2)
+
+
+@story
+async def test_a_version_that_changes_meanwhile_is_taken_instead(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    await fleet.until(lambda one: one.version == 2 and one.updated == 1)
+    await fleet.want("v1.35.0")
+    await fleet.phase("Complete", 3)
+    assert set((await fleet.versions()).values()) == {"c-v3"}
+    assert fleet.cluster.most_unavailable == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_processes_and_their_crashes_do_not_exceed_the_limit(seed: int) -> None:
+    @told_in
+    @asynccontextmanager
+    async def crashing() -> AsyncIterator[Fleet]:
+        cluster = cluster_of(World(random.Random(seed), kinds=Kinds()))
+        chance = random.Random(seed)
+        fleet = Fleet(cluster)
+        tasks = []
+        for process in (cluster.disrupter(), fleet.controllers(), fleet.late_leader()):
+            crashes = [chance.randrange(20, 400) for _ in range(4)]
+            tasks.append(asyncio.create_task(process.keep(crashes=crashes)))
+        try:
+            yield fleet
+        finally:
+            broken = [task.exception() for task in tasks if task.done()]
+            for task in (*cluster.kubelets.values(), *fleet.agents, *tasks):
+                task.cancel()
+            assert not broken
+
+    @crashing
+    async def told(fleet: Fleet) -> None:
+        fleet.broken.add("c-v2")
+        await fleet.configure(strategy={"maxUnavailable": 2, "rollingUpdate": {"onFailure": "Rollback"}})
+        await fleet.machines(5)
+        await fleet.want("v1.34.0")
+        await fleet.phase("RolledBack", 1, within_s=7200)
+        await fleet.want("v1.35.0")
+        last = await fleet.until(lambda one: one.phase == "Complete" and one.version > 2, within_s=7200)
+        await fleet.quiet()
+        assert fleet.cluster.most_unavailable <= 2
+        assert set((await fleet.versions()).values()) == {f"c-v{last.version}"}
+        failed = [one for one in fleet.created if one[1] == "c-v2"]
+        assert len(failed) <= 2, "a halted update starts nothing"
+
+    told()
