@@ -635,6 +635,30 @@ async def test_a_blocked_drain_names_pod_budget_and_command(cluster: Cluster) ->
 
 
 @cluster_story
+async def test_blocked_maintenance_names_pod_budget_and_command(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    await cluster.node("m1", "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": True, "reason": "new memory"}}})
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await asyncio.sleep(10)
+    (link,) = await why(cluster.api, "m1", topic=Topic.MACHINE)
+    assert "default/web-1 is blocked since 2030-01-01T" in link.what
+    assert (link.held_by, bool(link.since)) == ("PodDisruptionBudget default/web", True)
+    assert commands([link]) == [
+        "kubectl -n default describe pdb web",
+        "kubectl get pods --all-namespaces --field-selector spec.nodeName=m1",
+        "kubectl unbounded machine return m1",
+    ]
+    cluster.api.guarded.clear()
+    await cluster.stage("m1", DisruptionStage.DRAINED)
+    await asyncio.sleep(10)
+    (link,) = await why(cluster.api, "m1", topic=Topic.MACHINE)
+    assert link.what.endswith("Machine m1 is in maintenance: new memory")
+    assert commands([link]) == ["kubectl unbounded machine return m1"]
+
+
+@cluster_story
 async def test_a_full_disruption_budget_names_its_holder_and_since_when(cluster: Cluster) -> None:
     for name in ("m1", "m2"):
         await cluster.world.machine(name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from unbounded.api.conditions import split_commands
+from unbounded.api.disruption import DisruptionStage, DisruptionStatus
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploy.machine_manifests import name_of
@@ -147,6 +148,13 @@ def _drain(machine: Machine | None, operation: MachineOperation, _facts: Explain
     """Return the commands for a drain that is blocked: for its first blockers, and to give it up."""
     if machine is None:
         return ()
+    if operation.terminal:
+        return _blocked_pods(machine)
+    cancel = Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up, and uncordons the Node")
+    return (*_blocked_pods(machine), cancel)
+
+
+def _blocked_pods(machine: Machine) -> tuple[Fix, ...]:
     record, fixes = machine.status.disruption, list[Fix]()
     held = [] if record is None or record.drain is None else [one.held_by or "" for one in record.drain.blockers]
     for holder in dict.fromkeys(held[:3]):
@@ -157,15 +165,29 @@ def _drain(machine: Machine | None, operation: MachineOperation, _facts: Explain
         elif kind == "Pod" and name:
             fixes.append(Fix(f"kubectl -n {namespace} delete pod {name}", "deletes the pod; nothing creates it again"))
     pods = f"kubectl get pods --all-namespaces --field-selector spec.nodeName={machine.name}"
-    fixes.append(Fix(pods, "shows the pods on the Node"))
-    if not operation.terminal:
-        fixes.append(Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up, and uncordons the Node"))
-    return tuple(fixes)
+    return (*fixes, Fix(pods, "shows the pods on the Node"))
+
+
+def fixes_for_maintenance(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return the commands for what the maintenance of a Machine waits for, and to end it."""
+    record = machine.status.disruption
+    found: tuple[Fix, ...] = ()
+    if record is not None and record.stage == DisruptionStage.DRAINING:
+        found = _blocked_pods(machine)
+    elif record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
+        found = _budget_holder(machine, facts)
+    elif record is not None and record.reason == reasons.WAITING_FOR_HOLD:
+        found = _removed_hold(record)
+    return (*found, Fix(f"{PLUGIN} machine return {machine.name}", "ends the maintenance, and uncordons the Node"))
 
 
 def _hold(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     record = None if machine is None else machine.status.disruption
-    words = "" if record is None or record.held_by is None else record.held_by.removeprefix("annotation ")
+    return () if record is None else _removed_hold(record)
+
+
+def _removed_hold(record: DisruptionStatus) -> tuple[Fix, ...]:
+    words = (record.held_by or "").removeprefix("annotation ")
     name, _, node = words.partition(" of Node ")
     if not node:
         return ()
@@ -179,7 +201,13 @@ def _node(machine: Machine | None, _operation: MachineOperation, _facts: Explain
 
 
 def _budget(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
-    record = None if machine is None else machine.status.disruption
+    holder = () if machine is None else _budget_holder(machine, facts)
+    return (*holder, Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up")) if holder else ()
+
+
+def _budget_holder(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return the commands that explain the holder of a grant of the budget that a Machine waits for."""
+    record = machine.status.disruption
     kind, _, name = ("" if record is None else record.held_by or "").partition(" ")
     if kind != "MachineDisruptionBudget":
         return ()
@@ -192,11 +220,8 @@ def _budget(machine: Machine | None, operation: MachineOperation, facts: Explain
         Fix(f"{PLUGIN} why machine/{one.machine}", f"explains {one.holder}, which has a grant since {one.since}")
         for one in of_group[:1]
     ]
-    return (
-        *first,
-        Fix(f"kubectl describe mdb {name}", "shows its groups, and the holders of its grants, and since when"),
-        Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up"),
-    )
+    shows = "shows its groups, and the holders of its grants, and since when"
+    return (*first, Fix(f"kubectl describe mdb {name}", shows))
 
 
 def _outdated_agent(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.disruption import MAINTENANCE, DisruptionStage
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
@@ -14,6 +15,7 @@ from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition, is_note, notices_of
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch_machine
+from unbounded.cli.explain.fixes import fixes_for_maintenance
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.ssh_fixes import OF_RESET
 from unbounded.machina.csr_approval.plan import JOIN_ALLOWED, JOIN_REFUSED, open_causes
@@ -23,7 +25,7 @@ from unbounded.machina.machines.model import PassIntervals
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
-from unbounded.operations.gates import order, paused
+from unbounded.operations.gates import in_maintenance, order, paused
 from unbounded.operations.ownership import ExecutorKind, executor_name
 
 Check = Callable[[Machine, ExplainFacts], Explained | None]
@@ -342,6 +344,23 @@ def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
     return not has_reported(machine) and agent == executor_name(OperationKind(operation.spec.operation_kind), machine)
 
 
+def _disrupted(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for maintenance, and for a Node that has not returned from an operation."""
+    record, node = machine.status.disruption, facts.nodes.get(machine.name)
+    is_maintained = record is not None and record.holder.kind == MAINTENANCE
+    if record is None or not (is_maintained or record.stage == DisruptionStage.RETURNING):
+        return None
+    link = _link(
+        machine,
+        f"{_phase_text(machine, facts)}; {record.message or record.holder}",
+        held_by=record.held_by or "",
+        since=record.since,
+        fixes=fixes_for_maintenance(machine, facts) if is_maintained and in_maintenance(machine) else (),
+    )
+    is_away = record.stage == DisruptionStage.RETURNING and node is not None and not node.ready
+    return Explained(link, LinkSubject(Topic.NODE, machine.name) if is_away else None)
+
+
 def _unready(machine: Machine, facts: ExplainFacts) -> Explained | None:
     node = facts.nodes.get(machine.name)
     if node is None or node.ready:
@@ -422,6 +441,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     _joining,
     _counted,
     _operated,
+    _disrupted,
     _unready,
     _noticed,
     _unblocked,

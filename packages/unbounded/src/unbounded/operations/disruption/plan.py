@@ -302,8 +302,8 @@ def _away(view: DisruptionView, record: DisruptionStatus, *, since_s: float) -> 
             return None
         return missing(f"waiting for Node {name} to exist again {after}")
     least_s = view.rules.min_ready_s
-    boots = f", another boot ID than {record.boot_id}" if record.boot_id is not None else ""
-    text = f"waiting for Node {name} to be Ready for {least_s:.0f} s {after}{boots}, and a renewed lease"
+    boots = f" and another boot ID than {record.boot_id}" if record.boot_id is not None else ""
+    text = f"waiting for Node {name} to be Ready for {least_s:.0f} s {after}, with a renewed lease{boots}"
     if view.holder is not None and view.holder.removes_node:
         text = f"{text}; or to be deleted, as {record.holder} has removed it from its host"
     if not node.ready:
