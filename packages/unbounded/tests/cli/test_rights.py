@@ -15,6 +15,7 @@ import pytest
 from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
 from tests.cli.explain.staging import commands, typed
+from tests.cli.running import KUBECTL
 from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
 from tests.support.waiting import eventually
@@ -219,6 +220,47 @@ async def test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(
 
         await eventually(returned, within_s=60)
     assert refused == []
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+async def test_kubectl_drain_beside_a_drained_reboot_keeps_its_cordon(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+    async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, controllers(server):
+        await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret(bmc))
+        (machine,) = machines(bmc)
+        await admin.create(f"{OURS}/machines", machine)
+        name = machine["metadata"]["name"]
+        await with_pods(admin, name)
+        command = (KUBECTL or "", "--kubeconfig", str(server.kubeconfig_path), "drain", name, "--timeout=120s")
+        pipe = asyncio.subprocess.PIPE
+        draining = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+
+        async def cordoned() -> bool:
+            return (await admin.get(f"/api/v1/nodes/{name}"))["spec"].get("unschedulable") is True
+
+        await eventually(cordoned, within_s=60)
+        spec = {"machineRef": name, "operationKind": "HostReboot", "drain": {"mode": "Always"}}
+        await admin.create(OPERATIONS, operation("drained", spec))
+
+        async def blocked() -> bool:
+            status = (await admin.get(f"{OPERATIONS}/drained")).get("status", {})
+            return "PodDisruptionBudget default/keeps" in status.get("message", "")
+
+        await eventually(blocked, within_s=60)
+        assert draining.returncode is None
+        await admin.ask("DELETE", f"{BUDGETS}/keeps")
+        said, errors = await draining.communicate()
+        assert draining.returncode == 0, errors
+        assert f"node/{name} drained" in said.decode()
+        done = await ended(admin, "drained")
+        assert done["status"]["phase"] == "Complete", done["status"]
+        await admin.merge(f"/api/v1/nodes/{name}/status", {"status": {"nodeInfo": {"bootID": "second"}}})
+
+        async def returned() -> bool:
+            return (await admin.get(f"{OURS}/machines/{name}"))["status"].get("disruption") is None
+
+        await eventually(returned, within_s=60)
+        assert await cordoned()
 
 
 class QuickInstaller(FakeInstaller):
