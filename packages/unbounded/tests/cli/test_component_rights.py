@@ -57,6 +57,7 @@ _TWICE: Final = "tests/kube/test_events.py: the second time that the same is tol
 ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("machina", "", "certificatesigningrequests/approval", "patch"): _JOINS,
     ("machina", "", "signers", "approve"): _JOINS,
+    ("machina", "", "nodes", "delete"): "tests/machina/test_rights.py: a Node that it has cordoned",
     ("machina", "", "machineconfigurations/finalizers", "update"): _OWNER,
     ("machina", "", "machineoperations/finalizers", "update"): _OWNER,
     ("machina", "unbounded-kube", "configmaps", "create"): _KEY,

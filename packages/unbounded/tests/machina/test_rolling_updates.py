@@ -27,6 +27,8 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine, NodeUpdatePhase
+from unbounded.cli.explain.links import Topic
+from unbounded.cli.explain.run import explained
 from unbounded.join.node_marks import read_bound_version
 from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import rfc3339
@@ -274,6 +276,13 @@ async def test_a_failed_node_halts_the_update(fleet: Fleet) -> None:
     await asyncio.sleep(3600)
     assert fleet.created == [("m0", "c-v2")]
     await fleet.quiet()
+    (link,), is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    assert not is_settled
+    assert link.what == f"Halted version 2: {status.message}"
+    assert [fix.command.split(" -p ")[0] for fix in link.fixes] == [
+        "kubectl unbounded why machine/m0",
+        "kubectl patch mc c --type=merge",
+    ]
     fleet.broken.clear()
     await fleet.want("v1.35.0")  # a corrected version
     await fleet.phase("Complete", 3)
@@ -327,6 +336,9 @@ async def test_a_pause_ends_a_drain_and_starts_nothing(fleet: Fleet) -> None:
     status = await fleet.until(lambda one: one.waiting is not None and one.waiting.held_by == blocker)
     assert status.waiting is not None
     assert status.waiting.reason == "WaitingForDrain"
+    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    assert (link.held_by, link.since) == (blocker, status.waiting.since)
+    assert [fix.command for fix in link.fixes] == ["kubectl -n default describe pdb web"]
     await fleet.rolling(paused=True)
     await fleet.phase("Paused", 2)
     await fleet.quiet()

@@ -12,7 +12,8 @@ def _why_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="MACHINE|OPERATION",
-        help="Name a Machine or an operation; use machine/NAME or operation/NAME where both exist",
+        help="Name a Machine or an operation; use machine/NAME or operation/NAME where both exist, and "
+        "configuration/NAME for a rolling update",
     )
     parser.add_argument("-w", "--watch", action="store_true", help="Print it again at each change, until it has ended")
 

@@ -73,6 +73,7 @@ class Topic(Enum):
     MACHINA = "machina"
     NODE = "node"
     CONDITION = "condition"
+    CONFIGURATION = "configuration"
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
+from unbounded.cli.explain.configurations import SETTLED, explain_configuration
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.explain.links import (
@@ -56,13 +58,21 @@ def chain(facts: ExplainFacts, subject: LinkSubject) -> tuple[ExplainLink, ...]:
     return tuple(links)
 
 
+_KINDS: Final[Mapping[Topic, Kind[Any]]] = {
+    Topic.MACHINE: MACHINES,
+    Topic.OPERATION: MACHINE_OPERATIONS,
+    Topic.CONFIGURATION: MACHINE_CONFIGURATIONS,
+}
 WATCH_EVERY_S: Final = 2.0
 KINDS: Final = {
     **dict.fromkeys(("machine", "machines", "mach"), Topic.MACHINE),
+    **dict.fromkeys(
+        ("configuration", "configurations", "mc", "machineconfiguration", "machineconfigurations"), Topic.CONFIGURATION
+    ),
     **dict.fromkeys(("operation", "operations", "mop", "machineoperation", "machineoperations"), Topic.OPERATION),
 }
 
-Found = Machine | MachineOperation
+Found = Machine | MachineOperation | MachineConfiguration
 
 
 async def run(session: CommandSession) -> int:
@@ -82,7 +92,7 @@ async def run(session: CommandSession) -> int:
 
 
 def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
-    """Parse `machine/m1`, `operation/op`, or a bare name to the topic and the name.
+    """Parse `machine/m1`, `operation/op`, `configuration/c`, or a bare name to the topic and the name.
 
     Raises:
         CliError
@@ -93,7 +103,7 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
     topic = KINDS.get(kind.lower())
     if topic is None or not name:
         raise CliError(
-            f"{text!r} is neither machine/NAME nor operation/NAME",
+            f"{text!r} is neither machine/NAME nor operation/NAME nor configuration/NAME",
             next_step=f"{program} why machine/NAME",
             status=USAGE,
         )
@@ -105,6 +115,10 @@ async def explained(
 ) -> tuple[tuple[ExplainLink, ...], bool, tuple[str, ...]]:
     """Return the chain of an object, whether nothing blocks it any more, and what could not be read."""
     found = await find(api, topic, name, program)
+    if isinstance(found, MachineConfiguration):
+        link = explain_configuration(found)
+        rollout = found.status.rollout
+        return links_with_program((link,), program), rollout is None or rollout.phase in SETTLED, ()
     reader = FactsReader(api, now, ApiError)
     if isinstance(found, Machine):
         facts = await reader.of_machine(found)
@@ -122,8 +136,7 @@ async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) 
     Raises:
         CliError: there is none, or a Machine and an operation have the same name.
     """
-    kinds: list[Kind[Any]] = [MACHINES] if topic is Topic.MACHINE else [MACHINE_OPERATIONS]
-    kinds = [MACHINES, MACHINE_OPERATIONS] if topic is None else kinds
+    kinds: list[Kind[Any]] = [MACHINES, MACHINE_OPERATIONS] if topic is None else [_KINDS[topic]]
     found = [one for one in await asyncio.gather(*(_get(api, kind, name) for kind in kinds)) if one is not None]
     if len(found) > 1:
         raise CliError(
@@ -132,7 +145,7 @@ async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) 
             status=USAGE,
         )
     if not found:
-        what = {Topic.MACHINE: "Machine", Topic.OPERATION: "operation", None: "Machine or operation"}[topic]
+        what = "Machine or operation" if topic is None else _KINDS[topic].kind
         raise CliError(f"{what} {name} does not exist", next_step="kubectl get mach,machineoperations")
     first: Found = found[0]
     return first
