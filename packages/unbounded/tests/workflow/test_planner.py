@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.operations.building import operation_of
 from tests.workflow.test_procedure import SOUND, Light
@@ -96,7 +97,7 @@ def test_complete_carries_the_evidence_that_was_seen() -> None:
 
 
 def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
-    unproven = replace(SOUND, proof=frozenset({"green", "seen elsewhere"}))
+    unproven = dataclasses.replace(SOUND, proof=frozenset({"green", "seen elsewhere"}))
     assert _failure(_decide(GOING, GREEN, procedure=unproven)) == reasons.OUTCOME_UNKNOWN
     have = replace(GOING, evidence=(Evidence(what="seen elsewhere", at=NOW, where=""),))
     decision = _decide(have, GREEN, procedure=unproven)
@@ -105,7 +106,7 @@ def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
 
 
 def test_a_row_can_fail_with_its_reason() -> None:
-    broken = replace(SOUND, table={**SOUND.table, ("Start", Light.RED): Step("Start", fail="Broken")})
+    broken = dataclasses.replace(SOUND, table={**SOUND.table, ("Start", Light.RED): Step("Start", fail="Broken")})
     assert _failure(_decide(procedure=broken)) == "Broken"
 
 
@@ -113,7 +114,7 @@ def test_a_row_can_fail_with_its_reason() -> None:
 
 
 def test_accepted_call_without_effect_is_retried_like_a_rejected_one() -> None:
-    nothing = replace(RED, failed=CallFailure("NoRoom", "no room"))
+    nothing = dataclasses.replace(RED, failed=CallFailure("NoRoom", "no room"))
     decision = _decide(GOING, nothing, answer=ACCEPTED, since_call_s=1.0)
     assert isinstance(decision, Wait)
     assert decision.text.endswith("the last attempt failed: no room")
@@ -122,7 +123,9 @@ def test_accepted_call_without_effect_is_retried_like_a_rejected_one() -> None:
     assert decision.attempt == 2
     spent = replace(GOING, attempt=SOUND.stages["Going"].attempts or 0)
     assert _failure(_decide(spent, nothing, answer=LOST, since_call_s=100.0)) == "NoRoom"
-    assert isinstance(_decide(GOING, replace(GREEN, failed=CallFailure("NoRoom", "no room")), answer=ACCEPTED), Finish)
+    assert isinstance(
+        _decide(GOING, dataclasses.replace(GREEN, failed=CallFailure("NoRoom", "no room")), answer=ACCEPTED), Finish
+    )
 
 
 def test_an_accepted_ask_is_not_repeated_before_its_time() -> None:
@@ -131,7 +134,7 @@ def test_an_accepted_ask_is_not_repeated_before_its_time() -> None:
     assert decision.requeue_s > 0
 
 
-LONG = replace(
+LONG = dataclasses.replace(
     SOUND,
     stages={
         **SOUND.stages,
@@ -182,8 +185,8 @@ def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: s
     ids=["accepted", "answer lost", "not done"],
 )
 def test_call_without_attempt_limit_is_retried_until_the_stage_limit(answer: Answer, reason: str, words: str) -> None:
-    stages = {**LONG.stages, "Going": replace(LONG.stages["Going"], attempts=None)}
-    patient = replace(LONG, stages=stages)
+    stages = {**LONG.stages, "Going": dataclasses.replace(LONG.stages["Going"], attempts=None)}
+    patient = dataclasses.replace(LONG, stages=stages)
     run = replace(GOING, attempt=40)
     asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_call_s=21.0)
     assert isinstance(asked, CallAction)
@@ -229,7 +232,7 @@ def test_unrepeatable_call_may_be_retried_if_surely_not_done() -> None:
 def test_a_refusal_fails_with_its_reason_or_goes_the_other_way() -> None:
     refused = Answer(CallOutcome.REFUSED, "Forbidden", "not with me")
     assert _failure(_decide(GOING, answer=refused)) == "Forbidden"
-    other_way = replace(
+    other_way = dataclasses.replace(
         SOUND, stages={**SOUND.stages, "Going": Stage("green", limit_s=10, on_timeout=Step("Back", action="Stop"))}
     )
     decision = _decide(GOING, procedure=other_way, answer=refused)
@@ -248,7 +251,7 @@ def test_a_stage_past_its_limit_leaves_the_other_way_or_fails() -> None:
 
 
 def _looking() -> Procedure:
-    return replace(SOUND, table={**SOUND.table, ("Start", Light.RED): Step("Start")})
+    return dataclasses.replace(SOUND, table={**SOUND.table, ("Start", Light.RED): Step("Start")})
 
 
 def test_the_wait_ends_no_later_than_the_stage() -> None:
@@ -280,11 +283,11 @@ def test_a_dwell_is_not_over_for_a_look_that_began_before() -> None:
 
 # Cleanup
 
-TIDY = replace(
+TIDY = dataclasses.replace(
     SOUND,
     stages={
         **SOUND.stages,
-        "Going": replace(SOUND.stages["Going"], cleanup_stage="After"),
+        "Going": dataclasses.replace(SOUND.stages["Going"], cleanup_stage="After"),
         "After": Stage("all to be put away", limit_s=10, attempts=2, retry_after_s=1.0, is_cleanup=True),
     },
     table={
@@ -324,8 +327,8 @@ def test_a_failure_goes_through_the_aftermath_and_is_noted(what: str) -> None:
 
 
 def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
-    undone = replace(
-        TIDY, stages={**TIDY.stages, "Going": replace(TIDY.stages["Going"], cancel=Cancel.UNDO, undo=None)}
+    undone = dataclasses.replace(
+        TIDY, stages={**TIDY.stages, "Going": dataclasses.replace(TIDY.stages["Going"], cancel=Cancel.UNDO, undo=None)}
     )
     assert undone.faults() == []
     decision = _decide(GOING, procedure=undone, answer=ACCEPTED, cancel=True)
@@ -337,8 +340,8 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
 
 
 def test_cleanup_stage_starts_blindly_without_observations() -> None:
-    stages = {**TIDY.stages, "After": replace(TIDY.stages["After"], blind="Go", left="left on")}
-    blind = replace(TIDY, stages=stages)
+    stages = {**TIDY.stages, "After": dataclasses.replace(TIDY.stages["After"], blind="Go", left="left on")}
+    blind = dataclasses.replace(TIDY, stages=stages)
     assert blind.faults() == []
     asks = _decide(GOING, BLIND, procedure=blind, answer=ACCEPTED, spent_s=1000.0)
     assert isinstance(asks, CallAction)
@@ -350,7 +353,7 @@ def test_cleanup_stage_starts_blindly_without_observations() -> None:
 
 
 def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
-    seeing = replace(
+    seeing = dataclasses.replace(
         TIDY, table={**TIDY.table, ("After", Light.GREEN): Step("After", fail="No", evidence="it is tidy")}
     )
     done = _decide(TIDYING, GREEN, procedure=seeing, answer=ACCEPTED)
@@ -364,8 +367,8 @@ def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
 
 @pytest.mark.parametrize("given", [{"in_stage_s": 10.0}, {"spent_s": 1000.0}, {"answer": REFUSED}])
 def test_a_stage_on_which_nothing_rests_does_not_fail_what_is_complete(given: dict[str, Any]) -> None:
-    stages = {**SOUND.stages, "Going": replace(SOUND.stages["Going"], on_timeout=Step(COMPLETE))}
-    spare = replace(SOUND, stages=stages, proof=frozenset())
+    stages = {**SOUND.stages, "Going": dataclasses.replace(SOUND.stages["Going"], on_timeout=Step(COMPLETE))}
+    spare = dataclasses.replace(SOUND, stages=stages, proof=frozenset())
     decision = _decide(
         **{"run": GOING, "procedure": spare, "answer": Answer(CallOutcome.NOT_DONE, "No", "no way"), **given}
     )
@@ -464,7 +467,9 @@ def test_a_failure_that_sees_nothing_ends_with_what_was_seen_last(given: dict[st
 
 
 def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
-    careful = replace(SOUND, stages={**SOUND.stages, "Start": Stage("red", limit_s=10, cancel=Cancel.AT_ONCE)})
+    careful = dataclasses.replace(
+        SOUND, stages={**SOUND.stages, "Start": Stage("red", limit_s=10, cancel=Cancel.AT_ONCE)}
+    )
     assert _failure(_decide(START, procedure=careful, cancel=True)) == reasons.CANCELLED
     undo = _decide(GOING, cancel=True, answer=ACCEPTED)
     assert isinstance(undo, CallAction)
@@ -535,7 +540,7 @@ def test_wait_after_an_unknown_outcome_does_not_report_a_request() -> None:
 # Late calls of ended processes
 
 LATE = (LateCall("p1", "Go", 7.0),)
-SETTLED = replace(SOUND, settled=frozenset({"Go"}))
+SETTLED = dataclasses.replace(SOUND, settled=frozenset({"Go"}))
 
 
 def test_open_idempotent_call_is_repeated_at_once_without_attempt_limit() -> None:
@@ -546,7 +551,7 @@ def test_open_idempotent_call_is_repeated_at_once_without_attempt_limit() -> Non
 
 
 def test_an_open_call_that_must_not_be_sent_twice_is_not_repeated() -> None:
-    once = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.ONCE})
+    once = dataclasses.replace(SOUND, actions={**SOUND.actions, "Go": Repeat.ONCE})
     assert isinstance(_decide(GOING, procedure=once, answer=OPEN, late=LATE), Wait)
 
 
@@ -577,13 +582,15 @@ def test_a_failure_does_not_wait_for_what_may_arrive() -> None:
 
 
 def test_a_restored_target_is_watched_beyond_the_deadline_until_nothing_arrives() -> None:
-    left = replace(TIDY, stages={**TIDY.stages, "After": replace(TIDY.stages["After"], left="left about")})
+    left = dataclasses.replace(
+        TIDY, stages={**TIDY.stages, "After": dataclasses.replace(TIDY.stages["After"], left="left about")}
+    )
     ends: dict[str, Any] = {"run": TIDYING, "sight": GREEN, "answer": ACCEPTED, "spent_s": 1000.0}
     stop = (LateCall("p1", "Stop", 7.0),)
     watched = _decide(**ends, procedure=left, late=stop)
     assert isinstance(watched, Wait)
     assert (watched.reason, watched.until_s) == (reasons.SETTLING, 7.0)
-    harmless = replace(left, final=frozenset({"Stop"}))
+    harmless = dataclasses.replace(left, final=frozenset({"Stop"}))
     for one in ({"procedure": left}, {"procedure": harmless, "late": stop}, {"procedure": TIDY, "late": stop}):
         assert _failure(_decide(**ends, **one)) == "Broken"
     over = {**ends, "sight": RED, "in_stage_s": 10.0}  # its limit ends it, whatever may arrive
@@ -603,7 +610,7 @@ def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> 
 
 @pytest.mark.parametrize(("lost", "waits"), [(False, False), (True, True)])
 def test_call_with_observed_effect_is_not_late_unless_sent_twice(*, lost: bool, waits: bool) -> None:
-    leads_on = replace(
+    leads_on = dataclasses.replace(
         SETTLED, table={**SETTLED.table, ("Going", Light.GREEN): Step("Back", action="Stop", evidence="green")}
     )
     decision = _decide(GOING, GREEN, procedure=leads_on, answer=replace(OPEN, lost=lost), late=LATE)
@@ -612,14 +619,14 @@ def test_call_with_observed_effect_is_not_late_unless_sent_twice(*, lost: bool, 
 
 # Calls with a key
 
-KEYED = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})
+KEYED = dataclasses.replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})
 UNHEARD = Answer(CallOutcome.NOT_DONE, "NoAnswer", "429", lost=True)
 SOON: dict[str, Any] = {"since_call_s": 5.0, "in_stage_s": 5.0}
 
 
 @pytest.mark.parametrize("answer", [LOST, UNHEARD])
 def test_keyed_call_is_retried_until_answered_regardless_of_observations(answer: Answer) -> None:
-    waits = replace(KEYED, table={**KEYED.table, ("Going", Light.RED): Step("Going")})
+    waits = dataclasses.replace(KEYED, table={**KEYED.table, ("Going", Light.RED): Step("Going")})
     for procedure in (KEYED, waits):
         again = _decide(GOING, procedure=procedure, answer=answer, **SOON)
         assert isinstance(again, CallAction)
@@ -639,8 +646,8 @@ def test_only_keyed_calls_are_retried_while_an_earlier_epoch_settles() -> None:
 
 
 def test_keyed_call_accepted_after_a_lost_answer_is_not_awaited() -> None:
-    accepted, patient = replace(ACCEPTED, lost=True), replace(KEYED.stages["Going"], limit_s=900.0)
-    procedure = replace(KEYED, stages={**KEYED.stages, "Going": patient})
+    accepted, patient = replace(ACCEPTED, lost=True), dataclasses.replace(KEYED.stages["Going"], limit_s=900.0)
+    procedure = dataclasses.replace(KEYED, stages={**KEYED.stages, "Going": patient})
     assert isinstance(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=19.0), Wait)
     assert _failure(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=20.0)) == reasons.OUTCOME_UNKNOWN
     assert isinstance(_decide(GOING, procedure=procedure, answer=ACCEPTED, since_call_s=20.0), Wait)
@@ -786,13 +793,15 @@ def test_a_graceful_shutdown_is_asked_for_once(
 
 
 def _with_going(**fields: Any) -> Procedure:
-    return replace(SOUND, stages={**SOUND.stages, "Going": replace(SOUND.stages["Going"], **fields)})
+    return dataclasses.replace(
+        SOUND, stages={**SOUND.stages, "Going": dataclasses.replace(SOUND.stages["Going"], **fields)}
+    )
 
 
 def test_what_is_on_its_way_at_the_limit_has_longer() -> None:
-    late = replace(SOUND.stages["Start"], limit_s=10.0, late_s=5.0, on_timeout=None)
+    late = dataclasses.replace(SOUND.stages["Start"], limit_s=10.0, late_s=5.0, on_timeout=None)
     table = {**SOUND.table, ("Start", Light.RED): Step("Start"), ("Start", Light.GREEN): Step("Start", action="Go")}
-    slow = replace(SOUND, stages={**SOUND.stages, "Start": late}, table=table)
+    slow = dataclasses.replace(SOUND, stages={**SOUND.stages, "Start": late}, table=table)
     asked = replace(START, action="Go", attempt=1)
     waits = _decide(asked, RED, procedure=slow, answer=ACCEPTED, in_stage_s=14.0)
     assert isinstance(waits, Wait)
@@ -827,7 +836,7 @@ def test_spent_attempts_have_the_reason_of_the_stage() -> None:
 
 def test_cancel_after_the_point_of_no_return_is_ignored() -> None:
     table = {**SOUND.table, ("Going", Light.GREEN): Step("Back", evidence="green")}
-    procedure = replace(SOUND, table=table)
+    procedure = dataclasses.replace(SOUND, table=table)
     assert SOUND.stages["Back"].cancel is Cancel.TOO_LATE
     gone_on = _decide(GOING, GREEN, procedure=procedure, cancel=True)
     assert isinstance(gone_on, EnterStage)
@@ -856,7 +865,7 @@ def test_a_stage_in_which_nothing_moves_ends_before_its_limit() -> None:
 
 def test_a_failure_of_a_row_has_its_own_words() -> None:
     failing = Step("Start", fail="Broken", message="the lamp is broken")
-    broken = replace(SOUND, table={**SOUND.table, ("Start", Light.RED): failing})
+    broken = dataclasses.replace(SOUND, table={**SOUND.table, ("Start", Light.RED): failing})
     decision = _decide(procedure=broken)
     assert isinstance(decision, Finish)
     assert decision.text == "the lamp is broken: it is red"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from unbounded.workflow.calls import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
 from unbounded.workflow.record import RunRecord

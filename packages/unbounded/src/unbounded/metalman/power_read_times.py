@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 LAG_S: Final = 1.8  # from an effect at a time that was known before to the reading that shows it
 TOLERANCE_S: Final = 0.25  # of two readings, which are one
@@ -24,8 +26,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """An action's effect on the power, which came between two times since its answer."""
 
     after_s: float
@@ -37,8 +38,7 @@ class Effect:
         return overlap and other.until_s - other.after_s > self.until_s - self.after_s + TOLERANCE_S
 
 
-@dataclass(frozen=True, slots=True)
-class EffectHistory:
+class EffectHistory(Struct, frozen=True):
     """The last effects of one action on one host, or on the hosts of a model.
 
     Args:
@@ -114,8 +114,7 @@ def _times(history: EffectHistory) -> Iterator[float]:
             is_first = False
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEffect:
+class PendingEffect(Struct, frozen=True):
     """An accepted action whose effect was not read yet.
 
     Args:

@@ -7,12 +7,14 @@ No action is called before its intent is in the operation's status, nor more tha
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Coroutine
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from unbounded.api.conditions import commands_last
 from unbounded.api.failures import Failure, Stale
@@ -385,7 +387,7 @@ class Engine:
             return self._calls.remaining_s(state, waits_s)
         procedure, refused = self._procedure(context.operation)  # the reading may show when to read again
         if refused is None and procedure.polls_s != context.procedure.polls_s:  # limits hold as the stage began
-            context = replace(context, procedure=replace(context.procedure, polls_s=procedure.polls_s))
+            context = replace(context, procedure=dataclasses.replace(context.procedure, polls_s=procedure.polls_s))
         state.update_progress(observation, self._loop_time())
         run = state.with_observation(run, observation, self._status.now)
         context = replace(context, run=run)

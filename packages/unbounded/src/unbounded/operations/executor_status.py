@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.fields import Cause
@@ -42,8 +43,7 @@ PROGRESS_S: Final = 10.0  # progress is not written before the stage has taken t
 log = Log("operations")
 
 
-@dataclass(frozen=True)
-class ReconcileContext:
+class ReconcileContext(Struct, frozen=True):
     """The input of one pass over one operation: the objects that the decision and the writes are based on."""
 
     operation: MachineOperation
@@ -58,8 +58,7 @@ class ReconcileContext:
         return self.procedure.stages[self.run.stage]
 
 
-@dataclass(frozen=True)
-class EnteredStage:
+class EnteredStage(Struct, frozen=True):
     """A stage whose record is stored in the status."""
 
     context: ReconcileContext

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.conditions import commands_last
 from unbounded.api.fields import ApiStruct, Cause, Evidence
@@ -38,8 +38,7 @@ NOTHING: Final = MachineOperationStatus()
 MAX_MESSAGE: Final = 4096
 
 
-@dataclass(frozen=True)
-class Run(RunRecord):
+class Run(RunRecord, frozen=True):
     """The record of one operation from its claim on: its stage, its last call, its target and its process."""
 
     machine: str

@@ -7,9 +7,11 @@ passed: `LateCall` stores the remaining time, counted over all processes since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unbounded.api.fields import Cause
 
@@ -63,8 +65,7 @@ TRANSITIONS: Final[Mapping[tuple[CallOutcome, CallEvent], CallOutcome]] = {
 }
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The known state of a call.
 
     Attributes:
@@ -104,8 +105,7 @@ NO_ANSWER_YET: Final = "no answer yet"
 TAKEN_OVER: Final = "an earlier process was about to send it"
 
 
-@dataclass(frozen=True)
-class LateCall:
+class LateCall(Struct, frozen=True):
     """A call of an ended process, and the seconds for which it may still arrive."""
 
     epoch: str

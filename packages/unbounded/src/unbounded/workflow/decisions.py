@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from unbounded.api.fields import Cause
 from unbounded.workflow.calls import LateCall
 from unbounded.workflow.record import PendingFailure
 
 
-@dataclass(frozen=True)
-class TargetLoss:
+class TargetLoss(Struct, frozen=True):
     """The reason and message of a run whose target is gone, or is another one now."""
 
     reason: str
     text: str
 
 
-@dataclass(frozen=True)
-class OwnerRequest:
+class OwnerRequest(Struct, frozen=True):
     """The owner's current request, and the loss of the target, if any."""
 
     deadline_s: float
@@ -27,8 +26,7 @@ class OwnerRequest:
     lost: TargetLoss | None = None
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Seconds on the observer's own clock.
 
     Attributes:
@@ -52,8 +50,7 @@ class Timing:
     stalled_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Observe again later; `until_s` is the time of the next change without an observation.
 
     Attributes:
@@ -68,8 +65,7 @@ class Wait:
     cause: Cause | None = None
 
 
-@dataclass(frozen=True)
-class CallAction:
+class CallAction(Struct, frozen=True):
     """Write the intent, then call the action."""
 
     stage: str
@@ -81,8 +77,7 @@ class CallAction:
     failing: PendingFailure | None = None
 
 
-@dataclass(frozen=True)
-class EnterStage:
+class EnterStage(Struct, frozen=True):
     stage: str
     text: str
     evidence: str | None = None
@@ -90,8 +85,7 @@ class EnterStage:
     failing: PendingFailure | None = None
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """End the run.
 
     Attributes:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unbounded.workflow import reasons
 from unbounded.workflow.call_retries import Retries
@@ -119,8 +121,7 @@ def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
     return f"{text} ({_CANCEL_TEXT[stage.cancel]})" if cancel and not stage.is_cleanup else text
 
 
-@dataclass(frozen=True)
-class _Planner:
+class _Planner(Struct, frozen=True):
     procedure: Procedure
     run: RunRecord
     observation: Observation | NotObservable

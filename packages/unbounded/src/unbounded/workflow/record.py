@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
 from unbounded.workflow.calls import NO_ANSWER, Answer, Intent, LateCall
 
 
-@dataclass(frozen=True)
-class PendingFailure:
+class PendingFailure(Struct, frozen=True):
     """The failure with which a run ends after its cleanup stage."""
 
     reason: str
@@ -19,8 +20,7 @@ class PendingFailure:
     cause: Cause | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, kw_only=True):
     """The stage of a run, its last call, and the calling process.
 
     Attributes:

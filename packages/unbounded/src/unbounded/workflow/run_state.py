@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unbounded.api.fields import Cause
 from unbounded.workflow.calls import (
@@ -34,8 +37,7 @@ ACT_ON_S: Final = 5.0  # no action uses an observation that is older than this w
 Recorded = TypeVar("Recorded", bound=RunRecord)
 
 
-@dataclass(frozen=True)
-class TimedObservation:
+class TimedObservation(Struct, frozen=True):
     """An observation with its times; its fact held at some moment between them.
 
     Args:
@@ -50,8 +52,7 @@ class TimedObservation:
     version: str
 
 
-@dataclass(frozen=True)
-class OwnCall:
+class OwnCall(Struct, frozen=True):
     """The last call of this process: more current than any record, which may be read late.
 
     Args:
@@ -63,8 +64,7 @@ class OwnCall:
     at: float
 
 
-@dataclass(frozen=True)
-class PendingArrival:
+class PendingArrival(Struct, frozen=True):
     """A call of another process that may still arrive until a loop time.
 
     Args:
@@ -77,8 +77,7 @@ class PendingArrival:
     acts: bool
 
 
-@dataclass(frozen=True)
-class RecordReader:
+class RecordReader(Struct, frozen=True):
     """The reader of a record: its identity, its time, and its knowledge of the process that wrote the record.
 
     Args:
