@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace
 
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure
@@ -184,8 +186,9 @@ class Supervisor:
         operation = new or old
         if operation is None:
             return
-        self._operations.enqueue(operation.name)
         self._note_activity(new)
+        if not self._note_progress(old, new):
+            self._operations.enqueue(operation.name)
         for owner in operation.metadata.owner_references:
             if owner.kind == "MachineOperation":
                 self._operations.enqueue(owner.name)
@@ -194,6 +197,20 @@ class Supervisor:
             self._machines.enqueue(operation.spec.machine_ref or "")
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
                 self._operations.enqueue(child.name)
+
+    def _note_progress(self, old: MachineOperation | None, new: MachineOperation | None) -> bool:
+        """Record a write of an operation's executor; return whether the change was no more than that.
+
+        Such a write only postpones what the last pass has planned for the operation.
+        """
+        if old is None or new is None or not (_is_executed(old) and _is_executed(new)):
+            return False
+        known = self._known.get(new.name)
+        if known is None or known.uid != new.metadata.uid or old.metadata.generation != new.metadata.generation:
+            return False
+        machine = self._caches.machines.get(new.spec.machine_ref or "")
+        known.update(new, machine, self._loop_time(), self._wall())
+        return True
 
     def _note_activity(self, operation: MachineOperation | None) -> None:
         """Record that an executor is at work; after a silence, wake the operations that wait for it."""
@@ -227,7 +244,9 @@ class Supervisor:
         machine = new or old
         if machine is not None:
             self._machines.enqueue(machine.name)
-            self._enqueue_for(machine.name)
+            for operation in self._caches.operations.by(INDEX_MACHINE, machine.name):
+                if not _is_executed(operation):  # its executor follows the Machine itself
+                    self._operations.enqueue(operation.name)
         if machine is not None and new is None:  # a failed target that is gone does not count
             self._enqueue_rollouts(machine.name)
 
@@ -281,7 +300,8 @@ class Supervisor:
         if machine is not None and machine.status.disruption is not None:
             ages = replace(ages, stage_s=max(seconds_since(machine.status.disruption.since, self._wall()), 0.0))
         kind = OperationKind(operation.spec.operation_kind)
-        executor = None if machine is None else executor_name(kind, machine)
+        is_waiting = not operation.terminal and not operation.claimed
+        executor = executor_name(kind, machine) if machine is not None and is_waiting else None
         busy = executor is not None and self._is_busy(executor)
         return SupervisorView(
             operation=operation,
@@ -290,12 +310,12 @@ class Supervisor:
             pause=pause_of(self._caches.pause),
             ages=ages,
             busy=busy,
-            last_heard="" if operation.claimed or busy else await self._last_heard(machine, kind, executor),
+            last_heard="" if busy else await self._last_heard(machine, kind, executor),
             recorded=self._recorded(operation),
             silent_s=await self._silent_s(operation, machine, known, ages),
             under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
             absent=None if executor is None else self._absences.of(executor),
-            sharing=() if machine is None else sharing_bmc(self._caches.machines, machine),
+            sharing=() if machine is None or executor is None else sharing_bmc(self._caches.machines, machine),
         )
 
     async def _silent_s(
@@ -388,6 +408,11 @@ class Supervisor:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _is_executed(operation: MachineOperation) -> bool:
+    """Return whether an executor has claimed the operation and not ended it."""
+    return operation.status.execution is not None and not operation.terminal
 
 
 def _at_least(seconds: float | None) -> float | None:

@@ -8,8 +8,9 @@ operations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from unbounded.api.core import ConfigMap
 from unbounded.api.disruption import DisruptionStage
@@ -46,8 +47,7 @@ LISTEN_EVERY_S: Final = 15.0
 EVIDENCE_SILENT: Final = "nothing was heard of the host again"
 
 
-@dataclass(frozen=True)
-class OperationAges:
+class OperationAges(Struct, frozen=True):
     """Seconds on the supervisor's own clock.
 
     Attributes:
@@ -69,8 +69,7 @@ class OperationAges:
     stage_s: float | None = None
 
 
-@dataclass(frozen=True)
-class SupervisorView:
+class SupervisorView(Struct, frozen=True):
     """The supervisor's view of one operation."""
 
     operation: MachineOperation
@@ -87,13 +86,11 @@ class SupervisorView:
     sharing: Sequence[Machine] = ()  # other Machines with the same BMC and system
 
 
-@dataclass(frozen=True)
-class NoAction:
+class NoAction(Struct, frozen=True):
     requeue_s: float | None = None
 
 
-@dataclass(frozen=True)
-class ReportWait:
+class ReportWait(Struct, frozen=True):
     reason: str
     text: str
     held_by: str | None
@@ -101,8 +98,7 @@ class ReportWait:
     requeue_s: float | None
 
 
-@dataclass(frozen=True)
-class EndOperation:
+class EndOperation(Struct, frozen=True):
     """Fail the operation before or instead of its executor; `lost` keeps the lock until a fresh observation."""
 
     reason: str
@@ -110,30 +106,25 @@ class EndOperation:
     lost: bool = False
 
 
-@dataclass(frozen=True)
-class RemoveOperationFinalizer:
+class RemoveOperationFinalizer(Struct, frozen=True):
     """Remove the finalizer."""
 
 
-@dataclass(frozen=True)
-class DeleteOperation:
+class DeleteOperation(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True)
-class RecordResult:
+class RecordResult(Struct, frozen=True):
     """Write the result to the Machine's history, as the executor has not."""
 
 
-@dataclass(frozen=True)
-class AddEvidence:
+class AddEvidence(Struct, frozen=True):
     """Add evidence to an operation that has ended."""
 
     what: str
 
 
-@dataclass(frozen=True)
-class WarnOnce:
+class WarnOnce(Struct, frozen=True):
     """Create one Event about an operation whose status its executor owns."""
 
     reason: str
