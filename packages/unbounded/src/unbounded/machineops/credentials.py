@@ -112,6 +112,13 @@ class CredentialSource(Protocol):
     def all(self) -> Iterable[MachineOperationCredential]: ...
 
 
+@dataclass(frozen=True)
+class _ReadSecret:
+    at: float
+    fields: Mapping[str, SecretStr]
+    version: tuple[str, str]
+
+
 class SiteLogins:
     """Logins of one provider.
 
@@ -133,7 +140,7 @@ class SiteLogins:
         self._provider = provider
         self._namespace = namespace
         self._loop_time = loop_time or (lambda: asyncio.get_running_loop().time())
-        self._read: dict[str, tuple[float, core.Secret]] = {}
+        self._read: dict[str, _ReadSecret] = {}
 
     async def login_for(self, site: str) -> SelectedLogin:
         """Return the login for Machines of a site.
@@ -148,9 +155,8 @@ class SiteLogins:
             return SelectedLogin(Login(credential.metadata.name, mode), made_of)
         reference = secret_of(credential, self._namespace)
         secret = await self._secret(reference, credential.metadata.name)
-        fields = self._held(secret, reference)
-        version = (secret.metadata.uid, secret.metadata.resource_version or "")
-        return SelectedLogin(Login(credential.metadata.name, mode, fields), made_of + version, _place(reference))
+        login = Login(credential.metadata.name, mode, secret.fields)
+        return SelectedLogin(login, made_of + secret.version, _place(reference))
 
     def invalidate(self) -> None:
         """Drop cached Secrets: the user may have corrected a refused one."""
@@ -168,10 +174,10 @@ class SiteLogins:
             )
         return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in fields.items()}
 
-    async def _secret(self, reference: SecretReference, credential: str) -> core.Secret:
+    async def _secret(self, reference: SecretReference, credential: str) -> _ReadSecret:
         now = self._loop_time()
-        at, there = self._read.get(reference.name, (0.0, None))
-        if there is not None and now - at < SECRET_MAX_AGE_S:
+        there = self._read.get(reference.name)
+        if there is not None and now - there.at < SECRET_MAX_AGE_S:
             return there
         message = f"Secret {_place(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
         try:
@@ -186,8 +192,9 @@ class SiteLogins:
             raise Refusal(
                 reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {message}", cause
             ) from error
-        self._read[reference.name] = (now, found)
-        return found
+        version = (found.metadata.uid, found.metadata.resource_version or "")
+        read = self._read[reference.name] = _ReadSecret(now, self._held(found, reference), version)
+        return read
 
 
 def _place(reference: SecretReference) -> str:

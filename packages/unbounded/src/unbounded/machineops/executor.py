@@ -83,11 +83,11 @@ class CloudExecutor:
         budget: ScopeBudget,
         user_data: UserData,
     ) -> None:
+        self.name = "/".join(part for part in (ExecutorKind.CLOUD, site, provider.name) if part)
         self._api = api
         self._status = StatusWriter(api, MACHINE_OPERATIONS, fields=("losses",))
         self._machines = machines
         self._provider = provider
-        self._site = site
         self._sessions = Sessions(provider, site, logins, budget)
         self._budget = budget
         self._user_data = user_data
@@ -95,10 +95,6 @@ class CloudExecutor:
         self._long_calls = LongCalls()
         self._losses: dict[str, tuple[Loss, ...]] = {}  # of replacements that are about to start
         self._waits: dict[str, BudgetWait] = {}
-
-    @property
-    def name(self) -> str:
-        return "/".join(part for part in (ExecutorKind.CLOUD, self._site, self._provider.name) if part)
 
     @property
     def call_limit_s(self) -> float:
@@ -458,8 +454,9 @@ class LongCalls:
     def pause(self, target: Target, observation: Observation, interval_s: float | None) -> Observation:
         """Keep an observation until the cloud wants to be polled again; None: at the engine's own pace."""
         uid, now = target.operation.metadata.uid, loop_time()
-        past = now - MAX_PAUSE_S
-        self._pauses = {key: one for key, one in self._pauses.items() if one.until > past and key != uid}
+        self._pauses.pop(uid, None)
+        while self._pauses and next(iter(self._pauses.values())).until <= now - MAX_PAUSE_S:  # the first is the oldest
+            del self._pauses[next(iter(self._pauses))]
         if interval_s is None:
             return observation
         interval_s = min(interval_s, MAX_PAUSE_S)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from urllib.request import getproxies
 
 import aiohttp
 import msgspec
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, ServiceRequestTimeoutError
-from azure.core.pipeline import AsyncPipeline
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestTimeoutError,
+    ServiceResponseError,
+)
+from azure.core.pipeline import PipelineContext, PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncHTTPPolicy
 from azure.core.pipeline.transport import AioHttpTransport
-from azure.core.rest import HttpRequest
 from azure.core.settings import settings
 from azure.mgmt.compute.aio import ComputeManagementClient
 from azure.mgmt.core.policies import AsyncARMChallengeAuthenticationPolicy
@@ -60,6 +67,45 @@ class FirstResponsePolling:
         return self._answer
 
 
+@dataclass(frozen=True, slots=True)
+class _Get:
+    """A GET, as the SDK's login takes one: it adds its header."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _GetResponse:
+    """A response to a GET, as the SDK's policies and errors take one."""
+
+    request: _Get
+    status_code: int
+    reason: str
+    headers: Headers
+    content: bytes
+
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+
+class _GetTransport(AsyncHTTPPolicy[Any, Any]):
+    """The end of a pipeline for GETs, in place of the SDK's transport, whose own responses cost as much as aiohttp."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        super().__init__()
+        self._http = http
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        sent: _Get = request.http_request
+        try:
+            async with self._http.get(sent.url, headers=sent.headers, allow_redirects=False) as got:
+                answer = _GetResponse(sent, got.status, got.reason or "", got.headers, await got.read())
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise ServiceResponseError(error, error=error) from error
+        return PipelineResponse(sent, answer, request.context)
+
+
 class AzureCalls:
     """Calls of one login.
 
@@ -85,9 +131,10 @@ class AzureCalls:
         self._budget = budget
         self._context = context
         self._http: aiohttp.ClientSession | None = None
+        self._reader: aiohttp.ClientSession | None = None  # on the same connections; decompresses bodies
         self._credential: AzureCredential | None = None
         self._clients: dict[str, Any] = {}
-        self._reads: dict[str, Any] = {}
+        self._reads: dict[str, AsyncHTTPPolicy[Any, Any]] = {}
         self._throttles = Throttles()
 
     async def read(self, request: ArmRequest, call: Callable[[Any], Awaitable[T]]) -> T:
@@ -106,15 +153,14 @@ class AzureCalls:
             query: further parameters of the request.
         """
         kind = resource_id.lower().partition("/providers/microsoft.compute/")[2].partition("/")[0]
-        url = quote(f"{self.endpoint}{resource_id}", safe="/:")
-        request = HttpRequest("GET", url, params={**query, "api-version": VERSIONS[kind]})
+        terms = urlencode({**query, "api-version": VERSIONS[kind]}, quote_via=quote)
+        url = f"{quote(f'{self.endpoint}{resource_id}', safe='/:')}?{terms}"
 
         async def call(_client: Any) -> bytes:
-            answer = await self._fetch(asked.instance.scope, request)
+            answer = await self._fetch(asked.instance.scope, url)
             if answer.status_code != 200:
                 raise HttpResponseError(response=answer)
-            content: bytes = await answer.read()
-            return content
+            return answer.content
 
         content = await self.read(asked, call)
         try:
@@ -134,25 +180,24 @@ class AzureCalls:
         """Send a GET to a URL from Resource Manager; return status, headers and content."""
 
         async def call(_client: Any) -> tuple[int, Headers, bytes]:
-            answer = await self._fetch(request.instance.scope, HttpRequest("GET", url))
-            return answer.status_code, answer.headers, await answer.read()
+            answer = await self._fetch(request.instance.scope, url)
+            return answer.status_code, answer.headers, answer.content
 
         status, headers, content = await self.read(request, call)
         if status in (401, 403, 429) or status >= 500:
             raise self._refused(parse_error(status, headers, content), request)
         return status, headers, content
 
-    async def _fetch(self, scope: str, request: HttpRequest) -> Any:
-        """Send a GET through the SDK's login and transport alone: its other policies take longer than the request."""
+    async def _fetch(self, scope: str, url: str) -> _GetResponse:
+        """Send a GET through the SDK's login alone: its other policies take longer than the request."""
         if scope not in self._reads:
-            transport = self._transport()
             scopes = get_arm_endpoints(settings.azure_cloud())["credential_scopes"]
-            login = AsyncARMChallengeAuthenticationPolicy(self._logged_in(transport), *scopes)
-            self._reads[scope] = AsyncPipeline(transport, policies=[login])
-        answered = await self._reads[scope].run(request)
+            self._reads[scope] = AsyncARMChallengeAuthenticationPolicy(self._logged_in(self._transport()), *scopes)
+            self._reads[scope].next = _GetTransport(self._reading())
+        answered = await self._reads[scope].send(PipelineRequest(_Get(url), PipelineContext(None)))
         self._count(scope, answered)
-        await answered.http_response.read()
-        return answered.http_response
+        answer: _GetResponse = answered.http_response
+        return answer
 
     async def _answered(
         self, request: ArmRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
@@ -227,11 +272,23 @@ class AzureCalls:
     def _transport(self) -> AioHttpTransport:
         if self._http is None:
             connector = aiohttp.TCPConnector(ssl=self._context(), limit=0)  # the engine limits the connections
-            proxied = bool(getproxies())  # aiohttp would look up a proxy for each request, in a thread
-            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=proxied)
+            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=_is_proxied())
         return AioHttpTransport(
             session=self._http, session_owner=False, connection_timeout=CONNECT_S, read_timeout=ANSWER_S
         )
+
+    def _reading(self) -> aiohttp.ClientSession:
+        """Return the session of the GETs."""
+        if self._reader is None:
+            connector = self._transport().session.connector
+            self._reader = aiohttp.ClientSession(
+                connector=connector,
+                connector_owner=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=ANSWER_S),
+                trust_env=_is_proxied(),
+            )
+        return self._reader
 
     def _count(self, scope: str, response: Any) -> None:
         headers = response.http_response.headers
@@ -241,8 +298,14 @@ class AzureCalls:
     async def close(self) -> None:
         """Close all connections."""
         await self._renew_token()
-        if self._http is not None:
-            await self._http.close()
+        for session in (self._reader, self._http):
+            if session is not None:
+                await session.close()
+
+
+def _is_proxied() -> bool:
+    """Return whether there is a proxy at all: aiohttp would look it up for each request, in a thread."""
+    return bool(getproxies())
 
 
 class _ErrorBody(msgspec.Struct, rename={"more": "additionalInfo"}):
