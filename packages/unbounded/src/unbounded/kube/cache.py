@@ -18,7 +18,6 @@ from unbounded.kube.api import (
     InvalidObject,
     NotFound,
     ObjectIdentity,
-    ObjectKey,
     ReadFailed,
     WatchEvent,
     identify,
@@ -68,19 +67,20 @@ class Cache(Generic[T]):
         self._namespace, self._labels, self._fields = namespace, labels, fields
         self._label_test, self._field_terms = label_test(labels), field_terms(fields)
         self._backoff = backoff
-        self._items: dict[ObjectKey, T] = {}
+        self._items: dict[tuple[str, str], T] = {}  # by namespace and name, as in an ObjectKey
+        self._versions: dict[tuple[str, str], int] = {}  # of the items
         self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[ObjectKey, T]]] = {name: {} for name in self._functions}
+        self._indexes: dict[str, dict[str, dict[tuple[str, str], T]]] = {name: {} for name in self._functions}
         self._subscribers: list[Callback[T]] = []
         self._position = ""  # resourceVersion up to which the store's changes are known; empty while they are not
-        self._told = ""  # the last that it was; a list from before it comes from another history
+        self._last_version = 0  # the last that it was; a list from before it comes from another history
         self._begins_with_stream = True
         self._log = log.bind(kind=kind.kind)
 
     # ---- reading
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        return self._items.get(ObjectKey(namespace, name))
+        return self._items.get((namespace, name))
 
     def all(self) -> tuple[T, ...]:
         return tuple(self._items.values())
@@ -119,10 +119,8 @@ class Cache(Generic[T]):
         """
         identity = identify(item)
         version = version_number(identity.version)
-        if not self._position or version <= version_number(self._position) or not self._selects(item, identity):
-            return
-        if self._is_newer(identity):
-            self._put(identity, item)
+        if self._position and version > self._last_version and self._selects(item, identity):
+            self._put_newer(identity, version, item)
 
     # ---- following the store
 
@@ -155,11 +153,12 @@ class Cache(Generic[T]):
             if not self._position:
                 await self._begin(stream)
             async for event in stream:
-                if version_number(event.resource_version) < version_number(self._position):
+                version = version_number(event.resource_version)
+                if version < self._last_version:
                     raise Expired("the server's versions went back: its history was replaced")
                 if event.object is not None:
-                    self._apply(event.type, event.object, event.resource_version)
-                self._position = self._told = event.resource_version
+                    self._apply(event.type, event.object, version)
+                self._position, self._last_version = event.resource_version, version
 
     async def _begin(self, stream: AsyncIterator[WatchEvent[T]]) -> None:
         """Take in the objects that a watch begins with; from a server that cannot begin so, lists are taken later."""
@@ -182,40 +181,31 @@ class Cache(Generic[T]):
     def _selection(self) -> dict[str, str]:
         return {"namespace": self._namespace, "labels": self._labels, "fields": self._fields}
 
-    def _apply(self, type_: EventType, item: T, version: str) -> None:
+    def _apply(self, type_: EventType, item: T, version: int) -> None:
         identity = identify(item)
         if type_ is not EventType.DELETED:
-            if self._is_newer(identity):
-                self._put(identity, item)
-            return
-        known = self._known(identity.key)
-        if known is not None and version_number(known.version) <= version_number(version):
+            self._put_newer(identity, version_number(identity.version), item)
+        elif identity.key in self._items and self._versions[identity.key] <= version:
             self._drop(identity.key)
 
     def _replace(self, items: Iterable[T], version: str) -> None:
         """Make the cache equal to a list, except for later writes observed here: the watch delivers those."""
-        restarted = version_number(version) < version_number(self._told)
+        number = version_number(version)
+        restarted = number < self._last_version
         listed = {identify(item).key: item for item in items}
         for key in [key for key in self._items if key not in listed]:
-            known = self._known(key)
-            if restarted or known is None or version_number(known.version) <= version_number(version):
+            if restarted or self._versions[key] <= number:
                 self._drop(key)
         for item in listed.values():
             identity = identify(item)
-            if restarted or self._is_newer(identity):
-                self._put(identity, item)
-        self._position = self._told = version
+            if restarted:
+                self._put(identity, version_number(identity.version), item)
+            else:
+                self._put_newer(identity, version_number(identity.version), item)
+        self._position, self._last_version = version, number
         self.synced.set()
 
     # ---- inside
-
-    def _known(self, key: ObjectKey) -> ObjectIdentity | None:
-        item = self._items.get(key)
-        return None if item is None else identify(item)
-
-    def _is_newer(self, identity: ObjectIdentity) -> bool:
-        known = self._known(identity.key)
-        return known is None or version_number(known.version) < version_number(identity.version)
 
     def _selects(self, item: T, identity: ObjectIdentity) -> bool:
         if self._namespace and identity.key.namespace != self._namespace:
@@ -228,7 +218,13 @@ class Cache(Generic[T]):
             (field_value(body, path) == value) is equal for path, equal, value in self._field_terms
         )
 
-    def _put(self, identity: ObjectIdentity, item: T) -> None:
+    def _put_newer(self, identity: ObjectIdentity, version: int, item: T) -> None:
+        """Store an item unless a later version of it is known."""
+        known = self._versions.get(identity.key)
+        if known is None or known < version:
+            self._put(identity, version, item)
+
+    def _put(self, identity: ObjectIdentity, version: int, item: T) -> None:
         old = self._items.get(identity.key)
         if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
             self._drop(identity.key)
@@ -236,17 +232,19 @@ class Cache(Generic[T]):
         if old is not None:
             self._unindex(identity.key, old)
         self._items[identity.key] = item
+        self._versions[identity.key] = version
         for name, function in self._functions.items():
             for index_key in function(item):
                 self._indexes[name].setdefault(index_key, {})[identity.key] = item
         self._notify_all(old, item)
 
-    def _drop(self, key: ObjectKey) -> None:
+    def _drop(self, key: tuple[str, str]) -> None:
         old = self._items.pop(key)
+        del self._versions[key]
         self._unindex(key, old)
         self._notify_all(old, None)
 
-    def _unindex(self, key: ObjectKey, item: T) -> None:
+    def _unindex(self, key: tuple[str, str], item: T) -> None:
         for name, function in self._functions.items():
             index = self._indexes[name]
             for index_key in function(item):

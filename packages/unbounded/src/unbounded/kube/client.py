@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ BUSY_WAIT_S: Final = 1.0  # if the server sends no Retry-After
 BUSY_LEAST_S: Final = 0.05  # if the server sends Retry-After: 0
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
+_PATH_SIGNS: Final = "/:@!$&'()*+,;="  # beside letters, digits and those that `quote` never changes
+_PLAIN_PATH: Final = re.compile(rf"[a-zA-Z0-9_.~{re.escape(_PATH_SIGNS)}-]*")
 _TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
 TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
@@ -372,7 +375,9 @@ def _object_path(kind: Kind[Any], name: str, namespace: str, subresource: str = 
 
 
 def _target(server: str, request: _Request[Any]) -> str:
-    path = quote(split_server(server)[2] + request.path, safe="/:@!$&'()*+,;=")
+    path = split_server(server)[2] + request.path
+    if _PLAIN_PATH.fullmatch(path) is None:
+        path = quote(path, safe=_PATH_SIGNS)
     return f"{path}?{urlencode(request.query, quote_via=quote)}" if request.query else path
 
 

@@ -148,10 +148,12 @@ class AccountToken:
     _requesting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def login(self) -> AuthInfo:
+        if (current := self._fresh()) is not None:
+            return current
         async with self._requesting:
+            if (current := self._fresh()) is not None:
+                return current
             now = asyncio.get_running_loop().time()
-            if self._current is not None and now < self._renew_at:
-                return self._current
             try:
                 issued = await self.issue()
             except ApiError as error:
@@ -163,6 +165,10 @@ class AccountToken:
             self._renew_at, self._good_until = now + left_s * RENEW_AFTER, now + left_s
             self._current = AuthInfo(issued.token)
             return self._current
+
+    def _fresh(self) -> AuthInfo | None:
+        """Return the current token until its renewal is due."""
+        return self._current if asyncio.get_running_loop().time() < self._renew_at else None
 
     def refused(self, login: AuthInfo) -> bool:
         if self._current == login:

@@ -25,6 +25,7 @@ from aiohttp.streams import StreamReader
 CONNECT_S: Final = 10.0
 NEXT_ADDRESS_S: Final = 0.25  # until the next address of a host is tried as well (RFC 8305)
 KEEPALIVE_S: Final = 15.0  # for which an unused connection is kept
+CLEANUP_S: Final = 1.0  # between two searches for connections that were unused for too long
 READ_BYTES: Final = 64 * 1024  # of a body that are buffered before the reader takes them
 IDEMPOTENT: Final = frozenset({"GET", "DELETE"})
 
@@ -132,7 +133,7 @@ class HttpPool:
     """Connections to any number of servers.
 
     Args:
-        keepalive_s: for which an unused connection is kept.
+        keepalive_s: for which an unused connection is kept; it is closed up to CLEANUP_S later.
     """
 
     def __init__(self, *, keepalive_s: float = KEEPALIVE_S) -> None:
@@ -288,7 +289,8 @@ class HttpPool:
             if not kept:
                 del self._kept[address]
         first = min((kept[0][0] for kept in self._kept.values()), default=None)
-        self._cleanup = None if first is None else loop.call_at(first + self._keepalive_s, self._drop_unused)
+        due = None if first is None else max(first + self._keepalive_s, loop.time() + CLEANUP_S)
+        self._cleanup = None if due is None else loop.call_at(due, self._drop_unused)
 
 
 def _literal(host: str, port: int) -> list[AddrInfoType]:
