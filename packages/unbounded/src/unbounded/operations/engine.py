@@ -252,16 +252,16 @@ class Engine:
         requeue_s = await work
         if state.woken:
             return 0.0
-        if requeue_s and not state.outlasted and self._yields_in(operation, state.stage):
+        if requeue_s and not state.outlasted and self._yields(state):
             self._limiter.yield_(state.uid)
         state.decided_on = self._inputs(operation, state.intent, machine)
         state.due = math.inf if requeue_s is None else self._loop_time() + requeue_s
         return requeue_s
 
-    def _yields_in(self, operation: MachineOperation, stage: str) -> bool:
-        """Return whether the operation yields its capacity while it waits in a stage."""
-        procedure, _refused = self._procedure(operation)
-        return stage in procedure.stages and procedure.stages[stage].capacity is not Capacity.HOLD
+    def _yields(self, state: OperationState) -> bool:
+        """Return whether the operation yields its capacity while it waits in its stage."""
+        stage = None if state.procedure is None else state.procedure.stages.get(state.stage)
+        return stage is not None and stage.capacity is not Capacity.HOLD
 
     def _concurrency_group(self, machine: Machine | None) -> str:
         return "" if machine is None else self._executor.concurrency_group(machine)
@@ -296,8 +296,11 @@ class Engine:
         if not self._limiter.acquire(state.uid, operation.name, order(operation), self._concurrency_group(machine)):
             return None
         state.reset_claim()
+        state.procedure = procedure
+        begun = replace(context, run=replace(fresh, stage=procedure.start))
+        self._follow(begun.run, state)
         try:
-            return await self._pass(operation, state, machine.name, self._decide(context, TargetState.SAME))
+            return await self._pass(operation, state, machine.name, self._decide(begun, TargetState.SAME))
         except Stale:  # the supervisor, or another client, has written at the same time
             state.unused = state.observed
             await self._status.refresh(operation.name)
@@ -361,6 +364,7 @@ class Engine:
             text = f"this version of {self._executor.name} does not know stage {run.stage!r}"
             refused = Finish(reasons.OUTCOME_UNKNOWN, text)
         self._follow(run, state)
+        state.procedure = procedure
         if refused is not None:
             return await self._finish(context, refused)
         if state.handle is not None:
@@ -372,10 +376,7 @@ class Engine:
 
     async def _decide(self, context: ReconcileContext, target: TargetState) -> float | None:
         """Observe the machine, decide, and execute the decision."""
-        state = context.state
-        run = context.run if context.run.stage else replace(context.run, stage=context.procedure.start)
-        context = replace(context, run=run)
-        self._follow(run, state)
+        state, run = context.state, context.run
         state.observed = None
         if target is TargetState.SAME:
             state.machine = context.machine
@@ -428,9 +429,9 @@ class Engine:
 
     def _ends_at(self, context: ReconcileContext) -> float:
         """Return the loop time at which the stage, or the operation, reaches its limit."""
-        stage, timing = context.procedure.stages[context.run.stage], self._timing(context.state)
-        deadline_in_s = math.inf if stage.is_cleanup else deadline_s(context.operation) - timing.spent_s
-        return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
+        stage, state, now = context.procedure.stages[context.run.stage], context.state, self._loop_time()
+        deadline_in_s = math.inf if stage.is_cleanup else deadline_s(context.operation) - state.spent(now)
+        return now + min(stage.limit_s - state.in_stage_s(now), deadline_in_s)
 
     def _with_capacity(self, context: ReconcileContext, decision: Decision) -> Decision:
         """Return the decision, or the wait for capacity where the operation has yielded its own."""

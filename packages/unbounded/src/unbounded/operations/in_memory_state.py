@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unbounded.api.machine import ActiveOperation, Machine
+from unbounded.workflow.procedure import Procedure
 from unbounded.workflow.run_state import RunState
 
 
@@ -44,6 +45,7 @@ class OperationState(RunState):
     """The state of one operation in this process."""
 
     machine: Machine | None = None  # as of the last observation; it may be gone or replaced by now
+    procedure: Procedure | None = None  # of the last pass
     live: dict[str, Any] | None = None  # the Machine as last read live: its lists are written back whole
     lost: LostLock | None = None
     # state of the recreation that holds the lock; the next field is the time of its last change

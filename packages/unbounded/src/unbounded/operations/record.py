@@ -89,26 +89,28 @@ def run_of(operation: MachineOperation) -> Run | None:
     )
 
 
-_FORMER_WORDS: Final = (
-    ("the host was seen ", "the host was "),
-    ("the restart was seen", "the restart was observed"),
-    ("the VM's model is kept", "the VM's model is stored"),
-    ("the old VM is gone", "the old VM is deleted"),
-    ("the new VM is there", "the new VM exists"),
-    ("what is deleted with the VM is as it was", "the delete options of its resources are restored"),
-    ("Azure is done with its extensions", "the creation of its extensions has ended"),
-    ("the old OS disk is gone", "the old OS disk is deleted"),
-    ("what is launched is kept", "the launch parameters are stored"),
-    ("the old instance and its boot volume are gone", "the old instance and its boot volume are deleted"),
-)
+_FORMER_WORDS: Final = {
+    "the host was seen ": "the host was ",
+    "the restart was seen": "the restart was observed",
+    "the VM's model is kept": "the VM's model is stored",
+    "the old VM is gone": "the old VM is deleted",
+    "the new VM is there": "the new VM exists",
+    "what is deleted with the VM is as it was": "the delete options of its resources are restored",
+    "Azure is done with its extensions": "the creation of its extensions has ended",
+    "the old OS disk is gone": "the old OS disk is deleted",
+    "what is launched is kept": "the launch parameters are stored",
+    "the old instance and its boot volume are gone": "the old instance and its boot volume are deleted",
+}
 """Beginnings of the evidence of the former release, and those of this one: an operation continues over an upgrade."""
+_FORMER_BEGINNINGS: Final = tuple(_FORMER_WORDS)
 
 
 def _in_present_words(evidence: Evidence) -> Evidence:
-    for former, present in _FORMER_WORDS:
-        if evidence.what.startswith(former):
-            return Evidence(what=present + evidence.what.removeprefix(former), at=evidence.at, where=evidence.where)
-    return evidence
+    if not evidence.what.startswith(_FORMER_BEGINNINGS):
+        return evidence
+    former = next(one for one in _FORMER_WORDS if evidence.what.startswith(one))
+    present = _FORMER_WORDS[former] + evidence.what.removeprefix(former)
+    return Evidence(what=present, at=evidence.at, where=evidence.where)
 
 
 def _failing_of(execution: Execution) -> PendingFailure | None:
@@ -135,15 +137,17 @@ def _stored(answer: Answer) -> CallAnswer | None:
 def with_nulls(struct: ApiStruct) -> dict[str, Any]:
     """Return a Struct as JSON with null for absent fields, also of Structs in it, so that a merge patch clears them."""
     given: dict[str, Any] = msgspec.to_builtins(struct)
-    names = _names(type(struct))
-    fields = zip(names, struct.__struct_fields__, strict=True)
-    parts = {name: with_nulls(part) for name, field in fields if isinstance(part := getattr(struct, field), ApiStruct)}
-    return dict.fromkeys(names) | given | parts
+    fields = _fields(type(struct))
+    for name, value in given.items():
+        if isinstance(value, dict) and isinstance(part := getattr(struct, fields[name]), ApiStruct):
+            given[name] = with_nulls(part)
+    return dict.fromkeys(fields) | given
 
 
 @functools.cache
-def _names(struct: type[ApiStruct]) -> tuple[str, ...]:
-    return tuple(field.encode_name for field in msgspec.structs.fields(struct))
+def _fields(struct: type[ApiStruct]) -> dict[str, str]:
+    """Return the names of a Struct's fields by those on the wire."""
+    return {field.encode_name: field.name for field in msgspec.structs.fields(struct)}
 
 
 def wait_message(text: str, waiting: Waiting | None) -> str:

@@ -194,7 +194,9 @@ class RunState:
 
     def late_calls(self, at: float) -> tuple[LateCall, ...]:
         """Return the calls that may still arrive after a loop time."""
-        return longest(LateCall(one.epoch, one.action, one.until - at) for one in self.late.values())
+        return (
+            longest(LateCall(one.epoch, one.action, one.until - at) for one in self.late.values()) if self.late else ()
+        )
 
     def recorded(self, run: Recorded, now: float, at: str) -> Recorded:
         """Return the record with the current times and the known state of the last call."""
@@ -249,7 +251,7 @@ class RunState:
         began_at = now if self.observed is None else self.observed.began_at
         acts = [one.until - began_at for one in self.late.values() if one.acts]
         return Timing(
-            in_stage_s=now - self.stage_since,
+            in_stage_s=self.in_stage_s(now),
             since_call_s=began_at - self.answered_at,
             spent_s=self.spent(now),
             settles_in_s=max([*acts, 0.0]),
@@ -290,6 +292,10 @@ class RunState:
         self.own_call = replace(call, answer=call.answer.after(event, reason, text, cause), at=now)
         if call.intent == self.intent:
             self._take_answer(self.own_call.answer, now)
+
+    def in_stage_s(self, now: float) -> float:
+        """Return the seconds since this process first observed the run in its stage."""
+        return now - self.stage_since
 
     def spent(self, now: float) -> int:
         """Return the spent seconds of the deadline; rounded up, so that restarts cannot extend it without limit."""
