@@ -6,6 +6,7 @@ Certificates of new BMCs are pinned when their Machine appears, instead of by th
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -33,6 +34,7 @@ SECRET_FOR_S: Final = 30.0  # of the use of a password by operations; it is read
 IDLE_FOR_S: Final = 900.0  # the same for idle machines; a password that the BMC rejects is read again sooner
 USELESS_FOR_S: Final = 90.0  # until a Secret that is missing, or gave no password, is read again for an idle machine
 IDLE_READS_PER_S: Final = 0.25  # such repeated reads of all idle machines, of useful and of useless Secrets each
+BINDINGS: Final = 4096  # digests that are kept
 
 log = Log("metalman")
 
@@ -220,7 +222,12 @@ def binding_of(machine: Machine) -> str:
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ""
     redfish = machine.spec.pxe.redfish
-    message = f"{redfish.url.rstrip('/')}\n{redfish.device_id}"
+    return _binding(redfish.url, redfish.device_id)
+
+
+@functools.lru_cache(maxsize=BINDINGS)  # each pass over an operation compares it several times
+def _binding(url: str, device_id: str) -> str:
+    message = f"{url.rstrip('/')}\n{device_id}"
     return "redfish:" + hashlib.sha256(message.encode()).hexdigest()[:32]
 
 

@@ -175,6 +175,7 @@ class RedfishExecutor:
         events: PowerEvents | None = None,
         recorder: BootRecorder | None = None,
     ) -> None:
+        self.name = "/".join(part for part in (ExecutorKind.METALMAN, site) if part)
         self._api = api
         self._pool = pool
         self._access = access
@@ -190,10 +191,6 @@ class RedfishExecutor:
         self._events = events or PowerEvents()
         self._read_times = ReadTimes()
         self._recorder = recorder
-
-    @property
-    def name(self) -> str:
-        return "/".join(part for part in (ExecutorKind.METALMAN, self._site) if part)
 
     @property
     def call_limit_s(self) -> float:
