@@ -22,11 +22,12 @@ def api_name(field: str) -> str:
     return first + "".join(word.upper() if word in _UPPER else word[:1].upper() + word[1:] for word in rest)
 
 
-class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=api_name):
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=api_name, gc=False):
     """A piece of an API object. Absent is None, empty is empty; unknown fields are skipped on decode.
 
     A decoded object is never written back whole, as that would lose what this version does not know:
     writers send patches of the fields that they own. `kw_only=True` has to be repeated on every subclass.
+    Frozen data has no cycles, so the garbage collector does not follow it.
     """
 
 
