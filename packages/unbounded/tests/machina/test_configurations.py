@@ -20,16 +20,21 @@ from unbounded.api.configuration import (
     MachineConfiguration,
     MachineConfigurationVersion,
 )
+from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.servers import component_runtime
 from unbounded.kube.api import Forbidden, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339, utc_now
+from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_versions import VersionController
 from unbounded.machina.controller import create_machina_caches
+from unbounded.machina.rolling_updates import RollingUpdateController
+from unbounded.operations.disruption.controller import DrainController
 
 pytestmark = pytest.mark.slow
 
@@ -380,3 +385,79 @@ async def test_kubectl_shows_and_explains_them(kept: HttpApi, server: Path) -> N
     assert versions[1].split()[:5] == [f"{name}-v1", name, "1", "false", "0"]
     explained = await asyncio.to_thread(kubectl, "explain", "mcv.status.deployed")
     assert any("True once a Node was created from this version." in line for line in explained)
+
+
+@asynccontextmanager
+async def rolling(admin: HttpApi) -> AsyncIterator[None]:
+    """machina's controllers of configurations and disruptions at work, as its service account."""
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(component_runtime("machina", admin, metrics=ControllerMetrics()))
+        api, caches, epoch = runtime.api, create_machina_caches(runtime.api), ProcessEpoch()
+        await stack.enter_async_context(running_caches(runtime, *caches.each()))
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        parts = (api, caches.configurations, caches.versions, caches.machines)
+        controllers = (
+            VersionController(*parts),
+            BindingController(*parts),
+            RollingUpdateController(*parts, caches.nodes, epoch=epoch),
+            DrainController(api, caches.steward, caches.budgets, epoch=epoch),
+        )
+        tasks = [group.create_task(one.run()) for one in controllers]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _ready_node(admin: HttpApi, name: str) -> str:
+    """Create a Node that is Ready, as kubelet does; return its UID."""
+    await admin.create(NODES, {"metadata": {"name": name}})
+    at = rfc3339(utc_now())
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastTransitionTime": at}
+    node = await admin.patch(NODES, name, {"status": {"conditions": [ready]}}, subresource="status")
+    return node.metadata.uid
+
+
+async def test_a_rolling_update_needs_no_more_than_the_rights_of_machina(admin: HttpApi) -> None:
+    async with rolling(admin):
+        name = await configured(admin, updateStrategy={"type": "RollingUpdate"})
+        host = await machine(admin, name, kubernetes={})
+        uid = await _ready_node(admin, host)
+        await version_that(admin, f"{name}-v1")
+        await make_node(admin, host, name, 1)
+        await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 1))
+        await edit(admin, name, **template("v1.34.0"))
+
+        def prepares(one: Machine) -> bool:
+            return one.status.node_update is not None and one.status.node_update.phase == "Preparing"
+
+        update = (await machine_that(admin, host, prepares)).status.node_update
+        assert update is not None
+        assert (await admin.get(NODES, host)).metadata.uid == uid, "no Node is disrupted before the download"
+        prepared = {"version": update.version, "generation": update.generation, "complete": True}
+        await admin.patch(MACHINES, host, {"status": {"agent": {"prepared": prepared}}}, subresource="status")
+
+        async def deleted() -> bool:
+            try:
+                return (await admin.get(NODES, host)).metadata.uid != uid
+            except NotFound:
+                return True
+
+        await eventually(deleted, within_s=PATIENCE_S)
+        result = {"name": "r", "uid": "r", "kind": "NodeRecreation", "phase": "Complete"}
+        await admin.patch(MACHINES, host, {"status": {"recentOperations": [result]}}, subresource="status")
+        await make_node(admin, host, name, 2)
+        await _ready_node(admin, host)
+        done = await machine_that(
+            admin, host, lambda one: one.status.node_update is not None and one.status.node_update.phase == "Complete"
+        )
+        assert done.status.node_update is not None
+        assert done.status.node_update.node_uid == uid
+        assert not (await admin.get(NODES, host)).spec.unschedulable
+        await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 2))
+
+
+def _phase(one: MachineConfiguration) -> tuple[str, int] | None:
+    rollout = one.status.rollout
+    return None if rollout is None else (rollout.phase, rollout.version)
