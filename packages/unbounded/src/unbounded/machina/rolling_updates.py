@@ -41,7 +41,7 @@ from unbounded.operations.record import with_nulls
 Raw = dict[str, Any]
 
 INDEX_UPDATE: Final = "update"  # of Machines, by the configuration of their last update
-SETTLE_S: Final = 0.2  # before a pass, as changes come together
+SETTLE_S: Final = 0.5  # before a pass, as changes come together
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
 REPORT_S: Final = 1.0  # between writes of the status that change nothing but counts and texts
 
@@ -114,10 +114,11 @@ class RollingUpdateController:
         self._enqueue({name for one in (old, new) if one is not None for name in by_configuration(one)})
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        self._enqueue({name for one in (old, new) if one is not None for name in _configurations_of(one)})
+        if old is None or new is None or _parts_of_machine(old) != _parts_of_machine(new):
+            self._enqueue({name for one in (old, new) if one is not None for name in _configurations_of(one)})
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and _relevant_parts(old) == _relevant_parts(new):
+        if old is not None and new is not None and _parts_of_node(old) == _parts_of_node(new):
             return
         for node in (one for one in (old, new) if one is not None):
             machine = self._machines.get(node.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
@@ -260,6 +261,18 @@ def _configurations_of(machine: Machine) -> set[str]:
     return {*updated_by(machine), *(() if ref is None else (ref.name,))}
 
 
-def _relevant_parts(node: Node) -> object:
+def _parts_of_machine(machine: Machine) -> object:
+    """Return the parts of a Machine that a plan depends on."""
+    meta, spec, status = machine.metadata, machine.spec, machine.status
+    prepared = None if status.agent is None else status.agent.prepared
+    return (
+        (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp),
+        (spec.configuration_ref, spec.kubernetes, spec.maintenance),
+        (status.node_update, status.configuration, status.disruption, status.active_operation, prepared),
+        status.recent_operations,
+    )
+
+
+def _parts_of_node(node: Node) -> object:
     meta, marks = node.metadata, [(one.type, one.status, one.reason) for one in node.status.conditions]
     return meta.uid, meta.annotations, node.spec.unschedulable, marks
