@@ -68,6 +68,7 @@ from unbounded.operations.ownership import executor_name, executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 
+AT_ONCE: Final = 64  # Machines: a pass waits for calls, such as those of all evictions from a Node
 SETTLE_S: Final = 1.0  # after a change, as others come together with it
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
 PROGRESS_S: Final = 5.0  # between writes of a record within a stage
@@ -147,7 +148,9 @@ class DrainController:
         self._node_status = StatusWriter(api, NODES, fields=("conditions",), cache=caches.nodes)
         self._memory: dict[str, _Memory] = {}
         self._pods: PodCaches | None = None
-        self._controller: Controller[str] = Controller("disruptions", self._reconcile, metrics=loop_metrics)
+        self._controller: Controller[str] = Controller(
+            "disruptions", self._reconcile, workers=AT_ONCE, metrics=loop_metrics
+        )
         self._budget_controller: Controller[str] = Controller(
             "disruption budgets", self._reconcile_budget, workers=2, metrics=loop_metrics
         )
