@@ -413,7 +413,7 @@ REFUSED = [
         f'cannot get resource "configmaps" {CORE} {HERE}',
     ),
     ("machina", "PUT", "/api/v1/nodes/n/status", f'cannot update resource "nodes/status" {CORE} at the cluster scope'),
-    ("machina", "DELETE", "/api/v1/nodes/n", f'cannot delete resource "nodes" {CORE} at the cluster scope'),
+    ("machina", "POST", "/api/v1/nodes", f'cannot create resource "nodes" {CORE} at the cluster scope'),
     ("machina", "POST", f"{OURS}/machines", f'cannot create resource "machines" {OF_OURS}'),
     ("machina", "DELETE", f"{OURS}/machines/m", f'cannot delete resource "machines" {OF_OURS}'),
     (
