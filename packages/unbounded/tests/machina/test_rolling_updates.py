@@ -430,6 +430,41 @@ async def test_a_version_that_changes_meanwhile_is_taken_instead(fleet: Fleet) -
     assert fleet.cluster.most_unavailable == 1
 
 
+@story
+async def test_a_node_that_is_away_uses_the_limit_and_comes_first(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(3)
+    fleet.cluster.down.add("m2")
+    await asyncio.sleep(5)
+    await fleet.want("v1.34.0")
+    await asyncio.sleep(600)
+    status = await fleet.status()
+    assert status is not None
+    assert status.updating == ("m2",), "its pods cannot leave, and no other Node may be taken away"
+    assert fleet.created == []
+    fleet.cluster.down.clear()
+    await fleet.phase("Complete", 2)
+
+
+@story
+async def test_a_rollback_begins_with_the_failed(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    await fleet.phase("Complete", 2)
+    await fleet.quiet()
+    update = (await fleet.machine("m2")).status.node_update
+    assert update is not None
+    failed = {"nodeUpdate": {"phase": "Failed"}}  # it was late, and its Node has the version by now
+    await fleet.api.patch(MACHINES, "m2", {"status": failed}, subresource="status")
+    bad = {"type": "Bad", "status": "True", "reason": "UpdateFailed", "lastTransitionTime": update.since, "message": ""}
+    await fleet.api.patch(
+        MACHINE_CONFIGURATION_VERSIONS, "c-v2", {"status": {"conditions": [bad]}}, subresource="status"
+    )
+    await fleet.phase("RolledBack", 1)
+    assert [machine for machine, version in fleet.created if version == "c-v1"] == ["m2", "m0", "m1"]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_two_processes_and_their_crashes_do_not_exceed_the_limit(seed: int) -> None:
     @told_in
