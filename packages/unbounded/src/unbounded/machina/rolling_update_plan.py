@@ -138,9 +138,11 @@ class _Member:
 
     @property
     def has_failed(self) -> bool:
+        """True where the update to the target failed; by the name of the version, which `unbounded migrate` keeps."""
         update = self.update
-        is_of_target = update is not None and update.uid == self.target.metadata.uid
-        return is_of_target and update is not None and update.phase == NodeUpdatePhase.FAILED and not self.is_updated
+        if update is None or update.version != self.target.metadata.name:
+            return False
+        return update.phase == NodeUpdatePhase.FAILED and not self.is_updated
 
 
 def is_rolling(configuration: MachineConfiguration) -> bool:
