@@ -191,7 +191,7 @@ def actions() -> str:
 def disruptions() -> str:
     intro = (
         "The stages of `status.disruption` of a Machine. An operation starts, and is in progress, in Drained. In\n"
-        "Cordoned an application holds the drain. A stage that begins with a cordon is written once the Node is\n"
+        "Cordoned an application holds the drain. A stage that begins with a cordon is written before the Node is\n"
         "cordoned. Waiting ends without a record where nothing is requested any more; Returning ends once the Node\n"
         "is back.\n\n"
         "![Stages of a disruption](../pictures/disruption.svg)\n\n"

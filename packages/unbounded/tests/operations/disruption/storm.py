@@ -140,11 +140,15 @@ class Judge:
             self.faults.append(f"{after['name']} took the lock of {name} without a drained Node: {record}")
 
     def _drained(self, name: str, old: Raw, new: Raw) -> None:
-        """Check that no pod is left on a drained Node, unless the drain was late, or the pod is new."""
+        """Check that no pod is left on a drained Node, unless the drain or the gate was late, or the pod is new."""
         before, after = old.get("status", {}).get("disruption") or {}, new.get("status", {}).get("disruption") or {}
         if (before.get("stage"), after.get("stage")) != ("Draining", "Drained"):
             return
-        if "onTimeout is Proceed" in after["message"] or not _is_ready(self.nodes[name]):
+        if (
+            "onTimeout is Proceed" in after["message"]
+            or "started before" in after["message"]
+            or not _is_ready(self.nodes[name])
+        ):
             return
         now = virtual_now()
         left = [

@@ -432,15 +432,14 @@ class DrainController:
             await self._evict(plan.evict, memory)
             if memory.refusals != refused:
                 return 0.0  # the answers change the blockers
-        if node is not None and plan.conditions:
-            node = await self._set_conditions(node, plan.conditions)
-        if node is not None and plan.action == CORDON and after is not None:
-            await self._patch_node(node, {"unschedulable": True}, after.holder.uid)
-        elif node is not None and plan.action == UNCORDON:
-            await self._patch_node(node, {"unschedulable": None}, None)
+        if node is not None and plan.action != CORDON:
+            await self._mark(node, plan, None)
         if loop_time() - began > GRACE_S / 2:
             raise Stale("the grants may have ended, as nothing used them")
         left_s = await self._write(machine, plan, memory)
+        if node is not None and plan.action == CORDON and after is not None:
+            # after the record, which a cordon must not be without; in Draining a Node without it is cordoned again
+            await self._mark(node, plan, after.holder.uid)
         if record is not None and (after is None or after.stage == DisruptionStage.WAITING != record.stage):
             # after the record, which must not be without its grants; a crash in between ends them as unused
             await self._grants.release(machine.name, record.holder)
@@ -450,8 +449,15 @@ class DrainController:
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return max(min(waits), LEAST_S) if waits else None
 
+    async def _mark(self, node: Node, plan: DisruptionPlan, holder: str | None) -> None:
+        """Set the conditions of a Node, then change its cordon: the server adds a taint to a cordoned Node."""
+        if plan.conditions:
+            node = await self._set_conditions(node, plan.conditions)
+        if plan.action in (CORDON, UNCORDON):
+            await self._patch_node(node, {"unschedulable": holder is not None or None}, holder)
+
     async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
-        """Acquire the grants of a disruption that begins, before the Node is cordoned and the record is written."""
+        """Acquire the grants of a disruption that begins, before the record is written and the Node is cordoned."""
         overrides = request.request.overrides
         await self._grants.acquire(machine, record.holder, request.request.budgets, overrides=overrides)
         self._check_leads()

@@ -195,8 +195,9 @@ class Grants:
     ) -> None:
         """Add a grant; one of an earlier holder of the Machine becomes that of the next."""
         present = next((one for one in grants if one.machine == machine.name), None)
-        if present is not None and (present.holder, present.machine_uid) == (change.holder, machine.metadata.uid):
-            return
+        same = present is not None and (present.holder, present.machine_uid) == (change.holder, machine.metadata.uid)
+        if same and present is not None and seconds_since(present.since, self._now()) < GRACE_S / 2:
+            return  # an older one is about to end as unused
         state = states.get(group_of(budget, machine))
         has_room = state is None or state.has_room_for(machine.name) or change.overrides
         if not has_room or (present is None and len(grants) >= MAX_GRANTS):

@@ -110,7 +110,7 @@ class DisruptionPlan:
 
     Args:
         status: `status.disruption` after the step; None for none.
-        action: CORDON, EVICT or UNCORDON, before the status is written.
+        action: EVICT or UNCORDON, before the status is written; or CORDON, after it.
         evict: the pods of EVICT.
         conditions: of the Node, to set before the cordon changes.
         begins: the drain begins, or begins again.

@@ -42,7 +42,7 @@ EVICT: Final = "Evict"
 UNCORDON: Final = "Uncordon"
 
 _S = DisruptionStage
-_BEGINS: Final[Mapping[StrEnum, Step]] = {  # a grant; the record of a cordoned Node is written once it is cordoned
+_BEGINS: Final[Mapping[StrEnum, Step]] = {  # a grant: the record is written, then the Node is cordoned
     Fact.NO_NODE: Step(_S.DRAINED),
     Fact.NO_DRAIN: Step(_S.DRAINED),
     Fact.HELD: Step(_S.CORDONED, CORDON),
