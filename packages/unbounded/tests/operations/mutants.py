@@ -143,8 +143,8 @@ DRAIN_FAULTS: Final = tuple(
         (
             "disruption.grants",
             "no grant is written",
-            "if present is not None and (present.holder, present.machine_uid)",
-            "if present is None or (present.holder, present.machine_uid)",
+            "if same and present is not None and seconds_since(present.since, self._now()) < GRACE_S / 2:",
+            "if True:",
         ),
         (
             "disruption.holders",
@@ -158,7 +158,7 @@ DRAIN_FAULTS: Final = tuple(
         ("disruption.plan", "stays cordoned too long", "if view.ready_s < least_s:", "if view.ready_s < least_s + 60:"),
         ("disruption.plan", "drained with pods left", "    if not left:\n", "    if left < 2:\n"),
         ("disruption.holders", "goes on after its holder", "    if operation.terminal:\n", "    if False:\n"),
-        ("rollout_plan", "starts while halted", "not (broken or parent.spec.paused or pause)", "True"),
+        ("rollout_plan", "starts while halted", "not (broken or rules.paused or pause)", "True"),
     )
 )
 """What the judge of drains has to see."""
