@@ -134,7 +134,7 @@ DRAIN_FAULTS: Final = tuple(
             "if False:",
         ),
         (
-            "disruption.controller",
+            "disruption.drained_nodes",
             "cordon without its mark",
             '"annotations": {ANNOTATION_CORDONED_BY: holder}}',
             '"annotations": {}}',

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from unbounded.api.conditions import set_condition
-from unbounded.api.core import LEASES, NODES, PODS, Node, NodeCondition, Pod, evictions_of
+from unbounded.api.core import LEASES, Node
 from unbounded.api.disruption import (
-    HOLD,
     MAINTENANCE,
     DisruptionHolder,
     DisruptionStage,
@@ -23,11 +21,11 @@ from unbounded.api.disruption import (
 )
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
-from unbounded.api.names import ANNOTATION_CORDONED_BY, LABEL_MACHINE
+from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
-from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound, ServerError
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, loop_time, rfc3339, seconds_since, utc_now
+from unbounded.kube.clock import WallClock, loop_time, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventSink, no_events
@@ -37,21 +35,20 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
 from unbounded.operations.disruption.budgets import GRACE_S, drain_rules, full
-from unbounded.operations.disruption.drain import RETRY_S, DrainRules, EvictionRefusal, refusal
+from unbounded.operations.disruption.drain import DrainRules
+from unbounded.operations.disruption.drained_nodes import NodeMarker, PodCaches, PodEvictions, is_marked
 from unbounded.operations.disruption.grants import Grants, availability, node_availability
 from unbounded.operations.disruption.holders import (
     Delay,
     HolderView,
     foreign_maintenance,
     holder_of,
-    is_cordoned_by_us,
     maintenance_holder,
-    node_conditions,
     update_holder,
     view_holder,
 )
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
-from unbounded.operations.disruption.stages import CORDON, EVICT, UNCORDON
+from unbounded.operations.disruption.stages import CORDON, EVICT
 from unbounded.operations.gates import (
     gives_way,
     grant_gate,
@@ -85,8 +82,7 @@ log = Log("disruption")
 class _Memory:
     """The state of one Machine in this process: times on its own clock, and answers."""
 
-    refusals: dict[str, EvictionRefusal] = field(default_factory=dict)  # by the UID of the pod
-    evicted: dict[str, float] = field(default_factory=dict)  # UIDs of pods, until the watch has surely shown their end
+    evictions: PodEvictions = field(default_factory=PodEvictions)
     wrote_at: float = -math.inf
     ready_as: tuple[str, str | None] | None = None  # UID and boot ID of the Node that is Ready
     ready_at: float = 0.0
@@ -145,7 +141,7 @@ class DrainController:
         self._emit_event = emit_event
         self._now = now
         self._status = StatusWriter(api, MACHINES, fields=("disruption", "disruptionBudgets"), cache=caches.machines)
-        self._node_status = StatusWriter(api, NODES, fields=("conditions",), cache=caches.nodes)
+        self._marker = NodeMarker(api, caches.nodes, now, self._check_leads)
         self._memory: dict[str, _Memory] = {}
         self._pods: PodCaches | None = None
         self._controller: Controller[str] = Controller(
@@ -261,7 +257,7 @@ class DrainController:
     async def _reconcile(self, name: str) -> float | None:
         machine, node = self._caches.machines.get(name), self._node(name)
         if (stray := self._stray(name)) is not None:
-            await self._clear(stray)
+            await self._marker.clear(stray)
         if machine is None:
             await self._release(name, node)
             return None
@@ -273,7 +269,7 @@ class DrainController:
         operations = self._caches.operations.by(INDEX_MACHINE, name)
         record = machine.status.disruption
         request, rules = self._request(machine, operations)
-        if record is None and request is None and not _is_marked(node):
+        if record is None and request is None and not is_marked(node):
             self._forget(name)
             return None
         if record is None and request is None:
@@ -297,7 +293,7 @@ class DrainController:
     def _stray(self, name: str) -> Node | None:
         """Return the Node of this name if a disruption has marked it and a label has since made it no Machine's."""
         node = self._caches.nodes.get(name)
-        if node is None or not _is_marked(node):
+        if node is None or not is_marked(node):
             return None
         owner = self._node(node.metadata.labels.get(LABEL_MACHINE, name))
         return node if owner is None or owner.metadata.uid != node.metadata.uid else None
@@ -378,7 +374,7 @@ class DrainController:
             delay=foreign_maintenance(node) or (None if request is None else request.delay),
             paused=paused(machine, pause_of(self._caches.pause)),
             pods=self._pods.of(machine.name, node) if drains and node is not None and self._pods is not None else None,
-            refusals=memory.refusals,
+            refusals=memory.evictions.refusals,
             ready_s=ready_s,
             renewed=returns and ready_s > 0 and node is not None and await self._is_renewed(node, memory),
             busy=record is not None and self._is_busy(record, machine),
@@ -428,18 +424,18 @@ class DrainController:
         if after is not None and _begins(record, after) and request is not None:
             await self._acquire(machine, request, after)
         if plan.action == EVICT:
-            refused = dict(memory.refusals)
-            await self._evict(plan.evict, memory)
-            if memory.refusals != refused:
+            refused = dict(memory.evictions.refusals)
+            await memory.evictions.evict(self._api, plan.evict, self._check_leads)
+            if memory.evictions.refusals != refused:
                 return 0.0  # the answers change the blockers
         if node is not None and plan.action != CORDON:
-            await self._mark(node, plan, None)
+            await self._marker.mark(node, plan, None)
         if loop_time() - began > GRACE_S / 2:
             raise Stale("the grants may have ended, as nothing used them")
         left_s = await self._write(machine, plan, memory)
         if node is not None and plan.action == CORDON and after is not None:
             # after the record, which a cordon must not be without; in Draining a Node without it is cordoned again
-            await self._mark(node, plan, after.holder.uid)
+            await self._marker.mark(node, plan, after.holder.uid)
         if record is not None and (after is None or after.stage == DisruptionStage.WAITING != record.stage):
             # after the record, which must not be without its grants; a crash in between ends them as unused
             await self._grants.release(machine.name, record.holder)
@@ -448,13 +444,6 @@ class DrainController:
             changes_s = self._grants.changes_s(machine)
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return max(min(waits), LEAST_S) if waits else None
-
-    async def _mark(self, node: Node, plan: DisruptionPlan, holder: str | None) -> None:
-        """Set the conditions of a Node, then change its cordon: the server adds a taint to a cordoned Node."""
-        if plan.conditions:
-            node = await self._set_conditions(node, plan.conditions)
-        if plan.action in (CORDON, UNCORDON):
-            await self._patch_node(node, {"unschedulable": holder is not None or None}, holder)
 
     async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
         """Acquire the grants of a disruption that begins, before the record is written and the Node is cordoned."""
@@ -509,70 +498,12 @@ class DrainController:
         elif status.stage in ANNOUNCED or before is None:
             self._emit_event(machine, "Normal", f"Disruption{stage}", status.message or "")
 
-    async def _patch_node(self, node: Node, spec: Mapping[str, Any], holder: str | None) -> None:
-        self._check_leads()
-        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {ANNOTATION_CORDONED_BY: holder}}
-        try:
-            patched = await self._api.patch(NODES, node.metadata.name, {"metadata": metadata, "spec": dict(spec)})
-        except NotFound as error:
-            raise Stale(f"Node {node.metadata.name} is gone") from error
-        self._caches.nodes.observe(patched)
-
-    async def _set_conditions(self, node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
-        """Set conditions of a Node; return the Node with them.
-
-        Raises:
-            Stale: the Node is gone, or its cordon or a hold has changed.
-        """
-
-        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
-            self._check_leads()
-            present: list[dict[str, Any]] = list(raw.get("status", {}).get("conditions", ()))
-            after, now = present, rfc3339(self._now())
-            for one in conditions:
-                after = set_condition(after, one.type, one.status, one.reason or "", one.message or "", now) or after
-                for each in after:
-                    each.pop("reasonTransitionTime", None)  # a Node's condition has no such field
-            return None if after == present else {"conditions": after}
-
-        written = await self._node_status.update(node.metadata.name, change, uid=node.metadata.uid)
-        if written is None or _drain_marks(written) != _drain_marks(node):
-            raise Stale(f"Node {node.metadata.name} has changed")
-        return written
-
-    async def _evict(self, pods: tuple[Pod, ...], memory: _Memory) -> None:
-        memory.evicted = {uid: until for uid, until in memory.evicted.items() if until > loop_time()}
-        async with asyncio.TaskGroup() as group:
-            for pod in pods:
-                if pod.metadata.uid not in memory.evicted:
-                    group.create_task(self._evict_one(pod, memory))
-
-    async def _evict_one(self, pod: Pod, memory: _Memory) -> None:
-        """Evict a pod, by its UID; keep the answer of a server that does not."""
-        self._check_leads()
-        meta = pod.metadata
-        body = {
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
-        try:
-            await self._api.create(evictions_of(meta.name), body, namespace=meta.namespace or "")
-        except (NotFound, Conflict):  # it is gone, or another one has its name: the watch delivers it
-            memory.refusals.pop(meta.uid, None)
-        except (EvictionBlocked, ServerError) as error:  # ServerError: several budgets select the pod
-            causes = (error.status.get("details") or {}).get("causes") or ()
-            texts = [str(cause.get("message", "")) for cause in causes]
-            memory.refusals[meta.uid] = refusal(pod, str(error), texts, loop_time())
-        else:
-            memory.refusals.pop(meta.uid, None)
-            memory.evicted[meta.uid] = loop_time() + RETRY_S
-
     # The end
 
     async def _release(self, name: str, node: Node | None) -> None:
         """Undo what a disruption has left on a Node without a record: its Machine was deleted, or lost the record."""
         self._forget(name)
-        if node is None or not _is_marked(node):
+        if node is None or not is_marked(node):
             return
         try:  # the cache of Machines may be behind that of Nodes
             machine = await self._api.get(MACHINES, name)
@@ -581,15 +512,7 @@ class DrainController:
         if machine is not None and machine.status.disruption is not None:
             self._caches.machines.observe(machine)
             return
-        await self._clear(node)
-
-    async def _clear(self, node: Node) -> None:
-        """Undo what a disruption has left on a Node."""
-        self._check_leads()
-        if conditions := node_conditions(node, None):
-            node = await self._set_conditions(node, conditions)
-        if is_cordoned_by_us(node):
-            await self._patch_node(node, {"unschedulable": None}, None)
+        await self._marker.clear(node)
 
     def _forget(self, name: str) -> None:
         self._memory.pop(name, None)
@@ -621,7 +544,7 @@ async def first_disruption(caches: SupervisorCaches, budgets: Cache[MachineDisru
             found.set()
 
     def node_changed(_old: Node | None, new: Node | None) -> None:
-        if _is_marked(new):
+        if is_marked(new):
             found.set()
 
     with (
@@ -631,10 +554,6 @@ async def first_disruption(caches: SupervisorCaches, budgets: Cache[MachineDisru
         budgets.subscribed(budget_changed),
     ):
         await found.wait()
-
-
-def _is_marked(node: Node | None) -> bool:
-    return node is not None and (is_cordoned_by_us(node) or bool(node_conditions(node, None)))
 
 
 def _rules(
@@ -660,39 +579,3 @@ def _is_count(before: DisruptionStatus, after: DisruptionStatus) -> bool:
         return () if record.drain is None else record.drain.blockers
 
     return blockers(before) == blockers(after) and msgspec.structs.replace(after, drain=before.drain) == before
-
-
-def _drain_marks(node: Node) -> object:
-    """Return the part of a Node on which the decision to cordon or uncordon it rests."""
-    notes = node.metadata.annotations
-    holds = {name for name in notes if name.startswith(HOLD)}
-    return node.metadata.uid, node.spec.unschedulable, notes.get(ANNOTATION_CORDONED_BY), holds
-
-
-class PodCaches:
-    """Caches of the pods of those Nodes that are being drained.
-
-    Args:
-        changed: called with the name of a Machine on whose Node pods have changed.
-    """
-
-    def __init__(self, api: Api, tasks: asyncio.TaskGroup, changed: Callable[[str], None]) -> None:
-        self._api = api
-        self._tasks = tasks
-        self._changed = changed
-        self._caches: dict[str, tuple[Cache[Pod], asyncio.Task[None]]] = {}
-
-    def of(self, machine: str, node: Node) -> tuple[Pod, ...] | None:
-        """Return the pods of a Machine's Node; None until they are known. The first call begins to follow them."""
-        if machine not in self._caches:
-            cache = Cache(self._api, PODS, fields=f"spec.nodeName={node.metadata.name}")
-            cache.subscribe(lambda _old, _new: self._changed(machine))
-            self._caches[machine] = (cache, self._tasks.create_task(cache.run(), name=f"pods of {machine}"))
-        cache, _task = self._caches[machine]
-        return cache.all() if cache.synced.is_set() else None
-
-    def stop(self, machine: str) -> None:
-        """Follow the pods of a Machine's Node no longer."""
-        cache = self._caches.pop(machine, None)
-        if cache is not None:
-            cache[1].cancel()
