@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.operations.disruption.cluster import Cluster, cluster_story
+from tests.operations.faults import Incarnation
 from unbounded.api.core import Node
 from unbounded.api.disruption import (
     MACHINE_DISRUPTION_BUDGETS,
@@ -268,6 +269,38 @@ async def test_a_budget_with_an_old_agent_is_not_enforced_and_names_it(cluster: 
     await asyncio.sleep(5)
     found = await cluster.api.get(MACHINE_DISRUPTION_BUDGETS, "one")
     assert found.status.conditions[0].status == "True"
+
+
+@cluster_story
+async def test_no_operation_that_ended_is_granted_after_a_slow_write(cluster: Cluster) -> None:
+    for name in ("m1", "m2"):
+        await cluster.world.machine(name)
+        await cluster.node(name)
+    await cluster.budget("two", 2)
+    waits, granted = [20.0], set[str]()
+
+    async def before(_life: Incarnation, call: str, _name: str) -> None:
+        if call == "patch MachineDisruptionBudget" and waits:
+            await asyncio.sleep(waits.pop())
+
+    def answered(_life: Incarnation, call: str, answer: object) -> None:
+        if call == "patch MachineDisruptionBudget":
+            assert isinstance(answer, MachineDisruptionBudget)
+            granted.update(one.holder.name for one in answer.status.grants)
+
+    with (
+        mock.patch.object(cluster.writes, "before", before),
+        mock.patch.object(cluster.writes, "answered", answered),
+    ):
+        for name in ("m1", "m2"):
+            await cluster.world.operation(f"op-{name}", "HostReboot", name)
+        await asyncio.sleep(5)
+        assert not waits  # the write of one grant is under way, and the other one waits for it
+        await cluster.world.cancel("op-m2")
+        assert (await cluster.world.ended("op-m2", within_s=5)).status.reason == reasons.CANCELLED
+        assert (await cluster.world.ended("op-m1")).status.phase == "Complete"
+        await cluster.stage("m1", None)
+    assert granted == {"op-m1"}
 
 
 @cluster_story

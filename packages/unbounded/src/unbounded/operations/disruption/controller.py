@@ -422,7 +422,7 @@ class DrainController:
         machine, node, record = view.machine, view.node, view.machine.status.disruption
         began, after = loop_time(), plan.status
         if after is not None and _begins(record, after) and request is not None:
-            await self._acquire(machine, request, after)
+            await self._acquire(machine, request, after, view.loop_time)
         if plan.action == EVICT:
             refused = dict(memory.evictions.refusals)
             await memory.evictions.evict(self._api, plan.evict, self._check_leads)
@@ -445,10 +445,11 @@ class DrainController:
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return max(min(waits), LEAST_S) if waits else None
 
-    async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
+    async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus, decided_at: float) -> None:
         """Acquire the grants of a disruption that begins, before the record is written and the Node is cordoned."""
         overrides = request.request.overrides
-        await self._grants.acquire(machine, record.holder, request.request.budgets, overrides=overrides)
+        names = request.request.budgets
+        await self._grants.acquire(machine, record.holder, names, overrides=overrides, decided_at=decided_at)
         self._check_leads()
         if overrides and request.operation is not None:
             self._announce_override(request.operation, record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,7 +25,7 @@ from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, rfc3339, seconds_since
+from unbounded.kube.clock import WallClock, loop_time, rfc3339, seconds_since
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.disruption.budgets import (
     GRACE_S,
@@ -43,6 +44,7 @@ from unbounded.operations.disruption.holders import Delay
 
 ENFORCED: Final = "Enforced"
 NAMED: Final = 10  # Machines in the message of the condition
+GRANT_WITHIN_S: Final = 10.0  # of its decision: the holder may end while its grant waits for another write
 _COUNTS: Final = ("allowed", "granted", "groups", "grants")
 
 
@@ -51,15 +53,23 @@ class _Change:
 
     Args:
         overrides: grant although there is no room.
+        decided_at: time of the event loop at which the holder was to be granted.
     """
 
     def __init__(
-        self, machine: str, holder: DisruptionHolder, target: Machine | None = None, *, overrides: bool = False
+        self,
+        machine: str,
+        holder: DisruptionHolder,
+        target: Machine | None = None,
+        *,
+        overrides: bool = False,
+        decided_at: float = math.inf,
     ) -> None:
         self.machine = machine
         self.holder = holder
         self.target = target
         self.overrides = overrides
+        self.decided_at = decided_at
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def ends(self, grant: BudgetGrant) -> bool:
@@ -134,19 +144,27 @@ class Grants:
         self._known.clear()
 
     async def acquire(
-        self, machine: Machine, holder: DisruptionHolder, budgets: Iterable[str], *, overrides: bool
+        self,
+        machine: Machine,
+        holder: DisruptionHolder,
+        budgets: Iterable[str],
+        *,
+        overrides: bool,
+        decided_at: float,
     ) -> None:
         """Write a grant in each budget.
 
         Args:
             overrides: grant although there is no room.
+            decided_at: time of the event loop at which the holder was to be granted.
 
         Raises:
-            Stale: a budget has no room any more.
+            Stale: a budget has no room any more, or the decision is too old: the holder may have ended.
             Conflict: another process changed it. Grants that were written are used by the next attempt, or end.
         """
         for name in budgets:
-            await self._change(name, _Change(machine.name, holder, machine, overrides=overrides))
+            change = _Change(machine.name, holder, machine, overrides=overrides, decided_at=decided_at)
+            await self._change(name, change)
 
     async def release(self, machine: str, holder: DisruptionHolder) -> None:
         """Remove the grants of a Machine's holder from all budgets."""
@@ -194,6 +212,9 @@ class Grants:
         states: dict[str, GroupState],
     ) -> None:
         """Add a grant; one of an earlier holder of the Machine becomes that of the next."""
+        if loop_time() - change.decided_at > GRANT_WITHIN_S:
+            change.fail(Stale(f"the decision to grant {change.holder} is older than {GRANT_WITHIN_S:g} s"))
+            return
         present = next((one for one in grants if one.machine == machine.name), None)
         same = present is not None and (present.holder, present.machine_uid) == (change.holder, machine.metadata.uid)
         if same and present is not None and seconds_since(present.since, self._now()) < GRACE_S / 2:
