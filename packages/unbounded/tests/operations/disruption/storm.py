@@ -268,7 +268,7 @@ class Judge:
         """Check that a pod is evicted only from a Node that is being drained, with a grant of each of its budgets."""
         machine = self.machines.get(pod.spec.node_name, {})
         record = machine.get("status", {}).get("disruption") or {}
-        if record.get("stage") not in ("Cordoned", "Draining", "Drained"):  # a call on its way outlasts a stage
+        if record.get("stage") not in ("Draining", "Drained"):  # a call that was on its way when the last pod had left
             self.faults.append(f"{pod.metadata.name} was evicted from {pod.spec.node_name} in {record}")
         for name in record.get("budgets", ()):
             grants = self.budgets.get(name, {}).get("status", {}).get("grants", ())
