@@ -354,6 +354,11 @@ def named_alike(machines: Iterable[str]) -> str:
     return f"Machine{'s' if plural else ''} {', '.join(names[:MAX_NAMES])}{more} {'name' if plural else 'names'}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 Machine` and `2 Machines`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def split_commands(text: str) -> tuple[str, tuple[str, ...]]:
     """Return the words of a message, and the kubectl commands that stand in it on lines of their own."""
     return COMMAND_LINE.sub("", text), tuple(dict.fromkeys(COMMAND_LINE.findall(text)))

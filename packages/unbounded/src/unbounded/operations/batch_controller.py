@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.conditions import counted
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import (
     MACHINE_OPERATIONS,
@@ -139,7 +140,7 @@ class BatchController:
         operation = await self._status.add_finalizer(operation)
         strategy = operation.spec.strategy
         rollout = {} if strategy is None else {"rollout": msgspec.to_builtins(initial_status(strategy, targets))}
-        text = f"{len(targets)} targets"
+        text = counted(len(targets), "target")
         written = await self._status.write(
             operation,
             {

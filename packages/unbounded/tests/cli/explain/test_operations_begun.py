@@ -263,7 +263,7 @@ async def test_no_more_are_started_as_one_has_failed(world: World) -> None:
     await world.ended("all-dead-1", within_s=300)
     links = await why(world.api, "all")
     assert abouts(links)[:2] == ["operation/all", "operation/all-dead-2"]
-    assert "1 are not started, as spec.maxFailures 1 is reached" in links[0].what
+    assert "1 is not started, as spec.maxFailures 1 is reached" in links[0].what
     await world.cancel("all-dead-2")
     assert (await world.ended("all")).status.reason == reasons.TARGET_FAILED
     links = await why(world.api, "all")

@@ -621,7 +621,7 @@ async def test_stages_are_shown_in_order_with_their_limits(staged: Staged) -> No
         "stage rest: 1 Machine, at most 10 at once; after stage some",
         "4. m0 by metalman/lab: starts in its turn",
     ]
-    assert "after 1 failures in one stage, no further ones start: it halts" in text
+    assert "after 1 failure in one stage, no further ones start: it halts" in text
 
 
 @story

@@ -88,7 +88,7 @@ def test_a_budget_of_none_says_so_without_a_holder() -> None:
     states = group_states(budget, [machine], {"a": _node()}.get)
     delay = full(budget, machine, {one.value: one for one in states})
     assert delay is not None
-    assert delay.text == "MachineDisruptionBudget b lets 0 of 1 Machines be unavailable"
+    assert delay.text == "MachineDisruptionBudget b lets 0 of 1 Machine be unavailable"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final
 
+from unbounded.api.conditions import counted
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, Secret
 from unbounded.api.crd import DEFINITIONS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
@@ -70,7 +71,7 @@ async def refuse_machines(session: CommandSession, site: str = "") -> None:
         return
     of_site, selector = (f" of site {site}", f"-l {LABEL_SITE}={site}") if site else ("", "--all")
     raise CliError(
-        f"{_count(len(found), 'Machine')}{of_site} {'exists' if len(found) == 1 else 'exist'}: {_shown(found)}",
+        f"{counted(len(found), 'Machine')}{of_site} {'exists' if len(found) == 1 else 'exist'}: {_shown(found)}",
         next_step=f"`kubectl delete mach {selector}` first; hosts whose Machine has spec.resetOnDelete are "
         "reset, and other hosts remain nodes",
     )
@@ -137,9 +138,8 @@ def _loss(data: Sequence[DeletionTarget]) -> str:
     secrets = sum(one.kind.kind == "Secret" for one in data)
     if not data:
         return ""
-    return (
-        f", and {_count(definitions, 'definition')} with all their objects, {_count(secrets, 'Secret')} and {NAMESPACE}"
-    )
+    objects = f"{counted(definitions, 'definition')} with all their objects"
+    return f", and {objects}, {counted(secrets, 'Secret')} and {NAMESPACE}"
 
 
 def _list_rest(session: CommandSession, data: Sequence[DeletionTarget]) -> None:
@@ -148,10 +148,6 @@ def _list_rest(session: CommandSession, data: Sequence[DeletionTarget]) -> None:
     session.printer.info("These remain; `uninstall --delete-data` deletes them too:")
     for one in data:
         session.printer.info(f"  {one}" + (f" in {one.namespace}" if one.namespace else ""))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _shown(existing: Sequence[str]) -> str:

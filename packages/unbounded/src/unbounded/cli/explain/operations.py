@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from unbounded.api.conditions import ConditionType, split_commands
+from unbounded.api.conditions import ConditionType, counted, split_commands
 from unbounded.api.disruption import DisruptionStage, DrainTimeout
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
@@ -323,11 +323,13 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
     step = plan_batch(operation, children, RolloutFacts(utc_now()))
     turn = [t for t in step.targets if t.phase == OperationPhase.PENDING and t.machine_ref not in begun]
     stopped = [t for t in step.targets if t.reason == reasons.NOT_STARTED]
-    notes = [f"{kind} on {len(step.targets)} Machines: {step.message}"]
+    notes = [f"{kind} on {counted(len(step.targets), 'Machine')}: {step.message}"]
     if turn:
-        notes.append(f"{len(turn)} wait for capacity, as {operation.spec.max_concurrent} may run at once")
+        wait = "waits" if len(turn) == 1 else "wait"
+        notes.append(f"{len(turn)} {wait} for capacity, as {operation.spec.max_concurrent} may run at once")
     if stopped and not operation.spec.cancel:
-        notes.append(f"{len(stopped)} are not started, as spec.maxFailures {operation.spec.max_failures} is reached")
+        are = "is" if len(stopped) == 1 else "are"
+        notes.append(f"{len(stopped)} {are} not started, as spec.maxFailures {operation.spec.max_failures} is reached")
     running = _first(child for child in children if not child.terminal)
     failed = _first(child for child in children if child.status.phase == OperationPhase.FAILED)
     link = ExplainLink(
@@ -348,7 +350,7 @@ def _explain_rollout(operation: MachineOperation, facts: ExplainFacts) -> Explai
     status, waiting = operation.status, operation.status.waiting
     reason = "" if waiting is None else waiting.reason
     stages = () if status.rollout is None else status.rollout.stages
-    notes = [f"{operation.spec.operation_kind} on {len(status.targets)} Machines: {status.message}"]
+    notes = [f"{operation.spec.operation_kind} on {counted(len(status.targets), 'Machine')}: {status.message}"]
     if stages:
         notes.append(f"stages: {', '.join(f'{one.name} {one.phase} {one.completed}/{one.targets}' for one in stages)}")
     children = _children(operation, facts)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.conditions import counted
 from unbounded.api.core import CONFIG_MAPS, ConfigMap, Node
 from unbounded.api.disruption import BudgetGroup, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
@@ -298,7 +299,7 @@ def _without_room(
 
 
 def _room_text(budget: MachineDisruptionBudget, group: BudgetGroup) -> str:
-    of = f"{group.machines} Machines{f' of group {group.value}' if group.value else ''}"
+    of = f"{counted(group.machines, 'Machine')}{f' of group {group.value}' if group.value else ''}"
     text = f"it lets {limit_of(budget, group.machines)} of {of} be unavailable, and {group.unavailable} "
     text += "is" if group.unavailable == 1 else "are"
     grants = budget.status.grants
@@ -327,7 +328,7 @@ def _rooms(targets: Sequence[MachineForecast], operation: MachineOperation, fact
             groups.setdefault(budget.name, set()).add(group_of(budget, machine))
     for name, values in sorted(groups.items()):
         room = sum(one.allowed for one in facts.budgets[name].status.groups if one.value in values)
-        more = f"{room} more Machine{'' if room == 1 else 's'}"
+        more = counted(room, "more Machine")
         over = "; spec.override exceeds it" if operation.spec.override is not None else ""
         yield f"MachineDisruptionBudget {name} lets {more} be unavailable now{over}"
 
@@ -387,4 +388,4 @@ def _losses(kind: OperationKind, targets: Sequence[MachineForecast], pods: Mappi
 def _pods(count: int | None) -> str:
     if count is None:
         return ""
-    return f" ({count} Pod{'' if count == 1 else 's'} on its Node)"
+    return f" ({counted(count, 'Pod')} on its Node)"

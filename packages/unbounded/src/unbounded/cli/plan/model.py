@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any, Final
 
+from unbounded.api.conditions import counted
 from unbounded.api.operation import FailurePolicy
 from unbounded.cli.explain.links import PLUGIN, ExplainLink, Fix, link_data, with_program
 from unbounded.cli.plugin.command import Intent
@@ -226,10 +227,10 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
         return
     yield from _targets(planned, program)
     if len(planned.targets) != 1 or planned.targets[0].operation != planned.name:
-        yield f"  {len(planned.targets)} Machines, at most {planned.max_concurrent} at once, in this order;"
+        yield f"  {counted(len(planned.targets), 'Machine')}, at most {planned.max_concurrent} at once, in this order;"
         where = " in one stage" if planned.rollout else ""
         then = ": it halts" if planned.on_failure == FailurePolicy.HALT else ""
-        yield f"  after {planned.max_failures} failures{where}, no further ones start{then}"
+        yield f"  after {counted(planned.max_failures, 'failure')}{where}, no further ones start{then}"
     yield from _few("  ", planned.budgets)
     yield (
         f"  it fails if it has not started within {planned.start_deadline_s} s, or not completed "
@@ -269,7 +270,7 @@ def _targets(planned: OperationForecast, program: str) -> Iterator[str]:
 
 
 def _rollout_text(stage: RolloutLine) -> str:
-    count = f"{stage.size} Machine{'' if stage.size == 1 else 's'}, at most {stage.at_once} at once"
+    count = f"{counted(stage.size, 'Machine')}, at most {stage.at_once} at once"
     return "; ".join(part for part in (f"{stage.name}: {count}", stage.starts, stage.ends) if part)
 
 

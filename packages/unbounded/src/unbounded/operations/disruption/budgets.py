@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from unbounded.api.conditions import counted
 from unbounded.api.core import Node
 from unbounded.api.disruption import (
     MAX_BUDGETS,
@@ -249,7 +250,8 @@ def full(budget: MachineDisruptionBudget, machine: Machine, states: Mapping[str,
         return None
     group = f" of group {value}" if value else ""
     rule = (
-        f"MachineDisruptionBudget {budget.name} lets {state.limit} of {state.machines} Machines{group} be unavailable"
+        f"MachineDisruptionBudget {budget.name} lets {state.limit} of {counted(state.machines, 'Machine')}{group} "
+        "be unavailable"
     )
     if not state.used:
         return Delay(reasons.WAITING_FOR_BUDGET, rule, f"MachineDisruptionBudget {budget.name}")

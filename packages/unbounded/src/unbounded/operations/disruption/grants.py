@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.api.conditions import set_condition
+from unbounded.api.conditions import counted, set_condition
 from unbounded.api.core import Node
 from unbounded.api.disruption import (
     MACHINE_DISRUPTION_BUDGETS,
@@ -300,7 +300,7 @@ class Grants:
         if outdated:
             text = f"agents of an earlier version start operations without a grant, upgrade those of {_named(outdated)}"
             return "False", "AgentsOutdated", text
-        return "True", ENFORCED, f"it covers {len(covered)} Machines"
+        return "True", ENFORCED, f"it covers {counted(len(covered), 'Machine')}"
 
 
 def _waits(machine: Machine) -> bool:
