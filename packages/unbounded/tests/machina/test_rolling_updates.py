@@ -27,7 +27,7 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine, NodeUpdatePhase
-from unbounded.cli.explain.links import Topic
+from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
 from unbounded.join.node_marks import read_bound_version
 from unbounded.kube.api import Api, Conflict, NotFound
@@ -165,6 +165,14 @@ class Fleet:
         states = [(m.name, m.status.node_update, m.status.disruption) for m in (await self.api.list(MACHINES)).items]
         raise AssertionError(f"not there after {within_s} s: {found}\n{states}")
 
+    async def waits(self, name: str, reason: str) -> None:
+        async with asyncio.timeout(600):
+            while True:
+                record = (await self.machine(name)).status.disruption
+                if record is not None and record.reason == reason:
+                    return
+                await asyncio.sleep(0.5)
+
     async def phase(self, phase: str, version: int, *, within_s: float = 1800) -> UpdateStatus:
         return await self.until(lambda one: (one.phase, one.version) == (phase, version), within_s=within_s)
 
@@ -208,6 +216,15 @@ async def _controllers(life: Incarnation, api: Api, *, all_of_them: bool) -> Non
                 tasks.create_task(one.run())
 
     await live(run, (caches.configurations, caches.versions, caches.machines, caches.nodes))
+
+
+async def why_of(fleet: Fleet, machine: str) -> tuple[ExplainLink, ...]:
+    """Return the answer of `why` about a Machine; no answer proposes to delete its Node by hand."""
+    links, is_settled, unread = await explained(fleet.api, Topic.MACHINE, machine, now=virtual_now)
+    assert is_settled == ("nothing blocks it" in links[0].what)
+    assert not unread
+    assert not [fix for link in links for fix in link.fixes if "delete node" in fix.command]
+    return links
 
 
 @told_in
@@ -279,10 +296,18 @@ async def test_a_failed_node_halts_the_update(fleet: Fleet) -> None:
     (link,), is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
     assert not is_settled
     assert link.what == f"Halted version 2: {status.message}"
-    assert [fix.command.split(" -p ")[0] for fix in link.fixes] == [
-        "kubectl unbounded why machine/m0",
-        "kubectl patch mc c --type=merge",
-    ]
+    pause = "kubectl patch mc c --type=merge"
+    assert [fix.command.split(" -p ")[0] for fix in link.fixes] == ["kubectl unbounded why machine/m0", pause]
+    for machine, what in (
+        ("m0", "its update to c-v2 by the rolling update of configuration c failed: c-v2: no"),
+        ("m1", "the rolling update of configuration c to version 2 has not reached it"),
+    ):
+        first, second = await why_of(fleet, machine)
+        assert first.what == f"Ready: Node {machine} joined; {what}"
+        assert first.held_by == second.about == "configuration/c"
+        assert second.what == link.what
+        assert second.fixes[-1].command.startswith(pause)
+        assert ("kubectl unbounded why machine/m0" in {fix.command for fix in second.fixes}) == (machine != "m0")
     fleet.broken.clear()
     await fleet.want("v1.35.0")  # a corrected version
     await fleet.phase("Complete", 3)
@@ -339,6 +364,13 @@ async def test_a_pause_ends_a_drain_and_starts_nothing(fleet: Fleet) -> None:
     (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
     assert (link.held_by, link.since) == (blocker, status.waiting.since)
     assert [fix.command for fix in link.fixes] == ["kubectl -n default describe pdb web"]
+    (link,) = await why_of(fleet, "m0")
+    assert "the rolling update of configuration c: " in link.what
+    assert link.held_by == blocker
+    assert [fix.command for fix in link.fixes] == [
+        "kubectl -n default describe pdb web",
+        "kubectl get pods --all-namespaces --field-selector spec.nodeName=m0",
+    ]
     await fleet.rolling(paused=True)
     await fleet.phase("Paused", 2)
     await fleet.quiet()
@@ -370,6 +402,10 @@ async def test_a_version_that_cannot_be_downloaded_disrupts_no_node(fleet: Fleet
     await fleet.want("v1.34.0")
     status = await fleet.until(lambda one: "404" in (one.message or ""))
     assert (status.phase, status.updating) == ("InProgress", ("m0",))
+    (link,) = await why_of(fleet, "m0")
+    assert "the rolling update of configuration c: its agent downloads c-v2 since " in link.what
+    assert link.what.endswith(": 404")
+    assert link.fixes[0].command == "sudo unbounded-agent status"
     await asyncio.sleep(600)
     assert fleet.created == []
     assert fleet.cluster.most_unavailable == 0
@@ -397,8 +433,13 @@ async def test_a_disruption_budget_limits_the_update(fleet: Fleet) -> None:
     await fleet.machines(3)
     await fleet.cluster.budget("one", 1)
     await fleet.want("v1.34.0")
+    await fleet.waits("m1", "WaitingForBudget")
+    (link,) = await why_of(fleet, "m1")
+    assert "MachineDisruptionBudget one lets 1 of 3 Machines be unavailable: m0 (" in link.what
+    assert [fix.command for fix in link.fixes] == ["kubectl unbounded why machine/m0", "kubectl describe mdb one"]
     await fleet.phase("Complete", 2)
     assert fleet.cluster.most_unavailable == 1
+    assert (await why_of(fleet, "m1"))[0].what == "Ready: Node m1 joined; nothing blocks it"
     await fleet.quiet()
     assert await fleet.cluster.granted("one") == set()
 
@@ -413,6 +454,9 @@ async def test_a_node_that_a_user_has_cordoned_is_left_alone(fleet: Fleet) -> No
     assert fleet.created == [("m1", "c-v2")]
     assert status.waiting is not None
     assert status.waiting.held_by == "Node m0"
+    (link,) = await why_of(fleet, "m0")
+    assert "to version 2 does not start: Node m0 is cordoned" in link.what
+    assert (link.held_by, link.fixes[0].command) == ("Node m0", "kubectl uncordon m0")
     assert await fleet.cluster.is_cordoned("m0")
     await fleet.cluster.cordon("m0", unschedulable=False)
     await fleet.phase("Complete", 2)

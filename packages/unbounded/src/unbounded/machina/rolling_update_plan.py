@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace as changed
 
+from unbounded.api.conditions import counted
 from unbounded.api.configuration import (
     MAX_FAILED,
     MAX_UPDATING,
@@ -59,7 +60,7 @@ RECREATE_S: Final = 3600.0  # from the deletion of the Node, while its agent doe
 MAX_TEXT: Final = 512
 NAMED: Final = 5
 _ROLLBACK: Final = OperationStrategy(on_failure=FailurePolicy.HALT)  # all at once, the failed ones first
-_OPEN: Final = frozenset({NodeUpdatePhase.PREPARING, NodeUpdatePhase.DRAINING, NodeUpdatePhase.RECREATING})
+OPEN: Final = frozenset({NodeUpdatePhase.PREPARING, NodeUpdatePhase.DRAINING, NodeUpdatePhase.RECREATING})
 _BEFORE_DELETION: Final = frozenset({NodeUpdatePhase.PREPARING, NodeUpdatePhase.DRAINING})
 
 
@@ -134,7 +135,7 @@ class _Member:
         """True from the start of the update until its Node is usable again."""
         record = self.machine.status.disruption
         is_held = record is not None and record.holder.kind == NODE_RECREATION
-        return is_held or (self.update is not None and self.update.phase in _OPEN)
+        return is_held or (self.update is not None and self.update.phase in OPEN)
 
     @property
     def has_failed(self) -> bool:
@@ -245,7 +246,16 @@ def _rules(
 
 def _blocked_by(member: _Member) -> tuple[str, str] | None:
     """Return why the update of a Machine cannot start, and the object that it waits for; None where it can."""
-    machine, node = member.machine, member.node
+    if (blocker := update_blocker(member.machine, member.node)) is not None:
+        return blocker
+    if member.target.about_to_change:
+        name = member.target.metadata.name
+        return f"MachineConfigurationVersion {name} is about to change", f"MachineConfigurationVersion {name}"
+    return None
+
+
+def update_blocker(machine: Machine, node: Node | None) -> tuple[str, str] | None:
+    """Return what of a Machine and its Node prevents the start of an update, and its object; None for nothing."""
     if node is None:
         return "it has no Node: its agent creates one from the newest version", f"Machine {machine.name}"
     if is_paused(machine.metadata.annotations):
@@ -256,16 +266,13 @@ def _blocked_by(member: _Member) -> tuple[str, str] | None:
         return foreign.text, foreign.held_by
     if node.spec.unschedulable and not is_cordoned_by_us(node):
         return f"Node {node.metadata.name} is cordoned, which a new Node would not be", f"Node {node.metadata.name}"
-    if member.target.about_to_change:
-        name = member.target.metadata.name
-        return f"MachineConfigurationVersion {name} is about to change", f"MachineConfigurationVersion {name}"
     return None
 
 
 def _mirror(target: TargetStatus, member: _Member, now: datetime, released: frozenset[str]) -> TargetStatus:
     """Return the target as its Machine shows it."""
     update, node = member.update, member.node
-    if member.is_updated and (update is None or update.phase not in _OPEN):
+    if member.is_updated and (update is None or update.phase not in OPEN):
         is_ours = update is not None and update.uid == member.target.metadata.uid
         since = update.since if update is not None and is_ours else None
         if since is None and node is not None and node.ready and node.ready_condition is not None:
@@ -324,7 +331,7 @@ def _bad_versions(
     if good is None:
         return {}
     first = f"{failed[0].machine_ref}: {failed[0].message}"
-    cause = f"rolled back to version {good.spec.version} after {len(failed)} failures; {first}"[:MAX_TEXT]
+    cause = f"rolled back to version {good.spec.version} after {counted(len(failed), 'failure')}; {first}"[:MAX_TEXT]
     unproven = f"its update never completed, and version {best.spec.version} after it was rolled back"
     return {
         one.metadata.name: cause if one is best else unproven
@@ -358,7 +365,7 @@ def _advance(member: _Member, now: datetime, *, may_start: bool) -> _Moved:
         may_start: the update is recorded as started, and nothing stops it.
     """
     update, target = member.update, member.target
-    if update is None or update.phase not in _OPEN:
+    if update is None or update.phase not in OPEN:
         is_its = update is not None and update.uid == target.metadata.uid
         if update is not None and is_its and update.phase != NodeUpdatePhase.COMPLETE and member.is_updated:
             return _Moved(_completed(member, update, now))  # its agent, or a user, has tried again
@@ -472,7 +479,8 @@ def _status(
         good = best.spec.version
     failed = [t for t in step.targets if t.phase == OperationPhase.FAILED]
     wait, text = _waiting(view, members, step, phase)
-    progress = f"{updated} of {len(members)} Nodes have version {best.spec.version}"
+    have = "has" if updated == 1 else "have"
+    progress = f"{updated} of {counted(len(members), 'Node')} {have} version {best.spec.version}"
     return UpdateStatus(
         version=best.spec.version,
         phase=phase,
@@ -521,7 +529,7 @@ def _waiting(
         return _wait(view, step.wait.reason, step.wait.held_by), step.wait.text
     running = [one for one in members.values() if one.is_running and one.name not in step.start]
     if running:
-        reason, held_by, text = _running_wait(running[0])
+        reason, held_by, text = running_wait(running[0].machine)
         more = f" (and {len(running) - 1} more)" if len(running) > 1 else ""
         return _wait(view, reason, held_by), f"{running[0].name}{more}: {text}"
     if step.start:
@@ -538,14 +546,15 @@ def _waiting(
     if away:
         limit = view.configuration.spec.update_strategy.max_unavailable or 1
         names = f"{', '.join(away[:NAMED])}{f' and {len(away) - NAMED} more' if len(away) > NAMED else ''}"
-        text = f"maxUnavailable is {limit}, and these Machines are not available: {names}"
+        these = "this Machine is" if len(away) == 1 else "these Machines are"
+        text = f"maxUnavailable is {limit}, and {these} not available: {names}"
         return _wait(view, reasons.WAITING_FOR_MACHINE, f"Machine {away[0]}"), text
     return None, ""
 
 
-def _running_wait(member: _Member) -> tuple[str, str, str]:
+def running_wait(machine: Machine) -> tuple[str, str, str]:
     """Return reason, holder and text of the wait of an update that has started."""
-    machine, update = member.machine, member.update
+    update = machine.status.node_update
     record, name = machine.status.disruption, machine.name
     if update is not None and update.phase == NodeUpdatePhase.PREPARING:
         done = None if machine.status.agent is None else machine.status.agent.prepared

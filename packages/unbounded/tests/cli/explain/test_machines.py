@@ -14,6 +14,7 @@ from tests.operations.building import REDFISH, slot_of
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.conditions import CONDITIONS, ConditionReason, ConditionType
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, EVENTS, NODES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET, NAMESPACE
@@ -512,6 +513,31 @@ async def test_its_node_is_not_what_it_is_to_be(api: MemoryApi) -> None:
     assert "c-v2 differs in kubernetes.version" in link.what
     await typed(api, commands([link])[0])
     assert not (await api.list(NODES)).items
+
+
+@told
+async def test_a_rolling_update_needs_no_deletion_of_the_node(api: MemoryApi) -> None:
+    strategy = {"type": "RollingUpdate"}
+    await api.create(
+        MACHINE_CONFIGURATIONS, {"metadata": {"name": "c"}, "spec": {"updateStrategy": strategy, "template": {}}}
+    )
+    rollout = {"version": 2, "phase": "Paused", "updated": 0, "outdated": 1, "message": "0 of 1 Node have version 2"}
+    await api.patch(MACHINE_CONFIGURATIONS, "c", {"status": {"rollout": rollout}}, subresource="status")
+    differs = said("RepavePending", "True", "Pending", "c-v2 differs in kubernetes.version")
+    made = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}}
+    await machine(api, REACHABLE, differs, status=made, ssh=SSH, kubernetes={}, configurationRef={"name": "c"})
+    await node(api, ready=True)
+    links = await ask(api)
+    assert abouts(links) == ["machine/m1", "configuration/c"]
+    assert links[0].what == (
+        "Ready: Node m1 joined; c-v2 differs in kubernetes.version; "
+        "the rolling update of configuration c to version 2 has not reached it"
+    )
+    assert not any("delete node" in command for command in commands(links))
+    made["configuration"] |= {"version": 2, "versionName": "c-v2"}  # what differs is in spec, and no other version
+    await api.patch(MACHINES, "m1", {"status": made}, subresource="status")
+    (link,) = await ask(api)
+    assert commands([link]) == ["kubectl delete node m1"]
 
 
 NO_DRIVER: Final = "2 NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"

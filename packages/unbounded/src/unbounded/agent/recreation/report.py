@@ -12,7 +12,7 @@ from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal, Slot
 from unbounded.agent.node.settings import faults
 from unbounded.agent.node_spec import DesiredNode, same_node
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, Transition
-from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, counted, set_condition
 from unbounded.api.machine import PreparedVersion
 from unbounded.operations.record import with_nulls
 
@@ -118,13 +118,15 @@ def repave_pending(desired: DesiredNode, failed: FailedRecreation | None, refuse
     text = f"{describe_goal(desired.goal)} differs in {'; '.join(desired.drift)}"
     text += f"; cannot update labels and taints of the Node: {one_line(refused)}" if refused else ""
     if failed is not None and same_node(failed.goal, desired.goal):
-        text = f"{text}; tried {failed.attempts} times and rolled back: {one_line(failed.why)}"
+        text = f"{text}; tried {counted(failed.attempts, 'time')} and rolled back: {one_line(failed.why)}"
         return ConditionReport(
             ConditionType.REPAVE_PENDING, ConditionStatus.TRUE, ConditionReason.ROLLED_BACK, text + conflicts
         )
     wrong = "; ".join(faults(desired.goal.settings))
     outlook = (
-        f"a node built from it would be rolled back: {one_line(wrong)}" if wrong else "applied when the Node is deleted"
+        f"a node built from it would be rolled back: {one_line(wrong)}"
+        if wrong
+        else "applied when the Node is created again"
     )
     text = f"{text}; {outlook}"
     return ConditionReport(

@@ -1,20 +1,75 @@
-"""The answer of `why` about a MachineConfiguration: the phase of its rolling update, and what it waits for."""
+"""The answer of `why` about a rolling update: of a MachineConfiguration, or of one Machine in it. Pure."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from unbounded.api.configuration import MachineConfiguration, UpdatePhase, UpdateStatus
-from unbounded.cli.explain.links import PLUGIN, ExplainLink, Fix
+from unbounded.api.machine import Machine, NodeUpdatePhase
+from unbounded.cli.explain.conditions import agent_fixes
+from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.fixes import fixes_for_disruption
+from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.machina.rolling_update_plan import OPEN, is_rolling, running_wait, update_blocker
 
 SETTLED: Final = frozenset({UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK})
 _NEXT: Final = {
     UpdatePhase.HALTED: "nothing starts until a new version exists, or the failed Machines are tried again",
     UpdatePhase.PAUSED: "nothing starts until rollingUpdate.paused is false",
 }
+
+
+def explain_rolling_update(name: str, facts: ExplainFacts) -> Explained:
+    """Explain the rolling update that the Machine of the facts waits for."""
+    link = explain_configuration(facts.configurations[name])
+    asked = {f"{PLUGIN} why machine/{one}" for one in facts.machines}
+    return Explained(replace(link, fixes=tuple(fix for fix in link.fixes if fix.command not in asked)))
+
+
+def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Explain the state of a Machine in a rolling update; None where the update does not concern it."""
+    ref, update, node = machine.spec.configuration_ref, machine.status.node_update, facts.nodes.get(machine.name)
+    configuration = None if ref is None else facts.configurations.get(ref.name)
+    if configuration is None or not is_rolling(configuration) or machine.metadata.deletion_timestamp is not None:
+        return None
+    name = configuration.metadata.name
+    rolling = LinkSubject(Topic.CONFIGURATION, name)
+    head = f"the rolling update of configuration {name}"
+    if update is not None and update.phase in OPEN:
+        _reason, held_by, text = running_wait(machine)
+        is_drained = update.phase == NodeUpdatePhase.DRAINING
+        fixes = fixes_for_disruption(machine, facts) if is_drained else agent_fixes(machine)
+        return _of_machine(machine, f"{head}: {text}", held_by, update.since, fixes)
+    if update is not None and update.phase in (NodeUpdatePhase.FAILED, NodeUpdatePhase.PENDING):
+        what = f"its update to {update.version} by {head} failed"
+        what += f": {update.message}" if update.message else ""
+        return Explained(_of_machine(machine, what, f"configuration/{name}", update.since).link, rolling)
+    if node is None or (target := _outdated_for(machine, configuration)) is None:
+        return None
+    if (blocker := update_blocker(machine, node)) is not None:
+        text, held_by = blocker
+        is_cordoned = held_by == f"Node {node.metadata.name}"
+        fixes = (Fix(f"kubectl uncordon {node.metadata.name}", "lets the update start"),) if is_cordoned else ()
+        return _of_machine(machine, f"{head} to version {target} does not start: {text}", held_by, fixes=fixes)
+    what = f"{head} to version {target} has not reached it"
+    return Explained(_of_machine(machine, what, f"configuration/{name}").link, rolling)
+
+
+def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixes: tuple[Fix, ...] = ()) -> Explained:
+    return Explained(ExplainLink(f"machine/{machine.name}", what, held_by=held_by, since=since, fixes=fixes))
+
+
+def _outdated_for(machine: Machine, configuration: MachineConfiguration) -> int | None:
+    """Return the version that the Machine is bound to; None where its Node is made from it."""
+    ref, made, rollout = machine.spec.configuration_ref, machine.status.configuration, configuration.status.rollout
+    if ref is None or rollout is None:
+        return None
+    target = ref.version or rollout.version
+    return None if made is not None and made.version == target else target
 
 
 def explain_configuration(configuration: MachineConfiguration) -> ExplainLink:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import Machine
@@ -46,6 +47,7 @@ class ExplainFacts:
         absent: why providers are not served there, by their names.
         events: on the Machine, oldest first.
         budgets: the MachineDisruptionBudgets that the operation waits for, or that a plan rests on, by name.
+        configurations: the one that the first Machine is bound to, by name.
         sites: of all Machines; read only where the Machine of the subject does not exist.
         unread: facts that could not be read, each with the reason, as text.
     """
@@ -60,6 +62,7 @@ class ExplainFacts:
     pause: ConfigMap | None = None
     events: tuple[Event, ...] = ()
     budgets: Mapping[str, MachineDisruptionBudget] = field(default_factory=dict)
+    configurations: Mapping[str, MachineConfiguration] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
 

@@ -1,4 +1,5 @@
-"""Reading of the facts, in few requests: eight where the command names the kind of its subject.
+"""Reading of the facts, in few requests: eight where the command names the kind of its subject, and one more
+for a Machine with a MachineConfiguration.
 
 Only the subject has to exist and be readable. Any other fact that cannot be read is left out and reported.
 """
@@ -12,6 +13,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
@@ -107,9 +109,12 @@ class FactsReader:
         return _with(facts, tuple(held))
 
     async def _completed(self, facts: ExplainFacts, operation: MachineOperation | None) -> ExplainFacts:
-        """Add the Node, the place of the controllers, and the liveness of the relevant processes."""
+        """Add the Node, the configuration, the place of the controllers, and the liveness of the relevant processes."""
         machine = next(iter(facts.machines.values()), None)
         node, facts = await asyncio.gather(self._node(machine), self._with_components(facts))
+        if machine is not None and (ref := machine.spec.configuration_ref) is not None:
+            bound = await self._got(MACHINE_CONFIGURATIONS, ref.name, "its MachineConfiguration")
+            facts = replace(facts, configurations={} if bound is None else {ref.name: bound})
         record = None if machine is None else machine.status.disruption
         if record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
             facts = await self.with_budgets(facts, [(record.held_by or "").removeprefix("MachineDisruptionBudget ")])

@@ -168,16 +168,19 @@ def _blocked_pods(machine: Machine) -> tuple[Fix, ...]:
     return (*fixes, Fix(pods, "shows the pods on the Node"))
 
 
+def fixes_for_disruption(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return the commands for what the disruption of a Machine waits for."""
+    record = machine.status.disruption
+    if record is not None and record.stage == DisruptionStage.DRAINING:
+        return _blocked_pods(machine)
+    if record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
+        return _budget_holder(machine, facts)
+    return _removed_hold(record) if record is not None and record.reason == reasons.WAITING_FOR_HOLD else ()
+
+
 def fixes_for_maintenance(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return the commands for what the maintenance of a Machine waits for, and to end it."""
-    record = machine.status.disruption
-    found: tuple[Fix, ...] = ()
-    if record is not None and record.stage == DisruptionStage.DRAINING:
-        found = _blocked_pods(machine)
-    elif record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
-        found = _budget_holder(machine, facts)
-    elif record is not None and record.reason == reasons.WAITING_FOR_HOLD:
-        found = _removed_hold(record)
+    found = fixes_for_disruption(machine, facts)
     return (*found, Fix(f"{PLUGIN} machine return {machine.name}", "ends the maintenance, and uncordons the Node"))
 
 

@@ -81,8 +81,8 @@ class LinkSubject:
     """Subject of the next link.
 
     Attributes:
-        name: of the operation for OPERATION, of the executor as the status names it for EXECUTOR, else of the Machine;
-            empty for MACHINA, and for a PAUSE of everything.
+        name: of the operation for OPERATION, of the configuration for CONFIGURATION, of the executor as the status
+            names it for EXECUTOR, else of the Machine; empty for MACHINA, and for a PAUSE of everything.
     """
 
     topic: Topic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
@@ -13,6 +14,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.api.phase import CurrentPhase, machine_phase
 from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition, is_note, notices_of
+from unbounded.cli.explain.configurations import explain_update
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch_machine
 from unbounded.cli.explain.fixes import fixes_for_maintenance
@@ -37,7 +39,18 @@ def explain_machine(name: str, facts: ExplainFacts) -> Explained:
     if machine is None:
         fix = Fix("kubectl get mach", "shows the existing ones")
         return Explained(ExplainLink(f"machine/{name}", "does not exist", fixes=(fix,)))
-    return next(found for check in CHECKS if (found := check(machine, facts)) is not None)
+    found = next(found for check in CHECKS if (found := check(machine, facts)) is not None)
+    update = explain_update(machine, facts)
+    return found if update is None else _with_update(found, update)
+
+
+def _with_update(found: Explained, update: Explained) -> Explained:
+    """Return a link with the state of the rolling update, which is the cause where nothing else is."""
+    link, its = found.link, update.link
+    link = replace(link, what=f"{link.what}; {its.what}", fixes=tuple(dict.fromkeys((*link.fixes, *its.fixes))))
+    if not link.held_by:
+        link = replace(link, held_by=its.held_by, since=its.since)
+    return Explained(link, found.then or update.then)
 
 
 def phase_of(machine: Machine, facts: ExplainFacts) -> CurrentPhase:
@@ -372,6 +385,8 @@ def _unready(machine: Machine, facts: ExplainFacts) -> Explained | None:
 def _noticed(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check for a notice on a Machine that serves."""
     found = notices_of(machine)
+    if explain_update(machine, facts) is not None:  # the Node is not to be deleted by hand
+        found = [(notice, one) for notice, one in found if one.type != ConditionType.REPAVE_PENDING]
     first = next(((notice, reported) for notice, reported in found if not is_note(notice)), None)
     if first is None:
         return None
@@ -401,7 +416,8 @@ def _unblocked(machine: Machine, facts: ExplainFacts) -> Explained:
         if gate is not None:
             link = _link(machine, f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}", held_by=gate.held_by)
             return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
-        idle = "" if _open_operation(machine, facts) else "; nothing blocks it"
+        is_busy = _open_operation(machine, facts) is not None or explain_update(machine, facts) is not None
+        idle = "" if is_busy else "; nothing blocks it"
         return Explained(_link(machine, f"{now.phase}: {now.message}{idle}{_notices(machine)}"))
     if machine.spec.ssh is not None:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), LinkSubject(Topic.MACHINA))

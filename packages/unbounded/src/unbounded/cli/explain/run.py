@@ -13,7 +13,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
-from unbounded.cli.explain.configurations import SETTLED, explain_configuration
+from unbounded.cli.explain.configurations import SETTLED, explain_configuration, explain_rolling_update
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.explain.links import (
@@ -42,6 +42,7 @@ EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.MACHINA: explain_machina,
     Topic.NODE: explain_node,
     Topic.CONDITION: explain_condition,
+    Topic.CONFIGURATION: explain_rolling_update,
 }
 
 
