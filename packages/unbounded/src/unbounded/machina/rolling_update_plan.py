@@ -158,21 +158,10 @@ def plan_update(view: UpdateView) -> UpdatePlan:
         return UpdatePlan(updates={one.name: None for one in view.machines if one.status.node_update is not None})
     members = _members(view)
     back = _is_rollback(view, best)
-    strategy = (
-        _ROLLBACK
-        if back
-        else OperationStrategy(
-            stages=view.settings.stages, order_by=view.settings.order_by, on_failure=FailurePolicy.HALT
-        )
-    )
-    try:
-        targets = staged(strategy, [one.machine for one in members.values()], may_be_empty=True)
-    except SelectorError as error:
-        targets = f"spec.updateStrategy.rollingUpdate.stages: {error}"
+    strategy = _strategy(view, best)
+    targets = _staged(view, best, members)
     if isinstance(targets, str):
         return _invalid(view, best, members, targets)
-    if back:
-        targets = tuple(sorted(targets, key=lambda one: not _is_broken(members[one.machine_ref])))
     released = _released(view, best)
     mirrored = [_mirror(target, members[target.machine_ref], view.now, released) for target in targets]
     running = {one.name for one in members.values() if one.is_running}
@@ -201,6 +190,34 @@ def plan_update(view: UpdateView) -> UpdatePlan:
     if step.requeue_s is not None:
         waits.append(step.requeue_s)
     return UpdatePlan(status, {}, updates, tuple(delete), min(waits, default=None))
+
+
+def outdated_in_order(view: UpdateView) -> tuple[TargetStatus, ...] | str:
+    """Return the outdated Machines in the order of their stages; or an error where the stages do not fit."""
+    best, members = newest(view.versions, view.configuration.metadata.name), _members(view)
+    targets = () if best is None else _staged(view, best, members)
+    return targets if isinstance(targets, str) else tuple(t for t in targets if not members[t.machine_ref].is_updated)
+
+
+def _strategy(view: UpdateView, best: MachineConfigurationVersion) -> OperationStrategy:
+    if _is_rollback(view, best):
+        return _ROLLBACK
+    return OperationStrategy(
+        stages=view.settings.stages, order_by=view.settings.order_by, on_failure=FailurePolicy.HALT
+    )
+
+
+def _staged(
+    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, _Member]
+) -> tuple[TargetStatus, ...] | str:
+    """Return the Machines in the order of their stages; or an error where the stages do not fit."""
+    try:
+        targets = staged(_strategy(view, best), [one.machine for one in members.values()], may_be_empty=True)
+    except SelectorError as error:
+        return f"spec.updateStrategy.rollingUpdate.stages: {error}"
+    if isinstance(targets, str) or not _is_rollback(view, best):
+        return targets
+    return tuple(sorted(targets, key=lambda one: not _is_broken(members[one.machine_ref])))
 
 
 def _members(view: UpdateView) -> dict[str, _Member]:

@@ -11,17 +11,18 @@ import pytest
 
 from tests.cli.plan.staging import LAB, SECRET, Staged, story
 from tests.operations.building import claim, operation_of, slot_of
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, LABEL_CONFIGURATION, NAMESPACE
 from unbounded.api.operation import OperationKind
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
 from unbounded.cli.plan.effects import merged, stages
-from unbounded.cli.plan.model import plan_data, plan_lines
+from unbounded.cli.plan.model import PlannedChange, UpdateForecast, plan_data, plan_hash, plan_lines
 from unbounded.cli.plan.run import PODS
-from unbounded.cli.plugin.command import CliError
+from unbounded.cli.plugin.command import CliError, Intent, IntentPatch
 from unbounded.metalman import power
 from unbounded.metalman import reasons as metal
 from unbounded.metalman.executor import PROCEDURES
@@ -789,3 +790,93 @@ async def test_plan_says_that_the_installer_of_virtual_media_has_no_address(stag
     assert change.operation is not None
     (found,) = (each for each in change.operation.targets[0].obstacles if each.reason == "NetworkInvalid")
     assert "or set spec.pxe.dhcpLeases" in found.what
+
+
+UPDATE_STAGES: Final = [{"name": "canary", "size": 1, "soakSeconds": 60}, {"name": "rest", "size": "100%"}]
+
+
+async def _outdated(staged: Staged, **rolling: Any) -> None:
+    """Four Machines whose Nodes are of version 1, where version 2 exists; their rolling update is paused."""
+    strategy = {"type": "RollingUpdate", "maxUnavailable": 2, "rollingUpdate": {"paused": True, **rolling}}
+    spec = {"template": {}, "updateStrategy": strategy}
+    await staged.api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c"}, "spec": spec})
+    for number in (1, 2):
+        labels = {LABEL_CONFIGURATION: "c"}
+        version: dict[str, Any] = {"version": number, "template": {}}
+        meta = {"name": f"c-v{number}", "labels": labels}
+        await staged.api.create(MACHINE_CONFIGURATION_VERSIONS, {"metadata": meta, "spec": version})
+    made = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}, "disruptionBudgets": ["one"]}
+    for number in range(4):
+        await staged.machine(f"m{number}", status=made, kubernetes={}, configurationRef={"name": "c"})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await staged.api.create(NODES, {"metadata": {"name": f"m{number}"}})
+        await staged.api.patch(NODES, f"m{number}", {"status": ready}, subresource="status")
+
+
+@story
+async def test_plan_of_a_resumed_update_shows_stages_order_and_blockers(staged: Staged) -> None:
+    await _outdated(staged, stages=UPDATE_STAGES, orderBy="order")
+    await staged.api.patch(MACHINES, "m3", {"metadata": {"labels": {"order": "1"}}})
+    await staged.api.patch(NODES, "m1", {"spec": {"unschedulable": True}})
+    groups = [{"value": "", "machines": 4, "unavailable": 1, "granted": 0, "allowed": 0}]
+    budget = {"machineSelector": {"matchLabels": LAB}, "maxUnavailable": 1}
+    await staged.api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "one"}, "spec": budget})
+    await staged.api.patch(MACHINE_DISRUPTION_BUDGETS, "one", {"status": {"groups": groups}}, subresource="status")
+    (change,) = await staged.plan("config", "resume", "c")
+    text = "\n".join(plan_lines([change], wide=True)).splitlines()
+    assert text[:3] == [
+        "would patch machineconfiguration.unbounded-cloud.io/c: resumed",
+        "  stage canary: 1 Machine, at most 2 at once; its Nodes have to stay Ready for 60 s",
+        "  1. m3 by unbounded-agent/m3: would wait",
+    ]
+    room = "MachineDisruptionBudget one has no room now: it lets 1 of 4 Machines be unavailable, and 1 is"
+    assert text[3] == f"     {room}"
+    assert "  stage rest: 3 Machines, at most 2 at once; after stage canary" in text
+    at = text.index("  2. m1 by unbounded-agent/m1: would wait")
+    assert text[at + 1] == "     machine/m1 does not start: Node m1 is cordoned, which a new Node would not be"
+    assert "     try:  kubectl uncordon m1" in text
+    assert [(one.wave, one.machine) for one in _update_of(change).targets] == [
+        (1, "m3"), (2, "m0"), (2, "m1"), (3, "m2")
+    ]  # fmt: skip
+    assert "  4 outdated Machines, at most 2 unavailable at once, in this order;" in text
+    assert "  after 1 failure in one stage, it halts" in text
+    assert _update_of(change).now.startswith("InProgress: 0 of 4 Nodes have version 2")
+    assert "  at work then: m3" in text
+
+
+@story
+async def test_hash_of_an_update_covers_its_order_but_not_its_blockers(staged: Staged) -> None:
+    await _outdated(staged)
+    hashes = list[str]()
+    for change in ({}, {"annotations": {ANNOTATION_PAUSED: "true"}}, {"labels": {"order": "1"}}):
+        staged.api.closed = False
+        staged.api.dry = 0
+        await staged.api.patch(MACHINES, "m3", {"metadata": change})
+        if "labels" in change:
+            order = {"spec": {"updateStrategy": {"rollingUpdate": {"orderBy": "order"}}}}
+            await staged.api.patch(MACHINE_CONFIGURATIONS, "c", order)
+        changes = await staged.plan("config", "resume", "c")
+        body = {"spec": {"updateStrategy": {"rollingUpdate": {"paused": False}}}}
+        intent = Intent(patches=(IntentPatch(MACHINE_CONFIGURATIONS, "c", body, verb="resumed"),))
+        hashes.append(plan_hash(intent, changes))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+@story
+async def test_plan_of_a_paused_update_starts_nothing(staged: Staged) -> None:
+    await _outdated(staged, paused=False)
+    (change,) = await staged.plan("config", "pause", "c")
+    assert _update_of(change).now.startswith("Paused: ")
+    assert _update_of(change).starts == ()
+
+
+@story
+async def test_stages_without_a_machine_of_theirs_are_refused_in_the_plan(staged: Staged) -> None:
+    await _outdated(staged, stages=UPDATE_STAGES[:1])
+    text = await staged.shown("config", "resume", "c")
+    assert "  no update would start: no stage of spec.strategy has 3 of the 4 Machines (m1, m2, m3)" in text
+
+
+def _update_of(change: PlannedChange) -> UpdateForecast:
+    assert change.update is not None
+    return change.update

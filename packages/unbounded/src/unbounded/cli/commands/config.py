@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.api.configuration import UpdateStrategyType
 from unbounded.cli.commands.install import add_dry_run
 from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import checked, integer
@@ -36,8 +35,8 @@ def _create(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--update-strategy",
-        choices=tuple(map(str, UpdateStrategyType)),
-        default=UpdateStrategyType.ON_DELETE.value,
+        choices=("OnDelete", "RollingUpdate"),
+        default="OnDelete",
         help="Set when nodes move to a new version (default %(default)s)",
     )
     parser.add_argument(
@@ -66,6 +65,10 @@ def _get(parser: ArgumentParser) -> None:
 
 def _versions(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="Name the MachineConfiguration")
+
+
+def _pause(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="Name the MachineConfiguration with updateStrategy RollingUpdate")
 
 
 def _assign(parser: ArgumentParser) -> None:
@@ -129,5 +132,24 @@ COMMANDS: Final = (
         arguments=_assign,
         run="unbounded.cli.deploy.configurations:assign",
         intend="unbounded.cli.deploy.configurations:intend_assign",
+    ),
+    CliCommand(
+        path=("config", "pause"),
+        help="Pause the rolling update of a MachineConfiguration",
+        examples=(("config pause workers", "start no further update, and end drains before an update"),),
+        arguments=_pause,
+        run="unbounded.cli.deploy.configurations:set_paused",
+        intend="unbounded.cli.deploy.configurations:intend_paused",
+    ),
+    CliCommand(
+        path=("config", "resume"),
+        help="Continue the rolling update of a MachineConfiguration, and try failed Machines again",
+        examples=(
+            ("config resume workers", "try failed Machines again, and start further ones"),
+            ("config resume workers --plan-hash HASH", "continue only if the plan is still as shown"),
+        ),
+        arguments=_pause,
+        run="unbounded.cli.deploy.configurations:set_paused",
+        intend="unbounded.cli.deploy.configurations:intend_paused",
     ),
 )

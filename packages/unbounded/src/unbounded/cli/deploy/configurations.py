@@ -165,6 +165,27 @@ def _binding(machine: Raw, configuration: str, version: int | None) -> IntentPat
     return IntentPatch(MACHINES, meta["name"], patch)
 
 
+async def set_paused(session: CommandSession) -> int:
+    return await execute_intent(session, await intend_paused(session), wait=False, timeout_s=None)
+
+
+async def intend_paused(session: CommandSession) -> Intent:
+    """Return the patch that pauses or resumes the rolling update; none where it is so already."""
+    args, pauses = session.invocation.args, session.invocation.args.path[-1] == "pause"
+    found = await session.api.get(MACHINE_CONFIGURATIONS, args.name)
+    strategy = found.spec.update_strategy
+    if strategy.type != UpdateStrategyType.ROLLING_UPDATE:
+        raise CliError(
+            f"MachineConfiguration {args.name} has updateStrategy {strategy.type}; only a RollingUpdate can be paused"
+        )
+    is_paused = strategy.rolling_update is not None and strategy.rolling_update.paused
+    if is_paused == pauses:
+        return Intent(notes=(f"MachineConfiguration {args.name} is {'' if pauses else 'not '}paused already",))
+    body = {"spec": {"updateStrategy": {"rollingUpdate": {"paused": pauses}}}}
+    verb = "paused" if pauses else "resumed"
+    return Intent(patches=(IntentPatch(MACHINE_CONFIGURATIONS, args.name, body, verb=verb),))
+
+
 async def assign(session: CommandSession) -> int:
     intent = await intend_assign(session)
     status = await execute_intent(session, intent, wait=False, timeout_s=None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from unbounded.api.configuration import MachineConfiguration, UpdatePhase, UpdateStatus
+from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.cli.explain.conditions import agent_fixes
 from unbounded.cli.explain.facts import ExplainFacts
@@ -50,13 +49,21 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
         return Explained(_of_machine(machine, what, f"configuration/{name}", update.since).link, rolling)
     if node is None or (target := _outdated_for(machine, configuration)) is None:
         return None
-    if (blocker := update_blocker(machine, node)) is not None:
-        text, held_by = blocker
-        is_cordoned = held_by == f"Node {node.metadata.name}"
-        fixes = (Fix(f"kubectl uncordon {node.metadata.name}", "lets the update start"),) if is_cordoned else ()
-        return _of_machine(machine, f"{head} to version {target} does not start: {text}", held_by, fixes=fixes)
+    if (blocker := start_blocker(machine, node)) is not None:
+        return Explained(replace(blocker, what=f"{head} to version {target} {blocker.what}"))
     what = f"{head} to version {target} has not reached it"
     return Explained(_of_machine(machine, what, f"configuration/{name}").link, rolling)
+
+
+def start_blocker(machine: Machine, node: Node | None) -> ExplainLink | None:
+    """Return what of a Machine and its Node prevents the start of its update; None for nothing."""
+    blocker = update_blocker(machine, node)
+    if blocker is None:
+        return None
+    text, held_by = blocker
+    is_cordoned = node is not None and held_by == f"Node {node.metadata.name}"
+    fixes = (Fix(f"kubectl uncordon {machine.name if node is None else node.metadata.name}", "lets the update start"),)
+    return _of_machine(machine, f"does not start: {text}", held_by, fixes=fixes if is_cordoned else ()).link
 
 
 def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixes: tuple[Fix, ...] = ()) -> Explained:
@@ -93,12 +100,12 @@ def explain_configuration(configuration: MachineConfiguration) -> ExplainLink:
 
 def _fixes(name: str, rollout: UpdateStatus) -> Iterator[Fix]:
     if rollout.phase == UpdatePhase.PAUSED:
-        yield Fix(_paused(name, value=False), "continues, and tries failed Machines again")
+        yield Fix(f"{PLUGIN} config resume {name}", "continues, and tries failed Machines again")
         return
     if rollout.phase == UpdatePhase.HALTED:
         for failed in rollout.failed[:1]:
             yield Fix(f"{PLUGIN} why machine/{failed.machine}", "shows the state of the first failed Machine")
-        yield Fix(_paused(name, value=True), "pauses; the command with false then tries the failed Machines again")
+        yield Fix(f"{PLUGIN} config pause {name}", "pauses; `config resume` then tries the failed Machines again")
         return
     kind, _, held_by = ("" if rollout.waiting is None else rollout.waiting.held_by or "").partition(" ")
     namespace, _, pod = held_by.partition("/")
@@ -115,8 +122,3 @@ def _fixes(name: str, rollout: UpdateStatus) -> Iterator[Fix]:
             yield Fix(f"{PLUGIN} why machine/{held_by}", "shows what blocks the Machine")
         case _:
             return
-
-
-def _paused(name: str, *, value: bool) -> str:
-    change: dict[str, Any] = {"spec": {"updateStrategy": {"rollingUpdate": {"paused": value}}}}
-    return f"kubectl patch mc {name} --type=merge -p {shlex.quote(json.dumps(change))}"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.conditions import counted
+from unbounded.api.configuration import UpdateFailurePolicy
 from unbounded.api.core import CONFIG_MAPS, ConfigMap, Node
 from unbounded.api.disruption import BudgetGroup, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
@@ -22,16 +23,18 @@ from unbounded.api.operation import (
     RolloutStage,
     TargetStatus,
 )
+from unbounded.cli.explain.configurations import start_blocker
 from unbounded.cli.explain.facts import ExplainFacts, procedure_of
 from unbounded.cli.explain.links import ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.run import chain
 from unbounded.cli.operate import create
 from unbounded.cli.operate.counters import INSTALLS, UNDER_NODE
-from unbounded.cli.plan.model import MachineForecast, OperationForecast, RolloutLine, StageLine
+from unbounded.cli.plan.model import MachineForecast, OperationForecast, RolloutLine, StageLine, UpdateForecast
 from unbounded.cli.plugin.command import IntentPatch
 from unbounded.kube.clock import utc_now
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
+from unbounded.machina.rolling_update_plan import UpdateView, outdated_in_order, plan_update
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.counters import Due, due
@@ -197,7 +200,9 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         found = snapshot(operation, tuple(facts.machines.values()))
         if isinstance(found, BatchRejection):
             return replace(planned, refused=f"{found.reason}: {found.text}")
-        planned = replace(planned, rollout=_rollout(operation, found))
+        if operation.spec.strategy is not None:
+            lines = _rollout(operation.spec.strategy, operation.spec.max_concurrent, found)
+            planned = replace(planned, rollout=lines)
         targets = _waves(operation, found, planned.rollout, facts)
     first = next((one for one in targets if one.executor), None)
     procedure = None if first is None else procedure_of(operation, first.executor, facts.machines.get(first.machine))
@@ -210,17 +215,60 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
     )
 
 
-def _rollout(parent: MachineOperation, targets: Sequence[TargetStatus]) -> tuple[RolloutLine, ...]:
-    """Return the stages of an operation in order; none without spec.strategy."""
-    if parent.spec.strategy is None:
-        return ()
-    sizes, stages = Counter(target.rollout_stage for target in targets), stages_of(parent.spec.strategy)
+def forecast_update(view: UpdateView, facts: ExplainFacts) -> UpdateForecast:
+    """Forecast the rolling update of a configuration from the present state.
+
+    Args:
+        view: with the configuration as it would be.
+        facts: with the Nodes of the Machines and their budgets.
+    """
+    status, settings = plan_update(view).status, view.settings
+    found = outdated_in_order(view)
+    if isinstance(found, str) or status is None:
+        return UpdateForecast(refused=found if isinstance(found, str) else "it has no version yet")
+    limit = view.configuration.spec.update_strategy.max_unavailable or 1
+    rollout = _rollout(OperationStrategy(stages=settings.stages), limit, found) if settings.stages else ()
+    return UpdateForecast(
+        version=status.version,
+        targets=tuple(
+            MachineForecast(
+                name,
+                "",
+                executor=f"{ExecutorKind.AGENT}/{name}",
+                wave=wave,
+                stage=target.rollout_stage or "",
+                held=tuple(_update_blockers(facts.machines[name], facts)),
+            )
+            for wave, target in _numbered(found, rollout, limit)
+            for name in (target.machine_ref,)
+        ),
+        rollout=rollout,
+        max_concurrent=limit,
+        max_failures=settings.max_failures or 1,
+        on_failure=settings.on_failure or UpdateFailurePolicy.HALT.value,
+        now=f"{status.phase}: {status.message or ''}",
+        starts=status.updating,
+    )
+
+
+def _update_blockers(machine: Machine, facts: ExplainFacts) -> Iterator[ExplainLink]:
+    node = facts.nodes.get(machine.name)
+    if (blocker := start_blocker(machine, node)) is not None:
+        yield blocker
+    yield from _without_room(_counting(machine, facts), machine, node)
+
+
+def _rollout(
+    strategy: OperationStrategy, max_concurrent: int, targets: Sequence[TargetStatus]
+) -> tuple[RolloutLine, ...]:
+    """Return the stages in order."""
+    sizes, stages = Counter(target.rollout_stage for target in targets), stages_of(strategy)
     before = ("", *(stage.name for stage in stages))
     return tuple(
         RolloutLine(
             name=stage.name,
             size=sizes[stage.name],
-            at_once=stage_limit(stage, sizes[stage.name], parent.spec.max_concurrent),
+            at_once=stage_limit(stage, sizes[stage.name], max_concurrent),
             starts=_starts(stage, earlier),
             ends=_ends(stage, is_last=stage is stages[-1]),
         )
@@ -247,16 +295,28 @@ def _waves(
     parent: MachineOperation, found: Sequence[TargetStatus], rollout: Sequence[RolloutLine], facts: ExplainFacts
 ) -> tuple[MachineForecast, ...]:
     """Return the targets in the order of their starts, in waves of the concurrency limits."""
+    return tuple(
+        replace(
+            _forecast_target(decoded(child_manifest(parent, target.machine_ref)), facts),
+            wave=wave,
+            stage=target.rollout_stage or "",
+        )
+        for wave, target in _numbered(found, rollout, parent.spec.max_concurrent)
+    )
+
+
+def _numbered(
+    found: Sequence[TargetStatus], rollout: Sequence[RolloutLine], limit: int
+) -> Iterator[tuple[int, TargetStatus]]:
+    """Yield targets with the numbers of their waves."""
     limits, wave, left = {line.name: line.at_once for line in rollout}, 0, 0
-    targets, stage = list[MachineForecast](), None
+    stage = None
     for target in found:
         if not left or target.rollout_stage != stage:
             stage, wave = target.rollout_stage, wave + 1
-            left = limits.get(stage or "", parent.spec.max_concurrent)
+            left = limits.get(stage or "", limit)
         left -= 1
-        child = decoded(child_manifest(parent, target.machine_ref))
-        targets.append(replace(_forecast_target(child, facts), wave=wave, stage=stage or ""))
-    return tuple(targets)
+        yield wave, target
 
 
 def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> MachineForecast:

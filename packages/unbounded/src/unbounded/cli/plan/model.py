@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from unbounded.api.conditions import counted
+from unbounded.api.configuration import UpdateFailurePolicy
 from unbounded.api.operation import FailurePolicy
 from unbounded.cli.explain.links import PLUGIN, ExplainLink, Fix, link_data, with_program
 from unbounded.cli.plugin.command import Intent
@@ -157,6 +158,29 @@ class OperationForecast:
 
 
 @dataclass(frozen=True)
+class UpdateForecast:
+    """Forecast of the rolling update of a MachineConfiguration.
+
+    Attributes:
+        targets: the outdated Machines, in the order of their updates.
+        rollout: the stages, in order; empty without stages.
+        refused: why the stages do not fit the Machines.
+        now: phase and message of the update after the change.
+        starts: Machines whose update would run then.
+    """
+
+    version: int = 0
+    targets: tuple[MachineForecast, ...] = ()
+    rollout: tuple[RolloutLine, ...] = ()
+    refused: str = ""
+    max_concurrent: int = 1
+    max_failures: int = 1
+    on_failure: str = FailurePolicy.HALT.value
+    now: str = ""
+    starts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class PlannedChange:
     """One write of a command.
 
@@ -169,6 +193,7 @@ class PlannedChange:
     what: str
     effects: tuple[str, ...] = ()
     operation: OperationForecast | None = None
+    update: UpdateForecast | None = None
     server: str = ""
 
 
@@ -214,6 +239,8 @@ def _change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool,
             yield f"  {effect}"
         if change.operation is not None:
             yield from _operation(change.operation, program, wide=wide)
+        if change.update is not None:
+            yield from _update(change.update, program)
         if change.server:
             yield f"  the server refuses it: {change.server}"
     if digest:
@@ -248,7 +275,22 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
         yield f"  -o wide shows its {len(planned.stages)} stages"
 
 
-def _targets(planned: OperationForecast, program: str) -> Iterator[str]:
+def _update(planned: UpdateForecast, program: str) -> Iterator[str]:
+    if planned.refused:
+        yield f"  no update would start: {planned.refused}"
+        return
+    yield from _targets(planned, program)
+    outdated = counted(len(planned.targets), "outdated Machine")
+    yield f"  {outdated}, at most {planned.max_concurrent} unavailable at once, in this order;"
+    where = " in one stage" if planned.rollout else ""
+    then = "all return to the last good version" if planned.on_failure == UpdateFailurePolicy.ROLLBACK else "it halts"
+    yield f"  after {counted(planned.max_failures, 'failure')}{where}, {then}"
+    yield f"  then {planned.now}"
+    if planned.starts:
+        yield f"  at work then: {', '.join(planned.starts[:SHOWN])}"
+
+
+def _targets(planned: OperationForecast | UpdateForecast, program: str) -> Iterator[str]:
     """Yield the stages, each of the first SHOWN targets, and of the others those with different findings."""
     shown, alike, known = 0, 0, set[tuple[str, str]]()
     stages = {stage.name: stage for stage in planned.rollout}
@@ -342,6 +384,11 @@ def _lasting(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _outcome(change: PlannedChange) -> list[Any]:
     planned = change.operation
+    if change.update is not None:
+        update = change.update
+        order = [[one.machine, one.stage, one.wave] for one in update.targets]
+        limits = [update.version, update.max_concurrent, update.max_failures, update.on_failure, bool(update.refused)]
+        return [bool(change.server), limits, order, _camel(update.rollout)]
     if planned is None:
         return [bool(change.server)]
     targets = [
@@ -360,7 +407,15 @@ def _camel(value: Any) -> Any:
         return link_data(value)
     if isinstance(
         value,
-        PlannedChange | OperationForecast | MachineForecast | Obstacle | PlannedLoss | RolloutLine | StageLine | Fix,
+        PlannedChange
+        | OperationForecast
+        | UpdateForecast
+        | MachineForecast
+        | Obstacle
+        | PlannedLoss
+        | RolloutLine
+        | StageLine
+        | Fix,
     ):
         return {_name(one.name): _camel(getattr(value, one.name)) for one in fields(value)}
     return [_camel(one) for one in value] if isinstance(value, tuple) else value

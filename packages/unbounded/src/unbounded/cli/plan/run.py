@@ -8,24 +8,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
+import msgspec
+
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.core import CONFIG_MAPS, SECRETS, Secret
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import SecretKeySelector
 from unbounded.api.meta import Kind
+from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.plan import model, obstacles
-from unbounded.cli.plan.effects import LOSES, counter_request, decoded, effects, forecast
-from unbounded.cli.plan.model import PlannedChange
+from unbounded.cli.plan.effects import (
+    LOSES,
+    counter_request,
+    decoded,
+    effects,
+    forecast,
+    forecast_update,
+    merged,
+)
+from unbounded.cli.plan.model import PlannedChange, UpdateForecast
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
 from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
 from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
 from unbounded.cli.plugin.target import open_api
 from unbounded.kube.api import Api, Forbidden, NotFound
+from unbounded.kube.clock import utc_now
+from unbounded.machina.rolling_update_plan import UpdateView
 
 AT_ONCE: Final = 10  # Secrets read concurrently
 PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
@@ -128,6 +142,9 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
         dry_run=True,
     )
     change = PlannedChange(f"patch {full_name(kind, patch.name)}: {patch.verb}", server=await _rejection(dry))
+    if patch.kind.plural == MACHINE_CONFIGURATIONS.plural:
+        after = msgspec.convert(merged(before, patch.body), MachineConfiguration)
+        return replace(change, update=await _update(api, after))
     facts = await _facts_of_patch(api, patch)
     due_operation = counter_request(patch, before)
     change = replace(change, effects=effects(patch, before, facts))
@@ -136,6 +153,19 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
     machine = await api.get(MACHINES, patch.name)
     words = (*change.effects, f"its metalman creates {due_operation.kind} {due_operation.name}")
     return await _with_operation(api, replace(change, effects=words), due_operation.manifest(machine))
+
+
+async def _update(api: Api, after: MachineConfiguration) -> UpdateForecast:
+    """Forecast the rolling update of a configuration as it would be after a patch."""
+    name, reader = after.metadata.name, FactsReader(api)
+    facts, versions = await asyncio.gather(
+        reader.of_all(OperationKind.NODE_REBOOT),  # by agents, as is the creation of a Node
+        api.list(MACHINE_CONFIGURATION_VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}"),
+    )
+    refs = ((machine, machine.spec.configuration_ref) for machine in facts.machines.values())
+    bound = [machine for machine, ref in refs if ref is not None and ref.name == name]
+    facts = await reader.with_budgets(facts, sorted({one for m in bound for one in m.status.disruption_budgets}))
+    return forecast_update(UpdateView(after, versions.items, bound, utc_now(), facts.nodes), facts)
 
 
 async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
