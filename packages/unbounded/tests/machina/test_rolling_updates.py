@@ -509,7 +509,7 @@ async def test_a_rollback_begins_with_the_failed(fleet: Fleet) -> None:
     assert [machine for machine, version in fleet.created if version == "c-v1"] == ["m2", "m0", "m1"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(20))
 def test_two_processes_and_their_crashes_do_not_exceed_the_limit(seed: int) -> None:
     @told_in
     @asynccontextmanager
