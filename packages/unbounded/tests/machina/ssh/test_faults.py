@@ -179,7 +179,7 @@ async def test_hanging_name_resolution_delays_no_other_login(ed25519: str, monke
 
 
 HANGS = """
-import asyncio, socket, threading
+import asyncio, os, socket, threading
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
@@ -187,7 +187,7 @@ from unbounded.machina.ssh.client import Dialer
 from unbounded.machina.ssh.model import HostPort, SshIdentity
 
 def hangs(*_, **__):
-    print("hangs", flush=True)
+    os.write(1, b"hangs\\n")  # in one piece: two threads call it
     threading.Event().wait()
 
 socket.getaddrinfo = keys.read_key = hangs
