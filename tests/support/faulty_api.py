@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from tests.support.memory_api import MemoryApi
 from unbounded.api.meta import Kind
-from unbounded.kube.api import Expired, InvalidObject, ObjectList, ReadFailed, WatchEvent
+from unbounded.kube.api import ApiError, Expired, InvalidObject, ObjectList, ReadFailed, WatchEvent
 
 T = TypeVar("T")
 
+FORBIDDEN = InvalidObject("fault: sendInitialEvents is forbidden", code=422)
 SILENCE_S = 100.0  # how long a half-open watch goes unnoticed
 
 
@@ -21,15 +22,16 @@ class FaultyApi(MemoryApi):
 
     Args:
         streams: False refuses watches that begin with their objects, as older servers do.
+        refusal: the answer to such a watch.
     """
 
-    def __init__(self, rng: random.Random, *, rate: float, streams: bool = True) -> None:
+    def __init__(self, rng: random.Random, *, rate: float, streams: bool = True, refusal: ApiError = FORBIDDEN) -> None:
         super().__init__()
         self.rate = rate
         self.watches = 0
         self.lists = 0
         self._rng = rng
-        self._streams = streams
+        self._streams, self._refusal = streams, refusal
 
     async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         self.lists += 1
@@ -44,7 +46,7 @@ class FaultyApi(MemoryApi):
     ) -> AsyncIterator[WatchEvent[T]]:
         self.watches += 1
         if not resource_version and not self._streams:
-            raise InvalidObject("fault: sendInitialEvents is forbidden", code=422)
+            raise self._refusal
         if self._hit():
             raise self._rng.choice((ReadFailed("fault: refused"), Expired("fault: too old", code=410)))
         stream = super().watch(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.faulty_api import FaultyApi
+from tests.support.faulty_api import FORBIDDEN, FaultyApi
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
@@ -20,6 +20,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ApiError, NotFound, ObjectKey, WatchEvent, key_of
 from unbounded.kube.cache import Cache
+from unbounded.kube.wire import decode_frame
 
 T = TypeVar("T")
 Mirror = dict[str, Machine]
@@ -305,9 +306,24 @@ def test_an_idle_cache_asks_nothing() -> None:
     assert run_virtual(main()) == 1
 
 
-def test_a_server_that_streams_no_lists_is_listed_and_remembered() -> None:
+# The answer of a kube-apiserver 1.36.2 with etcd 3.4.23 to a watch with sendInitialEvents=true.
+NO_PROGRESS = (
+    b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"a watch '
+    b'stream was requested by the client but the required storage feature RequestWatchProgress is disabled",'
+    b'"reason":"InternalError","code":500}}'
+)
+
+
+def refusal_of(frame: bytes) -> ApiError:
+    with pytest.raises(ApiError) as raised:
+        decode_frame(MACHINES, frame)
+    return raised.value
+
+
+@pytest.mark.parametrize("refusal", [FORBIDDEN, refusal_of(NO_PROGRESS)], ids=["old server", "old etcd"])
+def test_a_server_that_streams_no_lists_is_listed_and_remembered(refusal: ApiError) -> None:
     async def main() -> None:
-        api = FaultyApi(random.Random(1), rate=0.0, streams=False)
+        api = FaultyApi(random.Random(1), rate=0.0, streams=False, refusal=refusal)
         await api.create(MACHINES, machine("a"))
         cache = Cache(api, MACHINES)
         async with running(cache):

@@ -57,7 +57,8 @@ class Api(Protocol):
         """Changes after `resource_version`, until the server ends the stream or Expired is raised.
 
         With an empty `resource_version` it begins with an ADDED for every object that there is and a BOOKMARK with
-        `synced`; a server that cannot do so (before Kubernetes 1.32) refuses with Invalid.
+        `synced`; a server that cannot do so (before Kubernetes 1.32) refuses with Invalid, and one whose etcd cannot
+        (before 3.4.31 or 3.5.13) with ReadFailed, code 500.
         """
         ...
 

@@ -172,7 +172,9 @@ class Cache(Generic[T]):
                             return
                         if event.object is not None:
                             items.append(event.object)
-        except (InvalidObject, TimeoutError) as error:
+        except (InvalidObject, ReadFailed, TimeoutError) as error:
+            if isinstance(error, ReadFailed) and not error.code:
+                raise  # the connection failed: the server refused nothing
             self._begins_with_stream = False
             raise ReadFailed("server does not start watches with its objects; using lists") from error
         raise ReadFailed("watch ended among its first objects")
