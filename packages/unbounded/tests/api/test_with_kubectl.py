@@ -65,7 +65,7 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     await server.start()
     try:
         run = Kubectl(tmp_path)
-        await run("apply", "-f", "deploy/crd")
+        await run("apply", "-f", "deploy/namespace.yaml", "-f", "deploy/crd")
         await run("wait", "--for=condition=Established", "crd", "--all", "--timeout=10s")
         await run("apply", "-f", "examples/needed-objects.yaml")
         await run("apply", "-f", "examples")
@@ -79,6 +79,11 @@ async def test_applying_the_examples_again_changes_nothing(kubectl: Kubectl) -> 
     ours = [line for line in applied if "unbounded-cloud.io/" in line]
     assert len(ours) >= 16
     assert [line for line in ours if not line.endswith(" unchanged")] == []
+
+
+async def test_the_examples_keep_the_pod_security_level(kubectl: Kubectl) -> None:
+    levels = "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/enforce}"
+    assert await kubectl("get", "namespace", "unbounded-kube", "-o", levels) == "restricted"
 
 
 async def test_lists_show_the_columns_and_take_field_selectors(kubectl: Kubectl) -> None:
