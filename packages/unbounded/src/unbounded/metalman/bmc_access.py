@@ -33,7 +33,9 @@ from unbounded.operations.ports import Refusal
 SECRET_FOR_S: Final = 30.0  # of the use of a password by operations; it is read again then
 IDLE_FOR_S: Final = 900.0  # the same for idle machines; a password that the BMC rejects is read again sooner
 USELESS_FOR_S: Final = 90.0  # until a Secret that is missing, or gave no password, is read again for an idle machine
-IDLE_READS_PER_S: Final = 0.25  # such repeated reads of all idle machines, of useful and of useless Secrets each
+IDLE_READS_PER_S: Final = (
+    0.25  # repeated reads of all idle machines together; useful and useless Secrets have one such rate each
+)
 BINDINGS: Final = 4096  # digests that are kept
 
 log = Log("metalman")

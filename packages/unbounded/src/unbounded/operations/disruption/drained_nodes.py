@@ -84,6 +84,7 @@ class NodeMarker:
 
 
 def is_marked(node: Node | None) -> bool:
+    """Return whether a Node has a cordon or conditions of ours."""
     return node is not None and (is_cordoned_by_us(node) or bool(node_conditions(node, None)))
 
 
@@ -102,7 +103,7 @@ class PodEvictions:
     evicted: dict[str, float] = field(default_factory=dict)  # UIDs of pods, until the watch has surely shown their end
 
     async def evict(self, api: Api, pods: tuple[Pod, ...], check_leads: Callable[[], None]) -> None:
-        """Evict pods, at once."""
+        """Evict pods side by side, by their UIDs; keep the answers of a server that does not."""
         self.evicted = {uid: until for uid, until in self.evicted.items() if until > loop_time()}
         async with asyncio.TaskGroup() as group:
             for pod in pods:
