@@ -6,6 +6,7 @@ root_uuid=6e1f0d2c-3b0a-4d52-9c11-5b1d6d0a0012
 esp_id=0DEB0012
 
 # build_disks PARTS WORK FOLDER: disk.img.zst, unless $large is empty disk.img.4k.zst, and rootfs.tar.zst; each with its .sha256.
+# rootfs.tar.zst.loader has the bytes that a layout needs on each of its EFI system partitions.
 build_disks() {
   local parts=$1 root=$1/build/root
   make_root "$parts" "$2" "$root"
@@ -18,6 +19,7 @@ build_disks() {
   add_loader "$parts" "$root/usr/lib/unbounded/loader"
   pack_root "$root" "$3/rootfs.tar.zst"
   with_digest "$3/rootfs.tar.zst"
+  find "$root/usr/lib/unbounded/loader/esp" -type f -printf '%s\n' | awk '{ all += $1 } END { print all }' >"$3/rootfs.tar.zst.loader"
   rm -rf "$root"
 }
 

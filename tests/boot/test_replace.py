@@ -180,13 +180,32 @@ def read_pcrs(it: Rack) -> dict[int, str]:
     return {int(number): value.lower() for number, value in found}
 
 
-@pytest.mark.soak  # four installations
-async def test_changed_boot_loader_gets_no_token_until_it_is_accepted(net: Segment, tmp_path: Path) -> None:
+def images_of_two_boots(part: str) -> tuple[Built, Built]:
+    """Return two images whose installed systems differ in this part of the boot alone."""
     agent = agent_release()
+    if part == "loader":
+        return joining_image(agent), joining_image(agent, loader=other_loader())
+    first, second = (f"UUID=6e1f0d2c-3b0a-4d52-9c11-5b1d6d0a001{last}\n".encode() for last in "23")
+    return joining_image(agent, credential=first), joining_image(agent, credential=second)
+
+
+CREDENTIALS: Final = "kernel command line and credentials of a unified kernel image"
+
+
+@pytest.mark.soak  # four installations
+@pytest.mark.parametrize(
+    ("part", "pcr", "meaning"),
+    [("loader", 4, "boot loader"), ("root.cred", 12, CREDENTIALS)],
+    ids=["loader", "root.cred"],
+)
+async def test_changed_boot_gets_no_token_until_it_is_accepted(
+    net: Segment, tmp_path: Path, part: str, pcr: int, meaning: str
+) -> None:
+    images = images_of_two_boots(part)
     hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, DISK_BYTES), tpm=True, memory_mib=768)
     async with rack(hardware, net, tmp_path) as it:
-        await push(it.registry, "images/joining", "v1", joining_image(agent))
-        await push(it.registry, "images/joining", "v2", joining_image(agent, loader=other_loader()))
+        for tag, image in zip(("v1", "v2"), images, strict=True):
+            await push(it.registry, "images/joining", tag, image)
         nowhere = f"{net.address}:8880/no/root-file-system:v1"
         required = {"attestation": {"pcrPolicy": "Required"}}
         await it.add_machine("images/joining:v1", agent={"image": nowhere}, pxe=required)
@@ -204,9 +223,9 @@ async def test_changed_boot_loader_gets_no_token_until_it_is_accepted(net: Segme
         await it.up.kubectl("patch", "machine", MACHINE, "--type=merge", "-p", json.dumps(change))
         refused = await it.ended("", name=await it.replace("machine", "replace", MACHINE), within_s=REPLACES_S)
         assert (refused["phase"], refused["reason"]) == ("Failed", "NotAttested"), refused
-        assert "with another image: PCR 4 (boot loader) is " in refused["message"]
+        assert f"with another image: PCR {pcr} ({meaning}) is " in refused["message"]
         changed = {number for number, value in read_pcrs(it).items() if value != first[number]}
-        assert changed == {4}
+        assert changed == {pcr}
         machine = await it.up.get("machine", MACHINE)
         assert machine["status"]["bootstrapTokenID"] == token
         assert (await it.conditions())["Attested"] == ("False", "PCRMismatch")

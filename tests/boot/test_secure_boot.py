@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import copy
 import re
 import socket
 import subprocess
@@ -237,8 +238,27 @@ async def test_kernel_parameters_that_are_not_signed_are_refused(net: Segment, i
         await add_mirror(it, grubConfig={"defaultGrubOptions": ['GRUB_CMDLINE_LINUX="quiet"']})
         await it.ask("HostReplace")
         status = await it.ended("HostReplace", within_s=STARTS_S)
+        assert (status["phase"], status["reason"]) == ("Failed", "ProfileInvalid"), status
+        assert "spec.grubConfig.defaultGrubOptions[0]: a signed image starts with" in status["message"]
+        assert it.machine.boots == []
+        assert first.stat().st_blocks == second.stat().st_blocks == 0
+
+
+@needs_kubectl
+async def test_a_layout_without_room_for_the_signed_kernel_is_refused(
+    net: Segment, image: Path, tmp_path: Path
+) -> None:
+    first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
+    async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
+        await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
+        devices = copy.deepcopy(MIRROR["devices"])
+        devices[1]["partitions"][0]["size"] = "34Mi"
+        await add_mirror(it, devices=devices)
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=REPLACES_S)
         assert status["phase"] == "Failed", status
-        assert "not with these of the profile: quiet" in status["message"]
+        assert "spec.devices[1].partitions[0].size: the loader of this image has " in status["message"]
+        assert "and the partition has 34Mi" in status["message"]
         assert first.stat().st_blocks == second.stat().st_blocks == 0
 
 

@@ -6,14 +6,21 @@ With `joining`, the installed system also runs the agent as it is released, as f
 from __future__ import annotations
 
 import gzip
+import os
+import struct
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
+
+import pytest
 
 from tests.fetch.layers import Built, files, image
 from tests.support.agent_release import AgentRelease, system_libraries
 from tests.support.qemu.fat import fat_disk
 from tests.support.qemu.payload import boot_files, grub_config, ipxe_script, kernel, ram_disk
-from tests.support.qemu.tools import needed
+from tests.support.qemu.tools import built, command, needed
 
 METADATA: Final = b"""dhcpBootImageName: shimx64.efi
 bootFiles:
@@ -22,6 +29,7 @@ bootFiles:
   ipxe: boot.ipxe
 """
 ARGUMENTS: Final = "console=ttyS0 quiet panic=1 serve={{ .ServeURL }}"
+INSTALLED_ARGUMENTS: Final = "console=ttyS0 quiet panic=1"
 DISK_BYTES: Final = 128 << 20
 LEFT_AT_MIB: Final = 48
 """Where the installer leaves what the installed system is to find, as a tar; behind the image."""
@@ -94,14 +102,16 @@ def _loader() -> bytes:
     return needed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed").read_bytes()
 
 
-def joining_image(agent: AgentRelease, *, loader: bytes | None = None) -> Built:
+def joining_image(agent: AgentRelease, *, loader: bytes | None = None, credential: bytes = b"") -> Built:
     """The same with the agent: the installer leaves it, and the configuration that is rendered for the Machine.
 
     Args:
         loader: of the installed system; None for GRUB.
+        credential: `root.cred` of an installed system whose kernel is an EFI program, as in signed images.
     """
     more = {"agent.json.tmpl": b"{{ .AgentConfigJSON }}", "unbounded-agent": agent.file.read_bytes()}
-    disk = installed_disk(JOINING, system_libraries(agent), loader)
+    libraries = system_libraries(agent)
+    disk = unified_disk(JOINING, libraries, credential) if credential else installed_disk(JOINING, libraries, loader)
     return _image(INSTALL.replace("LEAVES", "agent.json unbounded-agent"), disk, more)
 
 
@@ -125,8 +135,50 @@ def installed_disk(script: str, more: Mapping[str, bytes] | None = None, loader:
     return fat_disk(
         {
             "EFI/BOOT/BOOTX64.EFI": loader or _loader(),
-            "EFI/DEBIAN/GRUB.CFG": grub_config("console=ttyS0 quiet panic=1"),
+            "EFI/DEBIAN/GRUB.CFG": grub_config(INSTALLED_ARGUMENTS),
             "VMLINUZ": kernel(),
             "INITRD.GZ": ram_disk(script, more),
         }
     )
+
+
+def unified_disk(script: str, more: Mapping[str, bytes], credential: bytes) -> bytes:
+    """Firmware takes one program from it: systemd's stub with kernel and RAM disk; `root.cred` lies beside it."""
+    program = "BOOTX64.EFI"
+    parts = {".cmdline": INSTALLED_ARGUMENTS.encode(), ".linux": kernel(), ".initrd": ram_disk(script, more)}
+    with tempfile.TemporaryDirectory() as folder:
+        disk, beside = Path(folder, "disk"), Path(folder, f"{program}.extra.d")
+        disk.write_bytes(fat_disk({f"EFI/BOOT/{program}": with_sections(signed_program(), parts)}))
+        beside.mkdir()
+        (beside / "root.cred").write_bytes(credential)
+        copy = (command("mcopy"), "-s", "-i", str(disk), str(beside), "::/EFI/BOOT/")
+        subprocess.run(copy, check=True, env=os.environ | {"MTOOLS_SKIP_CHECK": "1"})
+        return disk.read_bytes()
+
+
+def signed_program() -> bytes:
+    """Return a program of the signed image, which has systemd's stub."""
+    image = built("host-debian12-signed")
+    if image is None:
+        pytest.skip("the image is not built; scripts/host-image signed does")
+    return (image / "disk" / "installer.efi").read_bytes()
+
+
+def with_sections(program: bytes, contents: Mapping[str, bytes]) -> bytes:
+    """Return an EFI program without its signature, and with other contents of its last sections, in their order."""
+    made, page = bytearray(program), 4096
+    (at,) = struct.unpack_from("<I", made, 0x3C)
+    count, optional_bytes = struct.unpack_from("<6xH12xH", made, at)
+    optional, table = at + 24, at + 24 + optional_bytes
+    names = {made[each : each + 8].rstrip(b"\0").decode(): each for each in range(table, table + 40 * count, 40)}
+    first = names[next(iter(contents))]
+    (address,) = struct.unpack_from("<I", made, first + 12)
+    for name, content in contents.items():
+        raw = content.ljust(-(-len(content) // 512) * 512, b"\0")
+        made += bytes(-len(made) % 512)
+        struct.pack_into("<IIII", made, names[name] + 8, len(content), address, len(raw), len(made))
+        made += raw
+        address += -(-len(content) // page) * page
+    struct.pack_into("<I", made, optional + 56, address)  # SizeOfImage
+    struct.pack_into("<II", made, optional + 112 + 4 * 8, 0, 0)  # the certificates
+    return bytes(made)

@@ -112,6 +112,11 @@ def test_archive_of_the_root_has_its_digest_beside_it(files: Path) -> None:
     assert (files / "rootfs.tar.zst.sha256").read_text() == f"{digest}  rootfs.tar.zst\n"
 
 
+def test_size_of_the_loader_is_that_of_its_files(files: Path, members: Mapping[str, tarfile.TarInfo]) -> None:
+    loader = [one.size for name, one in members.items() if name.startswith("./usr/lib/unbounded/loader/esp/")]
+    assert int((files / "rootfs.tar.zst.loader").read_text()) == sum(loader) > 1 << 20
+
+
 def test_archive_of_the_root_has_what_starts_from_raid_and_lvm(members: Mapping[str, tarfile.TarInfo]) -> None:
     loader = "./usr/lib/unbounded/loader"
     for path in ("EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/grubx64.efi", "EFI/debian/grub.cfg"):

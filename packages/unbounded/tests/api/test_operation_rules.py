@@ -8,6 +8,7 @@ from tests.api.checking import Object, assert_refused, made, refusals
 from unbounded.api.operation import OperationKind, OperationPhase
 
 REBOOT = "{operationKind: HostReboot, machineRef: w}"
+REPLACE = "{operationKind: HostReplace, machineRef: w, parameters: {acceptPCRs: '0,1,2,3,4,5,6,7,11,12'}}"
 MANY = "{operationKind: HostReboot, machineSelector: {matchLabels: {unbounded-cloud.io/site: lab}}}"
 
 
@@ -46,6 +47,17 @@ def needed(kind: OperationKind) -> dict[str, str]:
         (REBOOT, {"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished", "greater than or equal to 0"),
         (REBOOT, {"startDeadlineSeconds": 0}, "spec.startDeadlineSeconds", "greater than or equal to 1"),
         (REBOOT, {"deadlineSeconds": 0}, "spec.deadlineSeconds", "greater than or equal to 1"),
+        (
+            REPLACE,
+            {"parameters": {"acceptPCRs": "99"}},
+            "spec.parameters",
+            "acceptPCRs must be comma-separated numbers",
+        ),
+        (REPLACE, {"parameters": {"acceptPCRs": "8"}}, "spec.parameters", "of 0, 1, 2, 3, 4, 5, 6, 7, 11, 12, each"),
+        (REPLACE, {"parameters": {"acceptPCRs": "7,12,7"}}, "spec.parameters", "each once"),
+        (REPLACE, {"parameters": {"acceptPCRs": "0,0"}}, "spec.parameters", "each once"),
+        (REPLACE, {"parameters": {"acceptPCRs": ""}}, "spec.parameters", "acceptPCRs must be"),
+        (REPLACE, {"parameters": {"acceptPCRs": "7, 12"}}, "spec.parameters", "acceptPCRs must be"),
         (MANY, {"maxConcurrent": 0}, "spec.maxConcurrent", "greater than or equal to 1"),
         (MANY, {"maxFailures": 0}, "spec.maxFailures", "greater than or equal to 1"),
         (REBOOT, {"strategy": {}}, "spec.strategy", "strategy needs machineSelector"),

@@ -191,6 +191,19 @@ async def test_a_rescue_without_valid_keys_is_refused_at_its_creation(tmp_path: 
         assert (await admin.ask("POST", OPERATIONS, rescue("r", "\n".join([KEY] * 16)))).status == 201
 
 
+async def test_acceptance_of_a_pcr_that_is_not_quoted_is_refused_at_its_creation(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, admin), acting(server, "alice") as alice:
+        await grant(admin, "alice", "accept-pcrs")
+        for value in ("99", "8", "7,7", ""):
+            body = acceptance("a", "alice")
+            body["spec"]["parameters"] = {"acceptPCRs": value}
+            answer = await alice.ask("POST", OPERATIONS, body)
+            assert answer.status == 422, answer.text
+            (cause,) = answer.json()["details"]["causes"]
+            assert cause["field"] == "spec.parameters"
+            assert "parameters.acceptPCRs must be comma-separated numbers of PCRs, of 0, 1" in cause["message"]
+
+
 def overriding(name: str, **spec: Any) -> dict[str, Any]:
     return obj("MachineOperation", name, operationKind="HostReboot", override="it burns", **spec)
 

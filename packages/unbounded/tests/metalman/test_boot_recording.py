@@ -116,6 +116,23 @@ async def test_the_output_of_a_failed_boot_is_kept_without_its_secrets(world: Ma
         assert here.bmc.bmc.access.refused_logins == 0
 
 
+async def test_the_output_of_a_boot_is_kept_without_the_secrets_of_its_profile(world: Made) -> None:
+    async with world(**FAILING) as here, here.metalman():
+        head = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "MachineProfile", "metadata": {"name": "one"}}
+        spec = {
+            "devices": [{"device": {}, "partitions": [{"name": "root", "size": 0}]}],
+            "fileSystems": [{"fileSystem": "ext4", "partition": "root", "mountPoint": "/"}],
+            "postDeployScript": "register --token plain-canary\n",
+        }
+        await here.admin.create(f"{OURS}/machineprofiles", {**head, "spec": spec})
+        await here.admin.merge(f"{OURS}/machines/lab-01", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+        await boot(here, "r1")
+        await recorded(here)
+        await here.bmc.consoles.show(b"sh: plain-canary is refused")
+        await fail(here, "r1")
+        assert await kept(here, "r1") == f"\n{PROMPT}sh: [redacted] is refused\n"
+
+
 async def test_the_next_failure_replaces_the_output_and_its_machine_removes_it(world: Made) -> None:
     async with world(**FAILING) as here, here.metalman():
         for name in ("r1", "r2"):

@@ -14,7 +14,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from unbounded.metalman.console_text import HIDDEN, plain_text, redacted, secrets_of_user_data
+from unbounded.api.profile import KernelModuleFile, KernelParameters, MachineProfileSpec
+from unbounded.metalman.console_text import (
+    HIDDEN,
+    plain_text,
+    redacted,
+    secrets_of_profile,
+    secrets_of_user_data,
+)
 from unbounded.metalman.media.tickets import MediaTicket, TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey
 
@@ -131,3 +138,20 @@ runcmd:
     found = secrets_of_user_data(text)
     assert {"$6$salt$digest", "Hunter2x", "inner-secret", "zzzz-key", "12ab34cd56ef78"} <= found
     assert not {"true", "systemctl", "app", "curl", "enable"} & found
+
+
+def test_secrets_of_a_profile_are_those_of_its_scripts_modules_and_sysctls() -> None:
+    spec = MachineProfileSpec(
+        devices=(),
+        file_systems=(),
+        pre_deploy_script="login --password 'canary-pre' --verbose\nexport TOKEN=canary-env",
+        post_deploy_script="curl -u joe:canary-post https://example.com | sh",
+        kernel_parameters=KernelParameters(
+            sysctl={"net.secret": "canary-sysctl"},
+            modules=(KernelModuleFile(filename="a.conf", content="options wifi psk_secret=canary-module"),),
+        ),
+    )
+    found = secrets_of_profile(spec)
+    assert {"canary-pre", "canary-env", "canary-post", "canary-sysctl", "canary-module"} <= found
+    assert not {"--verbose", "login", "curl", "sh"} & found
+    assert secrets_of_profile(MachineProfileSpec(devices=(), file_systems=())) == frozenset()

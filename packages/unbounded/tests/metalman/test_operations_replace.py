@@ -16,6 +16,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.replace import EVIDENCE_CLOUD_INIT, EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
 from unbounded_lab.bmc.dials import BmcDials
@@ -317,6 +318,34 @@ def _stage(write: Written) -> str | None:
     targets = write.new.get("status", {}).get("targets") or [{}]
     stage: str | None = targets[0].get("stage")
     return stage
+
+
+KERNEL_WORDS: Final = {
+    "devices": [{"device": {}, "partitions": [{"name": "root", "size": 0}]}],
+    "fileSystems": [{"fileSystem": "ext4", "partition": "root", "mountPoint": "/"}],
+    "grubConfig": {"defaultGrubOptions": ["GRUB_TIMEOUT=1", 'GRUB_CMDLINE_LINUX="quiet"']},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("reason", "phase"), [("PulledSigned", "Failed"), ("Pulled", "Complete")])
+def test_a_profile_that_a_signed_image_cannot_have_leaves_the_host_alone(reason: str, phase: str) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await cluster.api.create(MACHINE_PROFILES, {"metadata": {"name": "one"}, "spec": KERNEL_WORDS})
+            await cluster.api.patch(MACHINES, machine, {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+            async with netboot_host(cluster, machine, Story(image_reason=reason)):
+                operation = await cluster.done("HostReplace", machine)
+            assert operation.status.phase == phase, operation.status.message
+            if phase == "Failed":
+                assert result(operation) == ("Failed", "ProfileInvalid")
+                words = "MachineProfile one: spec.grubConfig.defaultGrubOptions[1]: a signed image starts with"
+                assert words in (operation.status.message or "")
+                assert [event for event in bmc.history() if event.what in ("boot", "power")] == []
+
+    run_swiftly(scene())
 
 
 @pytest.mark.slow

@@ -229,6 +229,39 @@ def test_a_known_host_costs_seven_requests_and_its_model_few_more() -> None:
     run_swiftly(scene(), limit_s=30000.0)
 
 
+# the seconds of a shutdown, and the most requests of a reboot in the mean: 6, and the readings of both actions
+SHUTDOWNS: dict[str, tuple[Callable[[random.Random], float], float]] = {
+    "within 0.3 s": (lambda chance: chance.uniform(50.0, 50.3), 7.6),
+    "within 2 s": (lambda chance: chance.uniform(49.0, 51.0), 9.0),
+    "within 10 s": (lambda chance: chance.uniform(45.0, 55.0), 12.0),
+    "normal": (lambda chance: chance.gauss(50.0, 1.5), 12.0),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", SHUTDOWNS)
+def test_requests_of_a_host_whose_shutdowns_vary_and_how_late_they_are_read(kind: str) -> None:
+    """No host is within 6 requests and 2 s: the log-in, the log-out, two actions and three readings are 7 already."""
+    draw, most = SHUTDOWNS[kind]
+
+    async def scene() -> None:
+        cluster, chance = Cluster(), random.Random(19)
+        async with metalman(cluster), host(cluster) as (bmc, machine):
+            known = []
+            for number in range(80):
+                bmc.host().traits = replace(bmc.host().traits, shutdown_s=draw(chance))
+                figures = await reboots(cluster, bmc, machine)
+                known += [figures] if number >= REMEMBERED else []
+        lags = sorted(one.lags_s[0] for one in known)
+        mean = sum(one.requests for one in known) / len(known)
+        p95 = lags[int(0.95 * len(lags))]
+        print(f"{kind}: {mean:.1f} requests, p95 {p95:.2f} s, at least {min(one.requests for one in known)}")
+        assert p95 <= 2.0
+        assert 7 <= mean <= most
+
+    run_swiftly(scene(), limit_s=60000.0)
+
+
 def test_a_faster_host_is_found_out() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -74,6 +74,7 @@ class ConditionReason(StrEnum):
     APPLIED = "Applied"
     PULLING = "Pulling"
     PULLED = "Pulled"
+    PULLED_SIGNED = "PulledSigned"
     PULL_FAILED = "PullFailed"
     UNUSABLE_IMAGE = "UnusableImage"
     SERVED = "Served"
@@ -226,8 +227,9 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.NETBOOT_IMAGE_READY: ConditionMeaning(
         "metalman",
-        "metalman's disk holds the images that the Machine boots from.",
-        (_R.PULLING, _R.PULLED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE),
+        "metalman's disk holds the images that the Machine boots from. PulledSigned: their programs are signed with "
+        "the keys of a site.",
+        (_R.PULLING, _R.PULLED, _R.PULLED_SIGNED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE),
     ),
     ConditionType.NETBOOT_SERVED: ConditionMeaning(
         "metalman",

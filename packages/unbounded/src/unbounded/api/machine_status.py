@@ -30,6 +30,10 @@ PCR_MEANING: Final[Mapping[int, str]] = {
     12: "kernel command line and credentials of a unified kernel image",
 }
 """TCG PC Client Platform Firmware Profile for 0 to 7, systemd-stub for 11 and 12."""
+_ONE_PCR: Final = f"({'|'.join(map(str, PCR_MEANING))})"
+PCR_LIST: Final = f"^{_ONE_PCR}(,{_ONE_PCR}){{0,{len(PCR_MEANING) - 1}}}$"
+PCR_TWICE: Final = f"(^|,)({'|'.join(f'{one},([0-9]+,)*{one}' for one in PCR_MEANING)})(,|$)"
+PCR_FORM: Final = f"comma-separated numbers of PCRs, of {', '.join(map(str, PCR_MEANING))}, each once"
 MAX_ERASURES: Final = 128  # the disks of a machine, as in status.hardware
 MAX_ERASE_ATTEMPTS: Final = 8
 RESCUE_KEYS_MAX: Final = 16

@@ -6,7 +6,7 @@ from typing import Final
 
 from unbounded.api import configuration, operation
 from unbounded.api.disruption import MachineDisruptionBudgetSpec
-from unbounded.api.machine_status import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
+from unbounded.api.machine_status import PCR_FORM, PCR_LIST, PCR_TWICE, RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
 from unbounded.api.rules import RuleTable, ValidationRule, one_of, unchanged
 
 
@@ -100,6 +100,13 @@ OPERATION_RULES: Final[RuleTable] = {
             f" && 'authorizedKeys' in self.parameters && self.parameters['authorizedKeys'].matches(r'{RESCUE_KEYS}'))",
             f"HostRescue needs parameters.authorizedKeys: 1 to {RESCUE_KEYS_MAX} lines, each an OpenSSH public key"
             f" without options, {RESCUE_KEY_FORM}",
+            ".parameters",
+        ),
+        ValidationRule(
+            "!has(self.parameters) || !('acceptPCRs' in self.parameters)"
+            f" || self.parameters['acceptPCRs'].matches(r'{PCR_LIST}')"
+            f" && !self.parameters['acceptPCRs'].matches(r'{PCR_TWICE}')",
+            f"parameters.acceptPCRs must be {PCR_FORM}",
             ".parameters",
         ),
         *map(

@@ -18,6 +18,7 @@ from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.api.serial_console import (
     ANNOTATION_OPERATION,
     CONSOLE_KEY,
@@ -32,7 +33,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.bmc_access import BmcAccess, binding_of, redfish_of
-from unbounded.metalman.console_text import redacted, secrets_of_user_data
+from unbounded.metalman.console_text import redacted, secrets_of_profile, secrets_of_user_data
 from unbounded.metalman.redfish.bmc_interface import ConsoleOffers, SshOffer
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.shared_consoles import SharedConsoles
@@ -220,6 +221,11 @@ class BootRecorder:
                     data = await self._runtime.api.get(CONFIG_MAPS, reference.name, namespace=reference.namespace)
                     text = data.data.get(reference.key, "")
                     found |= await asyncio.to_thread(secrets_of_user_data, text)
+        profile = None if machine.spec.pxe is None else machine.spec.pxe.profile_ref
+        if profile is not None:
+            with contextlib.suppress(NotFound):
+                spec = (await self._runtime.api.get(MACHINE_PROFILES, profile.name)).spec
+                found |= await asyncio.to_thread(secrets_of_profile, spec)
         return found - {""}
 
     # Keeping

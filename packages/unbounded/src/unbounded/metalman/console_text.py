@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import quote
 
+from unbounded.api.profile import MachineProfileSpec
+
 HIDDEN: Final = "[redacted]"
 SHORTEST: Final = 4  # characters of a known secret; shorter ones would match everywhere
 _MOVE: Final = "\x00"  # stands for a move of the cursor, which may stand between two words or inside of one
@@ -51,6 +53,7 @@ _FORMS: Final = (
     re.compile(r"(?<![A-Za-z0-9+/=\s])[A-Za-z0-9+/=\s]{16,}(?=-----END [A-Z0-9 ]*PRIVATE KEY)"),
 )
 _ASSIGNED: Final = re.compile(rf"(?i)(?:{_PW_LABEL}|{_LABEL}|\bkey)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<value>[^\s\"',}}]+)")
+_OPTION: Final = re.compile(rf"(?i)(?<![\w-])--?(?:{_PW_LABEL}|{_LABEL})[ \t]+[\"']?(?P<value>[^\s\"',;|&]+)")
 _PAIR: Final = re.compile(r"(?m)(?<![\w.:/-])[\w.-]{1,64}:(?P<value>(?!/)[^\s\"',]{4,})")  # user:password
 _NO_SECRETS: Final = frozenset({"true", "false", "null", "none"})
 _SEPARATOR: Final = re.compile(r"[\s\"'`,;:@/=(){}\[\]<>|]+")
@@ -157,7 +160,7 @@ def _matches(text: str, places: list[int] | None) -> Iterator[tuple[int, int]]:
 
 def secrets_of_user_data(text: str, nested: int = _NESTED) -> set[str]:
     """Return what may be secret in cloud-init user data: assigned to such a name, paired with a user, or random."""
-    found = {match["value"] for form in (_ASSIGNED, _PAIR) for match in form.finditer(text)}
+    found = {match["value"] for form in (_ASSIGNED, _OPTION, _PAIR) for match in form.finditer(text)}
     found |= {word for word in _SEPARATOR.split(text) if len(word) >= _WORD_CHARS and _is_mixed(word)}
     for encoded in _ENCODED.finditer(text) if nested else ():
         try:
@@ -166,6 +169,18 @@ def secrets_of_user_data(text: str, nested: int = _NESTED) -> set[str]:
             continue
         found |= secrets_of_user_data(inner, nested - 1)
     return {secret for secret in found if len(secret) >= SHORTEST and secret.lower() not in _NO_SECRETS}
+
+
+def secrets_of_profile(spec: MachineProfileSpec) -> frozenset[str]:
+    """Return what may be secret in the scripts, the module files and the sysctls of a MachineProfile."""
+    kernel = spec.kernel_parameters
+    texts = (
+        spec.pre_deploy_script or "",
+        spec.post_deploy_script or "",
+        *((one.content for one in kernel.modules) if kernel is not None else ()),
+        *((f"{name}: {value}" for name, value in kernel.sysctl.items()) if kernel is not None else ()),
+    )
+    return frozenset(one for text in texts for one in secrets_of_user_data(text))
 
 
 def _is_mixed(word: str) -> bool:

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from functools import lru_cache
 from typing import Final
 
+from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
-from unbounded.kube.api import Api
+from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, utc_now
 from unbounded.kube.logs import Log
@@ -35,6 +38,9 @@ from unbounded.metalman.boot_recording import BootRecorder
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.erase_stages import check_drained
 from unbounded.metalman.host_network import installer_fault, network_faults
+from unbounded.metalman.layout.compiler import check_signed
+from unbounded.metalman.layout.model import ProfileFault
+from unbounded.metalman.netboot.installs import profile_name
 from unbounded.metalman.password_rotation import PasswordSecrets, check_conflict
 from unbounded.metalman.power_read_times import ReadTimes
 from unbounded.metalman.power_reader import PowerReadings
@@ -46,6 +52,7 @@ from unbounded.metalman.reasons import (
     CREDENTIALS_REFUSED,
     NETWORK_INVALID,
     NEW_PASSWORD_REFUSED,
+    PROFILE_INVALID,
     TASK_FAILED,
 )
 from unbounded.metalman.redfish.bmc_interface import (
@@ -74,6 +81,7 @@ from unbounded.metalman.replace_observation import (
     erasure_evidence,
     erasures_of,
     is_armed,
+    is_image_ready,
     node_identity,
     node_name,
     observed_parts,
@@ -313,6 +321,8 @@ class RedfishExecutor:
                 self._media.urls()
             if refusal := network_refusal(target.machine, installs=is_replace):
                 raise refusal
+            if is_replace and is_image_ready(snapshot):
+                await self._check_profile(target.machine)
         # undoing must not be reported complete on outdated data
         if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
             snapshot = dataclasses.replace(snapshot, machine=await self._api.get(MACHINES, target.machine.name))
@@ -342,6 +352,14 @@ class RedfishExecutor:
         shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"
         aside = "" if replace.is_clearing(snapshot.stage) else missing_target(snapshot.machine, state.boot_targets)
         return Observation(fact, shown, where, boot_id=boot_id, progress=progress_of(snapshot) or aside)
+
+    async def _check_profile(self, machine: Machine) -> None:
+        """Refuse a profile that the Machine's image cannot be installed by, before the host is shut down."""
+        if not boots_signed_image(machine) or not (name := profile_name(machine)):
+            return
+        with contextlib.suppress(NotFound):  # it may exist until the installer reports, as for other images
+            if refusal := profile_refusal(machine, await self._api.get(MACHINE_PROFILES, name)):
+                raise refusal
 
     async def _has_media(self, target: Target, stage: str) -> bool:
         """Return whether the image that the host is to boot from is in the drive; True for a boot from the network.
@@ -526,6 +544,25 @@ def network_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
     if boots_by_media(machine) and (fault := installer_fault(machine)):
         faults.append(fault)
     return Refusal(NETWORK_INVALID, "; ".join(faults)) if faults else None
+
+
+def boots_signed_image(machine: Machine) -> bool:
+    """Return whether the programs of the Machine's image are signed, as metalman's condition says."""
+    return any(
+        one.type == ConditionType.NETBOOT_IMAGE_READY and one.reason == ConditionReason.PULLED_SIGNED
+        for one in machine.status.conditions
+    )
+
+
+def profile_refusal(machine: Machine, profile: MachineProfile) -> Refusal | None:
+    """Return why the Machine's image cannot be installed by its profile; None if it can, whatever the disks are."""
+    if not boots_signed_image(machine):
+        return None
+    try:
+        check_signed(profile.spec)
+    except ProfileFault as error:
+        return Refusal(PROFILE_INVALID, f"MachineProfile {profile.name}: {error}")
+    return None
 
 
 def _as_booted(target: Target) -> Target:

@@ -41,6 +41,7 @@ NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
 NOT_ATTESTED: Final = "NotAttested"
 POWER_CHANGED: Final = "PowerChanged"
+PROFILE_INVALID: Final = "ProfileInvalid"
 RESCUE_NOT_STARTED: Final = "RescueNotStarted"
 TASK_FAILED: Final = "TaskFailed"
 
@@ -82,6 +83,7 @@ MEANING: Final[Mapping[str, str]] = {
         "Required. The message names each PCR. The host received no token."
     ),
     POWER_CHANGED: "The BMC was reset, and then did not report the power state that the host had before.",
+    PROFILE_INVALID: "The Machine's image cannot be installed by its MachineProfile; the host was not changed.",
     RESCUE_NOT_STARTED: "The host fetched the loader, and the SSH server of the rescue system did not start in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }

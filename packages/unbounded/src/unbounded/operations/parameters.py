@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 from unbounded.api.machine_status import (
     MAX_ERASURES,
-    PCR_MEANING,
+    PCR_FORM,
+    PCR_LIST,
+    PCR_TWICE,
     RESCUE_KEY_FORM,
     RESCUE_KEYS,
     RESCUE_KEYS_MAX,
@@ -80,9 +82,8 @@ def _serials(value: str) -> str | None:
 
 
 def _pcrs(value: str) -> str | None:
-    numbers = value.split(",")
-    fits = len(set(numbers)) == len(numbers) and set(numbers) <= {str(one) for one in PCR_MEANING}
-    return None if fits else f"comma-separated numbers of PCRs, of {', '.join(map(str, PCR_MEANING))}, each once"
+    fits = re.fullmatch(PCR_LIST, value) is not None and re.search(PCR_TWICE, value) is None
+    return None if fits else PCR_FORM
 
 
 def _disks(value: str) -> str | None:

@@ -124,6 +124,23 @@ async def test_plan_of_a_replacement_shows_the_layout_by_the_last_inspection(sta
 
 
 @story
+async def test_plan_names_kernel_parameters_that_a_signed_image_cannot_have(staged: Staged) -> None:
+    grub = {"defaultGrubOptions": ['GRUB_CMDLINE_LINUX="quiet"']}
+    signed = [_condition("NetbootImageReady", "True", "PulledSigned")]
+    await staged.machine("m1", status={"hardware": HARDWARE, "conditions": signed})
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+    await staged.api.create(MACHINE_PROFILES, {"metadata": {"name": "one"}, "spec": {**PROFILE, "grubConfig": grub}})
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "replace", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    (found,) = (each for each in target.obstacles if each.reason == metal.PROFILE_INVALID)
+    assert found.what.startswith("MachineProfile one: spec.grubConfig.defaultGrubOptions[0]: a signed image")
+    assert target.fails_at_once
+    assert "it writes no disk: MachineProfile one: spec.grubConfig.defaultGrubOptions[0]" in target.disk
+
+
+@story
 async def test_plan_says_that_commands_of_a_profile_need_a_flag_of_metalman(staged: Staged) -> None:
     modules = [{"filename": "a.conf", "content": "options a b=1"}, {"filename": "c.conf", "content": "install c true"}]
     commands = {"postDeployScript": "true", "kernelParameters": {"modules": modules}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -192,3 +193,27 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
         await attest(lab.url, socket_tpm(tpm.address))
         condition, _ = (await lab.root.get(MACHINES, "m1")).status.conditions
         assert (condition.status, condition.reason) == ("True", "Succeeded")
+
+
+@pytest.mark.parametrize("policy", ["Required", "Recorded"])
+async def test_another_credential_of_the_kernel_is_a_deviation(tmp_path: Path, tpm: SoftwareTpm, policy: str) -> None:
+    """systemd's stub extends PCR 12 with each credential beside the kernel."""
+    async with site(tmp_path / "data") as lab:
+        spec = {"spec": {"pxe": {"image": "r/i:v1", "attestation": {"pcrPolicy": policy}}}}
+        await lab.root.patch(MACHINES, "m1", spec)
+        await attest(lab.url, socket_tpm(tpm.address))
+        token = (await lab.root.get(MACHINES, "m1")).status.bootstrap_token_id
+        tpm.tools("pcrextend", f"12:sha256={hashlib.sha256(b'UUID=another').hexdigest()}")
+        if policy == "Required":
+            with pytest.raises(Rejected, match=r"403: .*PCR 12 \(kernel command line and credentials"):
+                await attest(lab.url, socket_tpm(tpm.address))
+        else:
+            await attest(lab.url, socket_tpm(tpm.address))
+        status = (await lab.root.get(MACHINES, "m1")).status
+        found = {one.type: (one.status, one.reason, one.message or "") for one in status.conditions}
+        assert found["BootChanged"][:2] == ("True", "PCRMismatch")
+        assert "PCR 12 (kernel command line and credentials of a unified kernel image) is " in found["BootChanged"][2]
+        assert found["BootChanged"][2].count("PCR 1") == 1
+        attested = ("False", "PCRMismatch") if policy == "Required" else ("True", "Succeeded")
+        assert found["Attested"][:2] == attested
+        assert (status.bootstrap_token_id == token) is (policy == "Required")

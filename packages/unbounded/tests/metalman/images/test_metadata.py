@@ -47,6 +47,15 @@ version: 7
     )
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_an_image_with_a_template_of_statements_is_signed(tmp_path: Path, signed: bool) -> None:
+    (tmp_path / "metadata.yaml").write_text("dhcpBootImageName: installer.efi\n")
+    (tmp_path / "installer.efi").write_bytes(b"program")
+    if signed:
+        (tmp_path / "statement.tmpl").write_text("words")
+    assert read_netboot(tmp_path).is_signed is signed
+
+
 @pytest.mark.parametrize("text", ["", "{}", "dhcpBootImageName: null\nbootFiles: null", "other: 1"])
 def test_nothing_said_is_nothing(text: str) -> None:
     assert parse_metadata(text.encode()) == Metadata()

@@ -13,9 +13,10 @@ from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.profile import MachineProfileSpec
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
 from unbounded.metalman.layout.matching import DiskConsent
-from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutRefused
+from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutImage, LayoutRefused
 
 GIB: Final = 1 << 30
+PLAIN_IMAGE: Final = LayoutImage()
 BLANK, OWN, FOREIGN = DiskState.BLANK, DiskState.OWN, DiskState.FOREIGN
 SINGLE: Final = """
 devices:
@@ -64,9 +65,15 @@ def profile(text: str = MIRROR, **changes: Any) -> MachineProfileSpec:
     return msgspec.convert(written, MachineProfileSpec)
 
 
-def request(spec: MachineProfileSpec | None = None, *, allow_scripts: bool = False, **consent: Any) -> LayoutRequest:
+def request(
+    spec: MachineProfileSpec | None = None,
+    *,
+    allow_scripts: bool = False,
+    image: LayoutImage = PLAIN_IMAGE,
+    **consent: Any,
+) -> LayoutRequest:
     known = DiskConsent(**{"machine": "m1", **consent})
-    return LayoutRequest("mirror", spec or profile(), "uid-1", known, allow_scripts)
+    return LayoutRequest("mirror", spec or profile(), "uid-1", known, allow_scripts, image)
 
 
 def layout(choice: LayoutChoice) -> DiskLayout:

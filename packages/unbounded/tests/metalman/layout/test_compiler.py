@@ -18,7 +18,7 @@ from tests.metalman.layout.support import (
     request,
 )
 from unbounded.metalman.layout.compiler import compile_layout
-from unbounded.metalman.layout.model import summary
+from unbounded.metalman.layout.model import LayoutImage, summary
 
 A, B = disk("sda"), disk("sdb", sector_bytes=4096)
 ESP, RAID = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "a19d880f-05fc-4d3b-a006-743f0f84911e"
@@ -207,6 +207,34 @@ def test_a_profile_that_cannot_be_installed_is_refused_with_the_field(
     message = refusal(profile(**changes), A, B)
     assert message.startswith(f"MachineProfile mirror: spec.{field}: "), message
     assert words in message
+
+
+SIGNED = LayoutImage(is_signed=True)
+
+
+@pytest.mark.parametrize("name", ["GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"])
+def test_a_signed_image_takes_no_kernel_parameters(name: str) -> None:
+    spec = profile(grubConfig={"defaultGrubOptions": ["GRUB_TIMEOUT=5", f'{name}="quiet"']})
+    message = refusal(spec, A, B, image=SIGNED)
+    assert message.startswith(
+        "MachineProfile mirror: spec.grubConfig.defaultGrubOptions[1]: a signed image starts with"
+    )
+    assert "not with 'quiet'" in message
+    compiled(spec, A, B)
+    compiled(profile(grubConfig={"defaultGrubOptions": ["GRUB_TIMEOUT=5", f'{name}=""']}), A, B, image=SIGNED)
+
+
+def test_an_esp_without_room_for_the_loader_is_refused_with_sizes() -> None:
+    loader = LayoutImage(is_signed=True, loader_bytes=120 << 20)
+    assert lines(compiled(profile(), A, B, image=loader), "esp") == [["d1/1"], ["d2/1"]]
+    small: dict[str, Any] = {"devices__0__partitions__0__size": "125Mi", "devices__1__partitions__0__size": "124Mi"}
+    assert refusal(profile(**small), A, B, image=loader) == (
+        "MachineProfile mirror: spec.devices[1].partitions[0].size: the loader of this image has 125.8 MB of files, "
+        "for which vfat needs 125Mi, and the partition has 124Mi"
+    )
+    compiled(profile(**small), A, B)  # of an image that does not tell the size of its loader
+    named: dict[str, Any] = {"devices__0__device": {"byName": "sda"}, "devices__1__device": {"byName": "sdb"}}
+    compiled(profile(**small, **named, grubConfig={"toDevices": ["sda"]}), A, B, image=loader)
 
 
 def test_a_summary_says_what_is_on_each_disk() -> None:

@@ -6,13 +6,14 @@ import hashlib
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 from msgspec.structs import replace
 
 from tests.api.test_profile_rules import MIRROR
 from tests.metalman.layout.support import FOREIGN, OWN, disk, path
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
-from tests.metalman.support.netboot_site import World, netboot_site, put
+from tests.metalman.support.netboot_site import NETBOOT_FILES, World, netboot_site, put
 from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord
 from unbounded.api.profile import MACHINE_PROFILES
@@ -21,10 +22,11 @@ from unbounded.metalman.http.boot_service import (
     HardwareReport,
     NotReadyYet,
     OnDisk,
+    ProgressReport,
     Rendered,
     ReportAnswer,
 )
-from unbounded.metalman.netboot.installs import BY_PROFILE, NO_LAYOUT
+from unbounded.metalman.netboot.installs import BY_PROFILE, NO_LAYOUT, WITHHELD
 from unbounded.metalman.replace_observation import erasure_evidence
 
 A, B, C = disk("sda"), disk("sdb"), disk("sdc")
@@ -154,6 +156,60 @@ async def test_a_profile_that_is_not_there_and_one_with_scripts_are_refused(tmp_
     async with netboot_site(tmp_path / "scripts") as world:
         await requested(world, SPEC | {"postDeployScript": "reboot"})
         assert "--allow-profile-scripts" in str((await reported(world, A, B)).body["error"])
+
+
+async def test_a_layout_that_a_signed_image_cannot_have_is_refused_at_the_report(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path, files={**NETBOOT_FILES, "statement.tmpl": "words"}) as world:
+        await requested(world, SPEC | {"grubConfig": {"defaultGrubOptions": ["GRUB_CMDLINE_LINUX=quiet"]}})
+        refused = await reported(world, A, B)
+        assert refused.code == 409
+        assert "spec.grubConfig.defaultGrubOptions[0]: a signed image" in str(refused.body["error"])
+        assert (await world.api.get(MACHINES, "m1")).status.layout is None
+
+
+async def test_an_esp_that_is_too_small_for_the_image_is_refused_at_the_report(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await requested(world)
+        put(world.images.said.disk.root, {"rootfs.tar.zst.loader": f"{220 << 20}\n"})  # type: ignore[union-attr]
+        refused = await reported(world, A, B)
+        assert refused.code == 409
+        assert "spec.devices[0].partitions[0].size: the loader of this image has 230.7 MB" in str(refused.body["error"])
+        assert (await world.api.get(MACHINES, "m1")).status.layout is None
+
+
+SCRIPT: Final = "curl -u deploy:Canary/one https://example.com\nregister --token canary-two\n"
+SAID: Final = "sh script failed: + curl -u deploy:Canary/one https://me:canary-3@example.com --token canary-two"
+
+
+async def message_after(world: World, report: ProgressReport) -> str:
+    await world.site.progress(ADDRESS, world.prefix(), report)
+    await world.site.flush("m1")
+    status = (await world.api.get(MACHINES, "m1")).status
+    assert status.netboot is not None
+    return status.netboot.message or ""
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same replica", "another replica"])
+async def test_a_failed_script_is_reported_without_its_secrets(tmp_path: Path, restarted: bool) -> None:
+    async with netboot_site(tmp_path, allow_profile_scripts=True) as world:
+        await requested(world, SPEC | {"postDeployScript": SCRIPT})
+        await reported(world, A, B)
+        if restarted:
+            world.site._layouts._secrets.clear()
+        report = ProgressReport(stage="Preparing", message=SAID, failed=True)
+        assert await message_after(world, report) == (
+            "Preparing: sh script failed: + curl -u deploy:[redacted] https://[redacted]@example.com --token [redacted]"
+        )
+
+
+async def test_a_report_that_may_show_secrets_of_a_lost_profile_is_withheld(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path, allow_profile_scripts=True) as world:
+        await requested(world, SPEC | {"postDeployScript": SCRIPT})
+        await reported(world, A, B)
+        world.site._layouts._secrets.clear()
+        await world.api.delete(MACHINE_PROFILES, "mirror")
+        report = ProgressReport(stage="Preparing", message=SAID, failed=True)
+        assert await message_after(world, report) == f"Preparing: {WITHHELD}"
 
 
 async def test_a_machine_without_profile_gets_no_layout_and_no_archive(tmp_path: Path) -> None:

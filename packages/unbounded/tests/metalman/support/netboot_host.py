@@ -40,6 +40,7 @@ class Story:
 
     Attributes:
         image_s: when the image is on the servers' disk; None: never.
+        image_reason: the reason of the condition then.
         own_order: the firmware tries the network first, regardless of the BMC.
         loads: how often the loader is fetched for one start; all but the last one have no effect.
         until: the last milestone; the host stops after it.
@@ -61,6 +62,7 @@ class Story:
     """
 
     image_s: float | None = 0.0
+    image_reason: str = "Pulled"
     own_order: bool = False
     loads: int = 1
     until: str = "ImageWritten"
@@ -146,7 +148,7 @@ class NetbootHost:
             await self.condition("NetbootImageReady", "False", "Pulling", "12 % of registry.lab/host:v1")
             return
         await asyncio.sleep(self.story.image_s)
-        await self.condition("NetbootImageReady", "True", "Pulled", DIGEST)
+        await self.condition("NetbootImageReady", "True", self.story.image_reason, DIGEST)
 
     async def _start(self, source: str) -> None:
         wanted = source in FROM_NETWORK or self.story.own_order

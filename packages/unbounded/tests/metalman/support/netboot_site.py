@@ -187,6 +187,7 @@ async def netboot_site(
     files: Mapping[str, str | bytes] = NETBOOT_FILES,
     server: str = SERVER,
     neighbours: MacLookup | None = None,
+    allow_profile_scripts: bool = False,
 ) -> AsyncIterator[World]:
     """A running site.
 
@@ -216,6 +217,7 @@ async def netboot_site(
         site=site,
         neighbours=neighbours or macs.get,
         now=now,
+        allow_profile_scripts=allow_profile_scripts,
         announce=lambda about, _type, reason, text: told.append((about.name, reason, text)),
     )
     made = NetbootRequestHandler(parts)

@@ -83,7 +83,7 @@ def with_obstacles(
     targets = tuple(
         replace(
             one,
-            obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)),
+            obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets, profiles)),
             disk=_disk(operation, facts.machines[one.machine], profiles),
             boot=_boot(operation, facts.machines[one.machine]),
             network=_network(operation, facts.machines[one.machine]),
@@ -103,12 +103,14 @@ def _is_of(one: MachineForecast, executor: ExecutorKind) -> bool:
 
 
 def _obstacles(
-    operation: MachineOperation, machine: Machine, facts: ExplainFacts, secrets: Secrets
+    operation: MachineOperation, machine: Machine, facts: ExplainFacts, secrets: Secrets, profiles: Profiles
 ) -> Iterator[Obstacle]:
     """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
     if operation.spec.operation_kind in _BOOTING:
         yield from _of_boot(machine, facts)
     if operation.spec.operation_kind in _BOOTING and (refusal := _network_refusal(operation, machine)):
+        yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason)
+    if refusal := _profile_refusal(machine, profiles):
         yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason)
     if (refusal := _refusal(machine, secrets)) is not None:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
@@ -141,8 +143,9 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
 
 def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareStatus, profiles: Profiles) -> str:
     """Return the layout that metalman would compile, as text for people, or why it would compile none."""
-    from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415  # as above
-    from unbounded.metalman.layout.model import DiskLayout, summary  # noqa: PLC0415
+    from unbounded.metalman.executor import boots_signed_image  # noqa: PLC0415  # as above
+    from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415
+    from unbounded.metalman.layout.model import DiskLayout, LayoutImage, summary  # noqa: PLC0415
     from unbounded.metalman.layout.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
     from unbounded.metalman.netboot.installs import layout_request, profile_name  # noqa: PLC0415
 
@@ -153,7 +156,8 @@ def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareSta
     if profile is None:
         return f"no disk: there is no MachineProfile {name}"
     # whether metalman runs commands is in its flags alone
-    request = layout_request(machine, profile, "", erased_disks(operation), allow_scripts=True)
+    image = LayoutImage(boots_signed_image(machine))  # the size of its loader is known to metalman alone
+    request = layout_request(machine, profile, "", erased_disks(operation), image, allow_scripts=True)
     choice = compile_layout(request, hardware.disks)
     if not isinstance(choice, DiskLayout):
         return f"no disk: {choice.message}"
@@ -208,6 +212,15 @@ def _network_refusal(operation: MachineOperation, machine: Machine) -> Refusal |
     from unbounded.metalman.executor import network_refusal  # noqa: PLC0415  # as above
 
     return network_refusal(machine, installs=operation.spec.operation_kind == OperationKind.HOST_REPLACE)
+
+
+def _profile_refusal(machine: Machine, profiles: Profiles) -> Refusal | None:
+    """Return metalman's rejection of the profile of a HostReplace; None where there is none, or it was not read."""
+    from unbounded.metalman.executor import profile_refusal  # noqa: PLC0415  # as above
+
+    reference = None if machine.spec.pxe is None else machine.spec.pxe.profile_ref
+    profile = None if reference is None else profiles.get(reference.name)
+    return None if profile is None else profile_refusal(machine, profile)
 
 
 def _boot(operation: MachineOperation, machine: Machine) -> str:

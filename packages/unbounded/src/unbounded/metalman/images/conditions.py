@@ -57,7 +57,9 @@ def image_condition(states: tuple[ImageState, ...]) -> ImageConditionState:
     if missing:
         return _false(ConditionReason.PULLING, missing)
     served = "; ".join(f"{_name(state)} is {state.digest}{_problem_text(state)}" for state in states)
-    return ImageConditionState(ConditionStatus.TRUE, ConditionReason.PULLED, served)
+    is_signed = any(state.is_signed for state in states)
+    reason = ConditionReason.PULLED_SIGNED if is_signed else ConditionReason.PULLED
+    return ImageConditionState(ConditionStatus.TRUE, reason, served)
 
 
 def _false(reason: ConditionReason, states: list[ImageState]) -> ImageConditionState:

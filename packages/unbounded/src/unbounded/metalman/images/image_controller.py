@@ -151,9 +151,10 @@ class ImageController:
         progress = next((one for one in self._store.pulls() if one.reference == _full(ref.reference)), None)
         wrong = next((one for use in refs.uses(ref) if isinstance(one := entry.read.get(use), ImageProblem)), None)
         served = entry.stored is not None and wrong is None
-        return ImageState(
-            ref, str(entry.stored.digest) if entry.stored and served else "", wrong or entry.problem, progress
-        )
+        digest = str(entry.stored.digest) if entry.stored and served else ""
+        metadata = entry.read.get(ImageUse.NETBOOT) if ref == refs.netboot else None
+        is_signed = isinstance(metadata, Metadata) and metadata.is_signed
+        return ImageState(ref, digest, wrong or entry.problem, progress, is_signed)
 
     # ---- following the Machines
 

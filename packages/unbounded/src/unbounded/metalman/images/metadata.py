@@ -12,14 +12,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from unbounded.fetch.failures import UnusableContent
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.foreign_yaml import load_foreign
-from unbounded.metalman.netboot.image_paths import TEMPLATE, normalized_path
+from unbounded.metalman.netboot.image_paths import STATEMENT, TEMPLATE, normalized_path
 
 FOLDER: Final = "disk"  # folder in an image, and `only` of the store
 FILE: Final = "metadata.yaml"
@@ -40,10 +40,12 @@ class Metadata:
     Args:
         loaders: paths below `disk/`.
         disk_sha256: hexadecimal digits; empty if the file has none.
+        is_signed: the loader is a signed program, which takes its boot from the template `STATEMENT` beside it.
     """
 
     loaders: Mapping[Loader, str] = field(default_factory=dict)
     disk_sha256: str = ""
+    is_signed: bool = False
 
 
 def parse_metadata(content: bytes) -> Metadata:
@@ -113,7 +115,7 @@ def read_netboot(root: Path) -> Metadata:
         if not _is_file(root, name) and not _is_file(root, name + TEMPLATE):
             key = BOOT_IMAGE if loader is Loader.X64 else f"{BOOT_FILES}.{loader.value}"
             raise UnusableContent(f"{FILE}: {key}: the image has no disk/{name}")
-    return metadata
+    return replace(metadata, is_signed=_is_file(root, STATEMENT + TEMPLATE))
 
 
 def read_disk(root: Path, *, alone: bool) -> str:

@@ -227,12 +227,14 @@ class ImageState:
     Args:
         digest: of the served image; empty if none is served.
         progress: of a running pull.
+        is_signed: its programs are signed with the keys of a site.
     """
 
     want: ImageReference
     digest: str = ""
     problem: ImageProblem | None = None
     progress: PullProgress | None = None
+    is_signed: bool = False
 
 
 class PinnedImages:

@@ -22,7 +22,7 @@ from unbounded.api.hardware import DiskFacts
 from unbounded.api.profile import FileSystem, FileSystemType, MachineProfileSpec, RaidLevel
 from unbounded.metalman.disk_choice import COMMAND_MESSAGE, is_foreign
 from unbounded.metalman.layout import model
-from unbounded.metalman.layout.geometry import EXTENT, check_sizes, place
+from unbounded.metalman.layout.geometry import EXTENT, check_loader, check_sizes, place
 from unbounded.metalman.layout.matching import DiskConsent, RequestedDisk, erasure_of, match_disks, path_of
 from unbounded.metalman.layout.profile_check import EFI_PATH, LINUX, ProfileGraph, resolve
 
@@ -76,6 +76,21 @@ def cmdline(spec: MachineProfileSpec) -> str:
             )
         words += value.split()
     return " ".join(words)
+
+
+def check_signed(spec: MachineProfileSpec) -> None:
+    """Check that a profile can be installed from a signed image.
+
+    Raises:
+        ProfileFault: it has kernel parameters.
+    """
+    for at, (name, value) in enumerate(_grub_options(spec)):
+        if name in _KERNEL_WORDS and value.strip():
+            raise model.ProfileFault(
+                f"grubConfig.defaultGrubOptions[{at}]",
+                f"a signed image starts with the kernel parameters that were signed with it, and not with {value!r}: "
+                "remove the option, or use an image that is not signed",
+            )
 
 
 def mount_options(graph: ProfileGraph, system: FileSystem, device: str) -> str:
@@ -136,6 +151,7 @@ class LayoutRequest:
         name: name of the MachineProfile, for messages.
         machine_uid: UID of the Machine in the marks on its disks.
         allow_scripts: commands of the profile may run.
+        image: what it is installed from, as far as that is known.
     """
 
     name: str
@@ -143,6 +159,7 @@ class LayoutRequest:
     machine_uid: str
     consent: DiskConsent = field(default_factory=DiskConsent)
     allow_scripts: bool = False
+    image: model.LayoutImage = field(default_factory=model.LayoutImage)
 
 
 def compile_layout(request: LayoutRequest, disks: Sequence[DiskFacts], *, final: bool = True) -> model.LayoutChoice:
@@ -167,6 +184,8 @@ def _message(request: LayoutRequest, text: str) -> str:
 def _compiled(request: LayoutRequest, disks: Sequence[DiskFacts]) -> model.DiskLayout:
     spec = request.profile
     graph = resolve(spec, allow_scripts=request.allow_scripts)
+    if request.image.is_signed:
+        check_signed(spec)
     selectors = [device.device for device in spec.devices]
     requested = [
         RequestedDisk.of(at, selector, partitions)
@@ -188,6 +207,8 @@ class _Writer:
 
     def __init__(self, request: LayoutRequest, graph: ProfileGraph, disks: Sequence[model.LayoutDisk]) -> None:
         self._spec, self._graph, self._disks = request.profile, graph, disks
+        self._loader_bytes = request.image.loader_bytes
+        self._sizes: dict[str, int] = {}  # of partitions, by their devices in the text
         parts = [[one.path, one.disk.size_bytes, one.disk.sector_bytes] for one in disks]
         canonical = msgspec.json.encode([request.profile, parts], order="sorted")
         self._seed = f"{request.machine_uid}/{hashlib.sha256(canonical).hexdigest()}"
@@ -223,7 +244,6 @@ class _Writer:
                 yield f"script {when} {encoded(script)}"
 
     def _partitions(self) -> Iterator[str]:
-        sizes: dict[str, int] = {}
         lines = []
         for one, partitions in zip(self._disks, self._graph.partitions, strict=True):
             sector = one.disk.sector_bytes or 0
@@ -231,12 +251,12 @@ class _Writer:
                 zip(partitions, place(partitions, one.disk), strict=True), 1
             ):
                 device = f"{one.id}/{number}"
-                sizes[device] = size
+                self._sizes[device] = size
                 kind, identity = self._graph.types.get(device, LINUX), self._identity(f"partition:{device}")
                 lines.append(
                     f"partition {one.id} {number} {start // sector} {size // sector} {kind} {identity} {partition.name}"
                 )
-        check_sizes(self._graph, sizes)
+        check_sizes(self._graph, self._sizes)
         yield from lines
 
     def _file_systems(self) -> Iterator[str]:
@@ -259,7 +279,9 @@ class _Writer:
             esps = [device for device in esps if device.partition("/")[0] in self._named(grub.to_devices)]
         if not esps:
             raise model.ProfileFault("grubConfig.toDevices", "no esp partition is on these devices")
-        yield from (f"esp {device}" for device in esps)
+        for device in esps:
+            check_loader(device, self._sizes[device], self._loader_bytes)
+            yield f"esp {device}"
 
     def _named(self, names: Sequence[str]) -> set[str]:
         known = {device.device.by_name: f"d{at}" for at, device in enumerate(self._spec.devices, 1)}

@@ -14,6 +14,8 @@ FIRST: Final = 2 * MIB  # the mark of the installer is before it
 LAST: Final = MIB  # at the end, for the second copy of the partition table
 EXTENT: Final = 4 * MIB  # of LVM
 SMALLEST_XFS: Final = 300 * MIB
+VFAT_SHARE: Final = 32  # its two tables have up to a 64th of it, where clusters have 512 bytes
+VFAT_LEAST: Final = MIB  # what else it has beside the files
 
 
 def needed_bytes(partitions: Sequence[Partition]) -> int:
@@ -49,6 +51,24 @@ def check_sizes(graph: ProfileGraph, sizes: Mapping[str, int]) -> None:
         size = known[graph.of(system, f"fileSystems[{at}]")]
         if system.file_system == FileSystemType.XFS and size < SMALLEST_XFS:
             raise ProfileFault(f"fileSystems[{at}]", f"xfs needs 300Mi, and its device has {size_text(size)}")
+
+
+def check_loader(device: str, size: int, loader_bytes: int) -> None:
+    """Check that the files of an image's loader fit an EFI system partition.
+
+    Args:
+        device: the partition, as the text names it.
+    Raises:
+        ProfileFault: it has no room for them.
+    """
+    needed = rounded_up(loader_bytes + loader_bytes // VFAT_SHARE, MIB) + VFAT_LEAST if loader_bytes else 0
+    if size < needed:
+        at, number = (int(part) - 1 for part in device.removeprefix("d").split("/"))
+        raise ProfileFault(
+            f"devices[{at}].partitions[{number}].size",
+            f"the loader of this image has {size_text(loader_bytes)} of files, for which vfat needs "
+            f"{needed // MIB}Mi, and the partition has {size // MIB}Mi",
+        )
 
 
 def _array_bytes(array: SoftRaidDevice, members: Sequence[int]) -> int:

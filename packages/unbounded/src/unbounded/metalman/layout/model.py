@@ -36,6 +36,19 @@ class NoDisk(Exception):
 
 
 @dataclass(frozen=True)
+class LayoutImage:
+    """Facts of an image that limit the layouts that it can be installed by.
+
+    Args:
+        is_signed: its kernel starts with the command line that was signed with it, and with no other.
+        loader_bytes: size of the files on each EFI system partition; 0 if unknown.
+    """
+
+    is_signed: bool = False
+    loader_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class LayoutDisk:
     """A disk of a layout: its ID in the text, and the path by which the installer finds it."""
 

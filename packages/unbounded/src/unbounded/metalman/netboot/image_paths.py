@@ -33,6 +33,7 @@ from unbounded.api.machine import Machine
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.disk_choice import SECTOR_BYTES, SECTORS
 from unbounded.metalman.http.boot_service import OnDisk
+from unbounded.metalman.layout.model import LayoutImage
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 from unbounded.metalman.templates import Template, TemplateContext, template_data
 
@@ -40,6 +41,7 @@ USER_DATA: Final = "cloud-init/user-data"
 NETWORK_CONFIG: Final = "cloud-init/network-config"
 TEMPLATE: Final = ".tmpl"
 LONGEST_PATH: Final = 1024
+MOST_DIGITS: Final = 19  # of a size
 LARGEST_TEMPLATE_BYTES: Final = 1 << 20
 CACHED_PATHS: Final = 4096  # resolved paths, wrong guesses included
 CONFIG_FOLDERS: Final = frozenset({"grub", "boot", "efi", "debian-installer", "pxelinux.cfg", "loader"})
@@ -48,6 +50,7 @@ KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "
 LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
 DISK_NAME: Final = "disk.img"
 ROOTFS_NAME: Final = "rootfs.tar"  # a root file system, for layouts of several disks
+LOADER_BYTES: Final = "rootfs.tar.zst.loader"  # size of the files that a layout has on each EFI system partition
 LARGE_SECTOR_IMAGES: Final = ("disk.img.4k.zst", "disk.img.4k.gz")  # for disks with sectors of 4096 bytes
 
 
@@ -147,6 +150,18 @@ def image_sectors(files: ImageFiles, image: NetbootImage) -> tuple[int, ...]:
     """Return the sector sizes of the disks that an image can be written to."""
     has_large = any(isinstance(files.find(image, name), OnDisk) for name in LARGE_SECTOR_IMAGES)
     return SECTORS if has_large else (SECTOR_BYTES,)
+
+
+def is_signed(files: ImageFiles, image: NetbootImage) -> bool:
+    """Return whether the loader of an image is a signed program, which takes its boot from the template `STATEMENT`."""
+    return isinstance(files.find(image, STATEMENT), TemplateFile)
+
+
+def layout_image(files: ImageFiles, served: BootImages) -> LayoutImage:
+    """Return the facts of an image that limit the layouts that it can be installed by; an older image has no size."""
+    found = files.find(served.disk, LOADER_BYTES)
+    size = found.path.read_bytes()[:MOST_DIGITS].strip() if isinstance(found, OnDisk) else b""
+    return LayoutImage(is_signed(files, served.netboot), int(size) if size.isdigit() else 0)
 
 
 def content_etag(content: bytes) -> str:

@@ -6,6 +6,7 @@ in `status.layout` says which one was announced.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
@@ -16,6 +17,7 @@ from unbounded.api.machine import MACHINES, LayoutRecord, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.logs import Log
+from unbounded.metalman.console_text import redacted, secrets_of_profile
 from unbounded.metalman.disk_choice import (
     LARGE_SECTOR_BYTES,
     AwaitedDisk,
@@ -29,7 +31,7 @@ from unbounded.metalman.host_network import missing_nics, network_faults
 from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
 from unbounded.metalman.layout.matching import DiskConsent
-from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutRefused, LayoutWait
+from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutImage, LayoutRefused, LayoutWait
 from unbounded.metalman.netboot.boot_files import has_network_config
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.image_paths import content_etag
@@ -53,7 +55,9 @@ NO_LAYOUT: Final = FileRejected(409, "no layout of the present profile was compi
 UNAWARE: Final = (
     "the installer of an older netboot image writes only disks with sectors of 512; use a netboot image of this release"
 )
+WITHHELD: Final = "a report that metalman withholds: it may show secrets of the MachineProfile, which cannot be read"
 LAYOUT: Final = "layout"
+REMEMBERED_BOOTS: Final = 1024
 RETRY_S: Final = 5
 _PERSISTENT: Final = "/dev/disk/"
 Record = Callable[[str, LayoutRecord | None], Awaitable[ReportAnswer | None]]
@@ -144,7 +148,13 @@ def profile_name(machine: Machine) -> str:
 
 
 def layout_request(
-    machine: Machine, profile: MachineProfile, boot: str, erase: tuple[str, ...], *, allow_scripts: bool
+    machine: Machine,
+    profile: MachineProfile,
+    boot: str,
+    erase: tuple[str, ...],
+    image: LayoutImage,
+    *,
+    allow_scripts: bool,
 ) -> LayoutRequest:
     """Return what the layout of a Machine is compiled from, beside the disks.
 
@@ -159,7 +169,7 @@ def layout_request(
         used=last.erasures if last is not None and last.boot == boot else (),
         machine=machine.name if pxe is not None and pxe.redfish is not None else "",
     )
-    return LayoutRequest(profile.name, profile.spec, machine.lasting_uid, consent, allow_scripts)
+    return LayoutRequest(profile.name, profile.spec, machine.lasting_uid, consent, allow_scripts, image)
 
 
 def layout_record(layout: DiskLayout, boot: str) -> LayoutRecord:
@@ -178,9 +188,16 @@ class BootLayouts:
     def __init__(self, api: Api, *, allow_scripts: bool) -> None:
         self._api = api
         self._allow_scripts = allow_scripts
+        self._secrets: OrderedDict[str, frozenset[str]] = OrderedDict()  # of the profile, by boot
 
     async def answer(
-        self, machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport, record: Record
+        self,
+        machine: Machine,
+        boot: str,
+        erase: tuple[str, ...],
+        image: LayoutImage,
+        report: HardwareReport,
+        record: Record,
     ) -> ReportAnswer:
         """Compile the layout of a report, and record it.
 
@@ -188,7 +205,7 @@ class BootLayouts:
             record: writes the report with a message and a layout; returns an answer if it could not.
         """
         try:
-            choice = await self._compiled(machine, boot, erase, report.hardware, final=report.final)
+            choice = await self._compiled(machine, boot, erase, image, report.hardware, final=report.final)
         except ApiError as error:
             return _unreadable(error, machine)
         if isinstance(choice, LayoutWait):
@@ -210,7 +227,9 @@ class BootLayouts:
         log.info("layout compiled", machine=machine.name, boot=boot, layout=choice.digest, **erases)
         return ReportAnswer(200, {"status": "ok", "action": "Layout", "layout": choice.digest, **erases})
 
-    async def text(self, name: str, boot: str, erase: tuple[str, ...]) -> Rendered | NotReadyYet | FileRejected:
+    async def text(
+        self, name: str, boot: str, erase: tuple[str, ...], image: LayoutImage
+    ) -> Rendered | NotReadyYet | FileRejected:
         """Return the text of the layout that was announced to a boot."""
         try:
             machine = await self._api.get(MACHINES, name)
@@ -219,7 +238,7 @@ class BootLayouts:
             hardware, record = machine.status.hardware, machine.status.layout
             if hardware is None or record is None or hardware.boot != boot or record.boot != boot:
                 return NotReadyYet(RETRY_S, "the installer has not reported the hardware yet")
-            choice = await self._compiled(machine, boot, erase, hardware, final=True)
+            choice = await self._compiled(machine, boot, erase, image, hardware, final=True)
         except ApiError as error:
             log.warning("cannot read the layout", error=error, machine=name)
             return NotReadyYet(RETRY_S, "cannot read the layout now")
@@ -228,17 +247,55 @@ class BootLayouts:
         content = choice.text.encode()
         return Rendered(content, content_etag(content), "text/plain; charset=utf-8")
 
+    async def without_secrets(self, machine: Machine, boot: str, text: str) -> str:
+        """Return a report of the installer without secrets of the commands in the Machine's profile.
+
+        A command that fails is reported with the last line of its output.
+        """
+        if not text or not profile_name(machine):
+            return text
+        if boot not in self._secrets:  # another replica has compiled the layout
+            layout = machine.status.layout
+            try:
+                await self._profile(machine, boot)
+            except ApiError as error:
+                if isinstance(error, NotFound) and (layout is None or layout.boot != boot):
+                    return text  # no command has run
+                log.warning("cannot read the profile", error=error, machine=machine.name)
+                return WITHHELD
+        return redacted(text.encode(), self._secrets[boot]).strip()
+
+    async def _profile(self, machine: Machine, boot: str) -> MachineProfile:
+        """Read the profile of a Machine, and remember its secrets for the reports of the boot.
+
+        Raises:
+            ApiError: it cannot be read.
+        """
+        profile = await self._api.get(MACHINE_PROFILES, profile_name(machine))
+        self._secrets[boot] = self._secrets.get(boot, frozenset()) | secrets_of_profile(profile.spec)
+        self._secrets.move_to_end(boot)
+        if len(self._secrets) > REMEMBERED_BOOTS:
+            self._secrets.popitem(last=False)
+        return profile
+
     async def _compiled(
-        self, machine: Machine, boot: str, erase: tuple[str, ...], hardware: HardwareFacts, *, final: bool
+        self,
+        machine: Machine,
+        boot: str,
+        erase: tuple[str, ...],
+        image: LayoutImage,
+        hardware: HardwareFacts,
+        *,
+        final: bool,
     ) -> LayoutChoice:
         """Compile the layout of a Machine, if the host has the network cards of the Machine's network."""
         if obstacle := network_obstacle(machine, hardware):
             return LayoutRefused(obstacle) if final or has_faults(machine) else LayoutWait(obstacle)
         try:
-            profile = await self._api.get(MACHINE_PROFILES, profile_name(machine))
+            profile = await self._profile(machine, boot)
         except NotFound:
             return LayoutRefused(f"spec.pxe.profileRef: there is no MachineProfile {profile_name(machine)}")
-        request = layout_request(machine, profile, boot, erase, allow_scripts=self._allow_scripts)
+        request = layout_request(machine, profile, boot, erase, image, allow_scripts=self._allow_scripts)
         return compile_layout(request, hardware.disks, final=final)
 
 

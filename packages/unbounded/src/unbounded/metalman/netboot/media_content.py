@@ -30,8 +30,8 @@ from unbounded.metalman.netboot.image_paths import (
     TEMPLATE,
     FileRole,
     ImageFiles,
-    TemplateFile,
     file_role,
+    is_signed,
 )
 from unbounded.metalman.netboot.model import (
     BootImages,
@@ -82,7 +82,7 @@ def media_content(files: ImageFiles, served: BootImages, rendered: bytes) -> Med
 
 def words_path(files: ImageFiles, served: BootImages) -> str:
     """Return the template with the words of a boot: of a signed image, whose loader is its kernel, or GRUB's menu."""
-    return STATEMENT if isinstance(files.find(served.netboot, STATEMENT), TemplateFile) else CONFIG
+    return STATEMENT if is_signed(files, served.netboot) else CONFIG
 
 
 def _kernels(served: BootImages) -> list[str]:

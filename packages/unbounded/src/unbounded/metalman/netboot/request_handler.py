@@ -34,6 +34,7 @@ from unbounded.metalman.http.boot_service import (
     RescueReport,
 )
 from unbounded.metalman.inspection import inspected
+from unbounded.metalman.layout.model import LayoutImage
 from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.boot_files import DIGEST, RETRY_S, SIZE, BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
@@ -177,7 +178,8 @@ class NetbootRequestHandler:
             and visit.request.installs
             and (visit.request.window is BootWindow.INSTALLING)
         ):
-            return await self._layouts.text(visit.machine.name, visit.request.boot, self._consent(visit.request))
+            image = image_paths.layout_image(self._library, served)
+            return await self._layouts.text(visit.machine.name, visit.request.boot, self._consent(visit.request), image)
         private = prefix is not None and visit.request.installs
         return await self._files.file(visit, served, plain, private=private)
 
@@ -224,6 +226,9 @@ class NetbootRequestHandler:
             return DONE
         if not visit.request.installs:
             report = msgspec.structs.replace(report, disk="")  # status.targetDisk is the disk of an install
+        else:
+            message = await self._layouts.without_secrets(visit.machine, visit.request.boot, report.message)
+            report = msgspec.structs.replace(report, message=message)
         return DONE if self._tracker.progress(visit.request, report) else CONTESTED
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
@@ -251,11 +256,12 @@ class NetbootRequestHandler:
             return ReportAnswer(503, {"error": "cannot read the Machine now"}, RETRY_S)
         if machine.metadata.uid != request.uid:
             return UNKNOWN
-        if profile_name(machine):
-            return await self._layout_answer(visit, machine, report)
         served = self._parts.images.of(machine)
         if isinstance(served, NotReadyYet):
             return ReportAnswer(503, {"error": served.text}, served.retry_after_s)
+        if profile_name(machine):
+            image = image_paths.layout_image(self._library, served)
+            return await self._layout_answer(visit, machine, image, report)
         sectors = image_paths.image_sectors(self._library, served.disk)
         choice = check_install(machine, request.boot, self._consent(request), report, sectors)
         if isinstance(choice, AwaitedDisk):
@@ -282,13 +288,16 @@ class NetbootRequestHandler:
             return OTHER_BOOT
         return await self._erasures.progress(visit.request, report)
 
-    async def _layout_answer(self, visit: BootVisit, machine: Machine, report: HardwareReport) -> ReportAnswer:
+    async def _layout_answer(
+        self, visit: BootVisit, machine: Machine, image: LayoutImage, report: HardwareReport
+    ) -> ReportAnswer:
         async def record(message: str, layout: LayoutRecord | None) -> ReportAnswer | None:
             milestone = NetbootMilestone.INSTALLER_STARTED
             recorded = await self._record_hardware(visit, report, milestone, message, layout=layout)
             return None if recorded is DONE else recorded
 
-        return await self._layouts.answer(machine, visit.request.boot, self._consent(visit.request), report, record)
+        boot, consent = visit.request.boot, self._consent(visit.request)
+        return await self._layouts.answer(machine, boot, consent, image, report, record)
 
     def _consent(self, request: BootRequest) -> tuple[str, ...]:
         """Return the serial numbers of the disks that the operation of a boot permits to be erased."""
