@@ -21,7 +21,7 @@ from typing import Any, Final
 from benchmarks import children
 from unbounded_lab.cloud.azure import LabAzure, VmShape
 from unbounded_lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VmPower
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 from unbounded_lab.http import LabReply, LabRequest
 
 MIX: Final = (
@@ -137,7 +137,7 @@ async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, ti
         made = list(fill(cloud, machines))
         await asyncio.to_thread(ca.write_bytes, cloud.ca)
         if stalled:
-            cloud.set_dials(accounts=(cloud.subscriptions[-1],), stalls=FOR_EVER, stall_s=STALL_S)
+            cloud.set_faults(accounts=(cloud.subscriptions[-1],), stalls=FOR_EVER, stall_s=STALL_S)
         ready = Ready(cloud.url, cloud.tenant, cloud.client_id, cloud.client_secret, made)
         await children.serve(ready, answer=cloud.counted)
 

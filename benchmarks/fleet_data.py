@@ -19,11 +19,11 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded_apiserver import patches
+from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.definitions import DEFINITIONS
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.registry import ApiRegistry
-from unbounded_apiserver.types import Resource
 from unbounded_apiserver.writes import WriteTarget
 
 MACHINE_BYTES: Final = 3600

@@ -26,8 +26,8 @@ from tests.images.support import INSTALLER, Host, busybox, needed
 from tests.metalman.support import netboot_site as sites
 from tests.metalman.support.netboot_objects import lease, machine_body
 from unbounded.metalman.http.boot_service import BootService, HardwareReport, ProgressReport, ReportAnswer
+from unbounded.metalman.http.response_signing import StatementKeySource, no_statements
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
-from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 BLOCK: Final = 4096
@@ -112,7 +112,7 @@ class LoopHost:
         self._of: list[Path] = []  # their files
         self._lib = folder / "lib"
         shutil.copytree(INSTALLER, self._lib)
-        with (self._lib / "choosing.sh").open("a") as file:
+        with (self._lib / "choose_disk.sh").open("a") as file:
             file.write(LATER)
         for made in (self._files, self._later):
             made.mkdir()

@@ -334,7 +334,7 @@ class Host:
             "lldp",
             "hardware",
             "waiting",
-            "choosing",
+            "choose_disk",
             "write",
             "erase",
             "agent",

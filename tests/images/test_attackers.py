@@ -38,8 +38,8 @@ from tests.metalman.support.netboot_site import put
 from tests.support.seeds import first_seed
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.metalman.http.response_signing import NONCE_FIELD, STATEMENT_FIELD, StatementKey, statement
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
-from unbounded.metalman.http.statements import NONCE_FIELD, STATEMENT_FIELD, StatementKey, statement
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 pytestmark = [

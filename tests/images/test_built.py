@@ -72,7 +72,7 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
         f"lib/unbounded/{part}.sh"
         for part in (
             "base",
-            "choosing",
+            "choose_disk",
             "disks",
             "erase",
             "hardware",

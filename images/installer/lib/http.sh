@@ -2,7 +2,7 @@
 # busybox nc reads 1 KiB at a time and tells the server that it is gone when its own input ends.
 #
 # Where the initrd has the public key of a site, an answer that the site has not signed for this request is none: each
-# request has a number of its own, and the signature is of both (unbounded/metalman/http/statements.py).
+# request has a number of its own, and the signature is of both (unbounded/metalman/http/response_signing.py).
 
 STATEMENT_KEY=${STATEMENT_KEY:-/etc/unbounded/statement.pub}
 

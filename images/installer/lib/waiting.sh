@@ -9,7 +9,7 @@ SETTLE_S=180 # what udev is given where it does not settle
 LOOK_EVERY_S=2 # a disk that came since the last look may not be the last one
 
 # wait_for_disks: until all disks are there as far as can be told. What is not there then, and is expected, metalman waits
-# for (choosing.sh).
+# for (choose_disk.sh).
 wait_for_disks() {
     wait_began=${DISKS_SINCE:-$(seconds)}
     wait_busy=$wait_began

@@ -10,12 +10,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from unbounded_apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_desc
-from unbounded_apiserver.core_types import NODE, rules_of_event
-from unbounded_apiserver.managed_fields.merge import ObjectKind, of_shape
-from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.type_desc import StructType
-from unbounded_apiserver.types import (
+from unbounded_apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_descriptors
+from unbounded_apiserver.api_resources import (
     ALL_VERBS,
     STATUS,
     Object,
@@ -24,6 +20,10 @@ from unbounded_apiserver.types import (
     Subresource,
     keep_all_but_status,
 )
+from unbounded_apiserver.core_types import NODE, rules_of_event
+from unbounded_apiserver.managed_fields.merge import ObjectKind, of_shape
+from unbounded_apiserver.schema import FieldError
+from unbounded_apiserver.type_descriptors import StructType
 
 SECRET_BYTES: Final = 1024 * 1024
 HIDDEN: Final = "<secret contents redacted>"
@@ -60,11 +60,11 @@ class BuiltInType:
         return of_shape(self.shape)
 
     def empty(self) -> Object:
-        return type_desc.decode(self.shape, {}, [])
+        return type_descriptors.decode(self.shape, {}, [])
 
     def decode(self, obj: Object) -> list[str]:
         unknown: list[str] = []
-        decoded = type_desc.decode(self.shape, obj, unknown)
+        decoded = type_descriptors.decode(self.shape, obj, unknown)
         meta: Object = {"metadata": decoded.get("metadata", {})}
         metadata.decode(meta, [])
         obj.clear()

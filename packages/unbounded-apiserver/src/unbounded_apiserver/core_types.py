@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unbounded_apiserver import field_errors, name_validation, type_notation
+from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.type_desc import StructType
-from unbounded_apiserver.types import Object
+from unbounded_apiserver.type_descriptors import StructType
 
 _DEFAULT_NAMESPACE: Final = "default"  # of Events about cluster-scoped objects
 _SYSTEM_NAMESPACE: Final = "kube-system"  # also allowed for such Events if they have an eventTime
 _EVENT_LIMITS: Final = {"action": 128, "reason": 128, "message": 1024}
 _INSTANCE_CHARACTERS: Final = 128
 _EVENT_TYPES: Final = ("Normal", "Warning")
-_LEASES: Final = type_notation.read(
+_LEASES: Final = type_descriptor_parser.read(
     """
 Lease: The leader, or a sign of life, with its time limit.
   spec LeaseSpec!  The state of the lease.
@@ -33,7 +33,7 @@ LeaseSpec: The state of a lease.
 """,
     package="io.k8s.api.coordination.v1",
 )
-LEASE: Final = type_notation.kind(_LEASES, "Lease")
+LEASE: Final = type_descriptor_parser.kind(_LEASES, "Lease")
 
 
 FIELDS: Final = """
@@ -124,10 +124,10 @@ ConfigMapNodeConfigSource: A ConfigMap with the dynamic configuration; not used 
   resourceVersion string
   uid string
 """
-NODE: Final[StructType] = type_notation.kind(type_notation.read(FIELDS), "Node")
+NODE: Final[StructType] = type_descriptor_parser.kind(type_descriptor_parser.read(FIELDS), "Node")
 
 
-_TYPES: Final = type_notation.read(
+_TYPES: Final = type_descriptor_parser.read(
     """
 Namespace: A scope for names, whose objects are deleted with it.
   spec NamespaceSpec!  The desired state.
@@ -179,11 +179,11 @@ EventSeries: A series of the same event.
   lastObservedTime microtime  Time of the last occurrence.
 """
 )
-NAMESPACE: Final = type_notation.kind(_TYPES, "Namespace")
-CONFIG_MAP: Final = type_notation.kind(_TYPES, "ConfigMap")
-SECRET: Final = type_notation.kind(_TYPES, "Secret")
-SERVICE_ACCOUNT: Final = type_notation.kind(_TYPES, "ServiceAccount")
-EVENT: Final = type_notation.kind(_TYPES, "Event")
+NAMESPACE: Final = type_descriptor_parser.kind(_TYPES, "Namespace")
+CONFIG_MAP: Final = type_descriptor_parser.kind(_TYPES, "ConfigMap")
+SECRET: Final = type_descriptor_parser.kind(_TYPES, "Secret")
+SERVICE_ACCOUNT: Final = type_descriptor_parser.kind(_TYPES, "ServiceAccount")
+EVENT: Final = type_descriptor_parser.kind(_TYPES, "Event")
 
 
 def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:

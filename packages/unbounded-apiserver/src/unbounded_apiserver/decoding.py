@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from unbounded_apiserver import field_errors, gojson, metadata, protobuf, status, type_desc
+from unbounded_apiserver import field_errors, gojson, metadata, protobuf, status, type_descriptors
+from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.status import StatusError
-from unbounded_apiserver.types import Object, Resource
 
 SUMMARY: Final = 30
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
@@ -52,7 +52,7 @@ class RequestDocument(msgspec.Struct, frozen=True):
         return cls(value, data, "yaml", tuple(repeated))
 
     @classmethod
-    def read_protobuf(cls, data: bytes, shape: type_desc.StructType) -> RequestDocument:
+    def read_protobuf(cls, data: bytes, shape: type_descriptors.StructType) -> RequestDocument:
         """Decode a body in protobuf. Raises StatusError (400)."""
         try:
             return cls(protobuf.decode(data, shape), data, "protobuf")
@@ -82,7 +82,7 @@ def decode_object(resource: Resource, document: RequestDocument, options: WriteO
     twice = _duplicate_keys(document, obj) if options.validation != "Ignore" else []
     try:
         unknown = normalize(resource, obj)
-    except type_desc.WrongType as error:
+    except type_descriptors.WrongType as error:
         raise _cannot_handle(resource, obj["kind"], str(error)) from error
     if options.validation == "Strict" and (twice or unknown):
         if document.form == "yaml" and twice:
@@ -126,7 +126,7 @@ def decode_patched(
     _check_version(resource, obj)
     try:
         complaints = [*message, *normalize(resource, obj)]
-    except type_desc.WrongType as error:
+    except type_descriptors.WrongType as error:
         raise _bad_patch(before or field_errors.quoted(obj), str(error)) from error
     if complaints and options.validation == "Strict":
         raise _bad_patch(before, f"strict decoding error: {', '.join(complaints)}")

@@ -8,9 +8,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from unbounded_apiserver import definition_version_rules, field_errors, name_validation
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.definition_version_rules import PARTS, has_status_part, part_errors, shared_parts
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.types import Object
 
 APPROVED: Final = "api-approved.kubernetes.io"
 WARNING_BYTES: Final = 256

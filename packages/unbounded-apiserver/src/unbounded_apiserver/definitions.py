@@ -14,13 +14,21 @@ from unbounded_apiserver import (
     definition_version_rules,
     metadata,
     name_validation,
-    type_notation,
+    type_descriptor_parser,
+)
+from unbounded_apiserver.api_resources import (
+    ALL_VERBS,
+    STATUS,
+    Object,
+    Resource,
+    Subresource,
+    TableColumn,
+    keep_all_but_status,
 )
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.managed_fields.merge import ObjectKind, of_schema
 from unbounded_apiserver.schema import FieldError, Schema
-from unbounded_apiserver.type_desc import StructType
-from unbounded_apiserver.types import ALL_VERBS, STATUS, Object, Resource, Subresource, TableColumn, keep_all_but_status
+from unbounded_apiserver.type_descriptors import StructType
 
 EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 
@@ -31,7 +39,7 @@ _SCHEMA: Final = StructType(  # contains itself
     EXTENSIONS,
     later=lambda: _TYPES["SchemaFields"].fields,
 )
-_TYPES: Final[Mapping[str, StructType]] = type_notation.read(
+_TYPES: Final[Mapping[str, StructType]] = type_descriptor_parser.read(
     """
 CustomResourceDefinition: A resource that the API server learns to serve.
   spec CustomResourceDefinitionSpec!  The definition of the resource.
@@ -160,7 +168,7 @@ ValidationRule: A rule in CEL.
     package=EXTENSIONS,
     known={"JSONSchemaProps": _SCHEMA},
 )
-CUSTOM_RESOURCE_DEFINITION: Final = type_notation.kind(_TYPES, "CustomResourceDefinition")
+CUSTOM_RESOURCE_DEFINITION: Final = type_descriptor_parser.kind(_TYPES, "CustomResourceDefinition")
 
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"

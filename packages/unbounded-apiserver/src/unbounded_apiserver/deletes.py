@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
+from unbounded_apiserver.api_resources import Object, Resource, decode_stored, served_body
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS
@@ -18,7 +19,6 @@ from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.reads import ObjectPage, Reads
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource, decode_stored, served_body
 from unbounded_apiserver.writes import WriteTarget, is_deletion_complete, wait_stored
 
 KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})

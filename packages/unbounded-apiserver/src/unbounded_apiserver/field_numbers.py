@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from unbounded_apiserver.type_notation import CORE as CORE_PACKAGE
+from unbounded_apiserver.type_descriptor_parser import CORE as CORE_PACKAGE
 
 GROUPS: Final = {
     "io.k8s.api.authentication.v1": """

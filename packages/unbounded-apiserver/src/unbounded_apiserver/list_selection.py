@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from unbounded_apiserver import selectors
+from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.collection import Extract, FieldKey, FieldTerm, StoredObject
 from unbounded_apiserver.selectors import FieldSelector, LabelSelector
 from unbounded_apiserver.status import bad_request
-from unbounded_apiserver.types import Resource
 
 NAME: Final = "metadata.name"
 NAMESPACE: Final = "metadata.namespace"

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, name_validation, type_desc
+from unbounded_apiserver import field_errors, name_validation, type_descriptors
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import bad_request
-from unbounded_apiserver.type_notation import OBJECT_META
+from unbounded_apiserver.type_descriptor_parser import OBJECT_META
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
 ORPHAN: Final = "orphan"
@@ -88,10 +88,10 @@ def decode(obj: Object, unknown: list[str]) -> None:
     if given is None:
         given = {}
     if not isinstance(given, dict):
-        name = type_desc.go_type(OBJECT_META)
+        name = type_descriptors.go_type(OBJECT_META)
         what = "string" if isinstance(given, str) else "array" if isinstance(given, list) else "number"
-        raise type_desc.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
-    obj["metadata"] = type_desc.decode(OBJECT_META, given, unknown, at="metadata")
+        raise type_descriptors.WrongType(f"json: cannot unmarshal {what} into Go value of type {name}")
+    obj["metadata"] = type_descriptors.decode(OBJECT_META, given, unknown, at="metadata")
 
 
 def initialize(meta: Object, now: datetime, *, generation: bool) -> None:

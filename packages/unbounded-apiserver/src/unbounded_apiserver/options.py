@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, type_desc, type_notation
+from unbounded_apiserver import field_errors, type_descriptor_parser, type_descriptors
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError, bad_request, invalid
 
@@ -116,7 +116,7 @@ def _agent_name(agent: str) -> str:
 
 
 POLICIES: Final = ("Foreground", "Background", "Orphan")
-_DELETE_OPTIONS: Final = type_notation.read(
+_DELETE_OPTIONS: Final = type_descriptor_parser.read(
     """
 DeleteOptions
   kind string
@@ -180,8 +180,8 @@ def _delete_options(body: Any) -> Object:
     if kind != "DeleteOptions":
         raise bad_request(f"the object provided is unrecognized (must be of type DeleteOptions): {kind}")
     try:
-        return type_desc.decode(_DELETE_OPTIONS, body or {}, [])
-    except type_desc.WrongType as error:
+        return type_descriptors.decode(_DELETE_OPTIONS, body or {}, [])
+    except type_descriptors.WrongType as error:
         raise bad_request(str(error)) from error
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from unbounded_apiserver import gojson, strategic_merge
 from unbounded_apiserver.status import StatusError, bad_request, rejected_patch
-from unbounded_apiserver.type_desc import StructType
+from unbounded_apiserver.type_descriptors import StructType
 
 JSON: Final = "application/json-patch+json"
 MERGE: Final = "application/merge-patch+json"

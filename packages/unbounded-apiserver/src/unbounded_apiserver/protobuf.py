@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from unbounded_apiserver.field_numbers import INLINE, NUMBERS
-from unbounded_apiserver.type_desc import (
+from unbounded_apiserver.type_descriptors import (
     INT32,
     INT_OR_STRING,
     STRING,

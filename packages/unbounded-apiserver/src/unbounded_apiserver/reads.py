@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from unbounded_apiserver import status
+from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.collection import ObjectChange, Snapshot, StoredObject
 from unbounded_apiserver.list_selection import RecordSelection, select
 from unbounded_apiserver.options import ListOptions
 from unbounded_apiserver.store import Compacted, Store
-from unbounded_apiserver.types import Resource
 
 QUEUE_EVENTS: Final = 10_000
 QUEUE_BYTES: Final = 16 * 2**20

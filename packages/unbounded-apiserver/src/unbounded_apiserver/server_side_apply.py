@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.managed_fields import fieldsets, ownership
 from unbounded_apiserver.managed_fields.encoding import APPLY, UPDATE, FieldManager, ManagedFields, encode_time
@@ -26,7 +27,6 @@ from unbounded_apiserver.managed_fields.merge import (
 from unbounded_apiserver.managed_fields.ownership import BEFORE_APPLY, ManagerEntries, ManagerEntry
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.status import StatusError, bad_request
-from unbounded_apiserver.types import Object, Resource
 
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

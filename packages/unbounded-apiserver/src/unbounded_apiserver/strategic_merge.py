@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from unbounded_apiserver.field_errors import go_text
 from unbounded_apiserver.status import StatusError, bad_request, rejected_patch
-from unbounded_apiserver.type_desc import ListType, MapType, StructType, TypeDesc
+from unbounded_apiserver.type_descriptors import ListType, MapType, StructType, TypeDesc
 
 DIRECTIVE: Final = "$patch"
 RETAIN: Final = "$retainKeys"

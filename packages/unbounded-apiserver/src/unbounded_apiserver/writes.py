@@ -21,6 +21,7 @@ from unbounded_apiserver import (
     server_side_apply,
     status,
 )
+from unbounded_apiserver.api_resources import Object, Resource, decode_stored, is_stored_version, served_body, to_stored
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.decoding import RequestDocument
@@ -30,7 +31,6 @@ from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import NotStored, Store
-from unbounded_apiserver.types import Object, Resource, decode_stored, is_stored_version, served_body, to_stored
 
 Admit = Callable[[Object, Object | None], None]
 NAME_ATTEMPTS: Final = 8

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from tests.apiserver.kubelet_replay import load
 from tests.apiserver.support import Client, refusal, running
 from tests.apiserver.test_kubelet_replay import RECORDING
-from unbounded_apiserver import protobuf, type_desc
+from unbounded_apiserver import protobuf, type_descriptors
+from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.core_types import NODE
 from unbounded_apiserver.field_numbers import INLINE, NUMBERS
-from unbounded_apiserver.type_desc import AnyType, ListType, MapType, StructType, TypeDesc
-from unbounded_apiserver.types import Resource
+from unbounded_apiserver.type_descriptors import AnyType, ListType, MapType, StructType, TypeDesc
 from unbounded_apiserver.workloads.pods import DELETE_OPTIONS, POD
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -102,7 +102,7 @@ def test_bodies_of_a_kubelet_are_what_its_server_read() -> None:
 
 def in_form(shape: StructType, value: dict[str, Any]) -> dict[str, Any]:
     unknown: list[str] = []
-    result = type_desc.decode(shape, deepcopy(value), unknown)
+    result = type_descriptors.decode(shape, deepcopy(value), unknown)
     assert not unknown
     result.pop("apiVersion", None)  # of DeleteOptions, the recording has the internal one
     result["metadata"] = {k: v for k, v in result.get("metadata", {}).items() if k != "managedFields"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import Answer, Client, golden_definitions, running
-from unbounded_apiserver import type_desc
+from unbounded_apiserver import type_descriptors
 from unbounded_apiserver.core_types import NODE
 from unbounded_apiserver.writes import OBJECT_BYTES
 
@@ -289,9 +289,9 @@ async def test_options_of_a_deletion_have_their_types(client: Client, options: d
     ],
 )  # fmt: skip
 def test_amounts_are_shown_as_kubernetes_writes_them(given: Any, shown: str) -> None:
-    node = type_desc.decode(NODE, {"status": {"capacity": {"cpu": given}}}, [])
+    node = type_descriptors.decode(NODE, {"status": {"capacity": {"cpu": given}}}, [])
     assert node["status"]["capacity"] == {"cpu": shown}
-    assert type_desc.decode(NODE, node, []) == node
+    assert type_descriptors.decode(NODE, node, []) == node
 
 
 @pytest.mark.slow

@@ -20,13 +20,13 @@ from tests.apiserver.support import Answer, Client, running
 from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens, BadToken, BootstrapTokens, TokenKey
+from unbounded_apiserver.api_resources import ResourcePath
 from unbounded_apiserver.auth import RequestCredentials, User
 from unbounded_apiserver.builtin import SECRETS as SECRET_KIND
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.server import ApiServer
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import ResourcePath
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"

@@ -47,14 +47,14 @@ async def test_it_says_how_a_bmc_is_reached(control: Client, bmc: LabBmc) -> Non
 
 
 async def test_it_tells_what_was_asked_of_a_bmc(control: Client, bmc: LabBmc) -> None:
-    await control.patch("/lab/bmcs/lab-07/dials", json={"slow_s": [0, 0], "etags": "none"})
+    await control.patch("/lab/bmcs/lab-07/faults", json={"slow_s": [0, 0], "etags": "none"})
     async with (
         ClientSession(connector=TCPConnector(ssl=False)) as http,
         http.get(f"{bmc.url}/redfish/v1/Systems") as answer,
     ):
         assert answer.status == 401
     truth = await (await control.get("/lab/bmcs/lab-07")).json()
-    assert (truth["requests"], truth["profile"], truth["dials"]) == (1, "custom", {"etags": "none"})
+    assert (truth["requests"], truth["profile"], truth["faults"]) == (1, "custom", {"etags": "none"})
     (exchange,) = await (await control.get("/lab/bmcs/lab-07/journal")).json()
     assert exchange == {"at": 0.0, "method": "GET", "path": "/redfish/v1/Systems", "status": 401, "fate": "sent"}
 
@@ -71,9 +71,9 @@ async def test_it_cuts_the_mains(control: Client) -> None:
     [
         ("GET", "/lab/bmcs/lab-99", None, 404, "BMC lab-99 does not exist"),
         ("GET", "/lab/bmcs/lab-07/history?system=9", None, 404, "system 9 does not exist; the systems are 1"),
-        ("PATCH", "/lab/bmcs/lab-07/dials", {"stals": 1}, 400, "unknown dial: stals"),
-        ("PATCH", "/lab/bmcs/lab-07/dials", {"stalls": "often"}, 400, "stalls"),
-        ("PATCH", "/lab/bmcs/lab-07/dials", [1], 400, "Expected `object`"),
+        ("PATCH", "/lab/bmcs/lab-07/faults", {"stals": 1}, 400, "unknown fault: stals"),
+        ("PATCH", "/lab/bmcs/lab-07/faults", {"stalls": "often"}, 400, "stalls"),
+        ("PATCH", "/lab/bmcs/lab-07/faults", [1], 400, "Expected `object`"),
         ("PUT", "/lab/bmcs/lab-07/profile", {"profile": "stals"}, 400, "unknown profile: stals"),
         ("GET", "/redfish/v1/", None, 404, ""),
     ],

@@ -65,21 +65,21 @@ async def test_a_fleet_is_shared_by_processes_and_keeps_its_order() -> None:
 
 
 @pytest.mark.slow
-async def test_fleet_bmc_exposes_host_truth_dials_and_profiles() -> None:
+async def test_fleet_bmc_exposes_host_truth_faults_and_profiles() -> None:
     async with start_fleet(2, shutdown_s=0.0, boot_s=0.0, power=HostPower.OFF) as fleet:
         bmc, other = fleet
         assert await bmc.power() is HostPower.OFF
         assert await ask(bmc, "POST", RESET, {"ResetType": "On"}) == 204
         assert (await bmc.power(), await other.power()) == (HostPower.ON, HostPower.OFF)
         assert [event.detail for event in await bmc.history()] == ["On", "PoweringOn", "Hdd", "On"]
-        await bmc.set_dials(deaf_resets=1)
+        await bmc.set_faults(deaf_resets=1)
         assert await ask(bmc, "POST", RESET, {"ResetType": "ForceOff"}) == 204
         truth = await bmc.truth()
-        assert (truth["systems"]["1"]["power"], truth["dials"], truth["requests"]) == ("On", {"deaf_resets": 1}, 2)
+        assert (truth["systems"]["1"]["power"], truth["faults"], truth["requests"]) == ("On", {"deaf_resets": 1}, 2)
         await bmc.set_profile("no-session-service")
         assert await ask(bmc, "GET", "/redfish/v1/SessionService") == 404
-        with pytest.raises(ValueError, match="unknown dial: nonsense"):
-            await bmc.set_dials(nonsense=1)
+        with pytest.raises(ValueError, match="unknown fault: nonsense"):
+            await bmc.set_faults(nonsense=1)
         with pytest.raises(ValueError, match="unknown profile: nonsense"):
             await bmc.set_profile("nonsense")
 
@@ -88,7 +88,7 @@ async def test_fleet_bmc_exposes_host_truth_dials_and_profiles() -> None:
 async def test_a_bmc_without_mains_is_gone_and_comes_back_to_itself() -> None:
     async with start_fleet(1, shutdown_s=0.0, boot_s=0.0) as fleet:
         bmc = fleet[0]
-        await bmc.set_dials(power_restore="LastState", restart_s=0.0)
+        await bmc.set_faults(power_restore="LastState", restart_s=0.0)
         await bmc.unplug()
         assert await bmc.power() is HostPower.OFF
         with pytest.raises(aiohttp.ClientConnectorError):

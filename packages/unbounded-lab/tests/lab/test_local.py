@@ -22,13 +22,13 @@ async def test_bmc_clock_defaults_to_the_clock_of_the_event_loop() -> None:
         assert bmc.clock.now() - loop.time() == pytest.approx(before, abs=1.0)
 
 
-async def test_dials_can_be_combined_and_turned_back() -> None:
+async def test_faults_can_be_combined_and_turned_back() -> None:
     async with wire("wrong-content-type+no-etags") as talk:
         assert talk.bmc.profile == "wrong-content-type+no-etags"
         answer = await talk.get()
         assert answer.headers["content-type"] == "text/html"
         assert "etag" not in answer.headers
-        await talk.bmc.set_dials(etags="strong")
+        await talk.bmc.set_faults(etags="strong")
         assert talk.bmc.profile == "custom"
         answer = await talk.get()
         assert answer.headers["content-type"] == "text/html"
@@ -53,11 +53,11 @@ async def test_a_kept_connection_is_broken_when_the_mains_go() -> None:
 async def test_plain_http_can_be_served_beside_https() -> None:
     async with wire("ideal") as talk:
         assert talk.bmc.plain_url is None
-        await talk.bmc.set_dials(plain_http="serves")
+        await talk.bmc.set_faults(plain_http="serves")
         assert talk.bmc.plain_url is not None
         answer = await talk.ask("GET", SYSTEM, base=talk.bmc.plain_url)
         assert answer.json["PowerState"] == "On"
-        await talk.bmc.set_dials(plain_http="closed")
+        await talk.bmc.set_faults(plain_http="closed")
         assert talk.bmc.plain_url is None
 
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded_lab.bmc.device import SimulatedBmc
-from unbounded_lab.bmc.dials import IDEAL, BmcDials
+from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
 from unbounded_lab.bmc.http import BmcRequest
 from unbounded_lab.bmc.identity import BmcIdentity
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower
-from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for, names
+from unbounded_lab.bmc.profiles import faults_for, misbehaviours_for, names
 from unbounded_lab.bmc.service import admit, answer
-from unbounded_lab.dials import changed, turned
+from unbounded_lab.fault_settings import changed, non_default
 from unbounded_lab.http import Delivery, LabReply
 
 ROOT = "/redfish/v1"
@@ -37,9 +37,9 @@ def basic(password: str = IDENTITY.password) -> dict[str, str]:
 class Talk:
     """A conversation with a BMC at times that the test sets."""
 
-    def __init__(self, dials: BmcDials = IDEAL) -> None:
+    def __init__(self, faults: BmcFaults = IDEAL) -> None:
         self.now = 1_000.0
-        self.bmc = SimulatedBmc(IDENTITY, dials, now=self.now)
+        self.bmc = SimulatedBmc(IDENTITY, faults, now=self.now)
         self.headers = basic()
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> LabReply:
@@ -181,8 +181,8 @@ def test_a_changed_password_replaces_the_old_one() -> None:
 ACCOUNT = f"{ROOT}/AccountService/Accounts/1"
 
 
-def test_a_password_changes_as_the_dials_say() -> None:
-    late = Talk(BmcDials(rotation_after_s=5.0, rotation_ends_sessions=True))
+def test_a_password_changes_as_the_faults_say() -> None:
+    late = Talk(BmcFaults(rotation_after_s=5.0, rotation_ends_sessions=True))
     token = {"x_auth_token": late.login().headers["x-auth-token"]}
     assert late.ask("PATCH", ACCOUNT, {"Password": "another one"}, **token).status == 200
     assert late.ask("GET", SYSTEM, **token).status == 200
@@ -190,18 +190,18 @@ def test_a_password_changes_as_the_dials_say() -> None:
     assert late.ask("GET", SYSTEM, **token).status == 401
     assert late.login("another one").status == 201
 
-    refusing = Talk(BmcDials(rotation="refused"))
+    refusing = Talk(BmcFaults(rotation="refused"))
     refused = refusing.ask("PATCH", ACCOUNT, {"Password": "another one"})
     assert (refused.status, refusing.bmc.access.password) == (400, IDENTITY.password)
-    assert Talk(BmcDials(rotation="absent")).ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 400
+    assert Talk(BmcFaults(rotation="absent")).ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 400
 
-    ignoring = Talk(BmcDials(rotation="ignored"))
+    ignoring = Talk(BmcFaults(rotation="ignored"))
     assert ignoring.ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 200
     assert ignoring.bmc.access.password == IDENTITY.password
 
 
 def test_a_password_changes_by_the_action_that_wants_the_former_one() -> None:
-    talk = Talk(BmcDials(rotation="action", password_lengths=(8, 20)))
+    talk = Talk(BmcFaults(rotation="action", password_lengths=(8, 20)))
     assert talk.ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 400
     action = talk.get(ACCOUNT)["Actions"]["#ManagerAccount.ChangePassword"]["target"]
     assert talk.ask("POST", action, {"NewPassword": "another one", "SessionAccountPassword": "wrong"}).status == 403
@@ -268,7 +268,7 @@ def test_a_restart_of_the_bmc_ends_sessions_and_leaves_the_host_alone() -> None:
 
 
 def test_a_bmc_without_a_reset_of_its_own_says_so() -> None:
-    talk = Talk(BmcDials(manager_reset="absent", last_reset_shown=False))
+    talk = Talk(BmcFaults(manager_reset="absent", last_reset_shown=False))
     talk.headers = basic()
     manager = talk.get(f"{ROOT}/Managers/BMC")
     assert not {"Actions", "LastResetTime"} & manager.keys()
@@ -326,47 +326,47 @@ def test_a_chassis_reset_cycles_all_hosts() -> None:
     assert {system.host.power for system in talk.bmc.systems} == {HostPower.OFF}
 
 
-def test_dials_turned_while_it_runs_begin_their_counts_anew() -> None:
+def test_faults_turned_while_it_runs_begin_their_counts_anew() -> None:
     talk = Talk(replace(IDEAL, deaf_resets=1))
     talk.reset("ForceOff")
-    talk.bmc.set_dials(replace(IDEAL, deaf_resets=1), talk.now)
+    talk.bmc.set_faults(replace(IDEAL, deaf_resets=1), talk.now)
     talk.reset("ForceOff")
     assert talk.get(SYSTEM)["PowerState"] == "On"
     talk.reset("ForceOff")
     assert talk.get(SYSTEM)["PowerState"] == "Off"
 
 
-def test_dials_are_set_by_name_and_refused_by_name() -> None:
-    dials = changed(IDEAL, {"slow_s": [1, 2], "systems": ["A"]})
-    assert (dials.slow_s, dials.systems) == ((1.0, 2.0), ("A",))
-    assert turned(dials).keys() == {"slow_s", "systems"}
-    with pytest.raises(ValueError, match="unknown dial: sloow"):
+def test_faults_are_set_by_name_and_refused_by_name() -> None:
+    faults = changed(IDEAL, {"slow_s": [1, 2], "systems": ["A"]})
+    assert (faults.slow_s, faults.systems) == ((1.0, 2.0), ("A",))
+    assert non_default(faults).keys() == {"slow_s", "systems"}
+    with pytest.raises(ValueError, match="unknown fault: sloow"):
         changed(IDEAL, {"sloow": 1})
     with pytest.raises(ValueError, match="etags"):
         changed(IDEAL, {"etags": "sticky"})
 
 
-def test_each_misbehaviour_turns_a_dial_and_says_where_it_was_seen() -> None:
+def test_each_misbehaviour_sets_a_fault_and_says_where_it_was_seen() -> None:
     assert len(MISBEHAVIOURS) >= 20
     for name, turn in MISBEHAVIOURS.items():
-        assert turned(turn(IDEAL)), name
+        assert non_default(turn(IDEAL)), name
         first, _, rest = (turn.__doc__ or "").partition("\n")
         assert first.endswith("."), name
         assert rest.strip(), name
 
 
 def test_a_profile_is_a_name_several_joined_or_several_in_turns() -> None:
-    assert dials_for("ideal") == IDEAL
-    assert turned(dials_for("slow+no-etags")).keys() == {"slow_s", "etags"}
+    assert faults_for("ideal") == IDEAL
+    assert non_default(faults_for("slow+no-etags")).keys() == {"slow_s", "etags"}
     turns = [misbehaviours_for("ideal,slow,stalls+no-etags", index=index) for index in range(4)]
     assert turns == [(), ("slow",), ("stalls", "no-etags"), ()]
     assert [misbehaviours_for("ideal*2,slow", index=index) for index in range(3)] == [(), (), ("slow",)]
     for nonsense in ("slow*0", "slow*x", "slow*", ""):
         with pytest.raises(ValueError, match="unknown profile"):
-            dials_for(nonsense)
+            faults_for(nonsense)
     with pytest.raises(ValueError, match="unknown profile: sloow; the profiles are ideal, field"):
-        dials_for("slow+sloow")
-    assert all(dials_for(name) for name in names())
+        faults_for("slow+sloow")
+    assert all(faults_for(name) for name in names())
 
 
 def test_the_field_is_a_mix_that_its_seed_repeats() -> None:
@@ -379,8 +379,8 @@ def test_the_field_is_a_mix_that_its_seed_repeats() -> None:
     assert len({fault for faults in field(1) for fault in faults}) > 15
 
 
-any_dials = st.lists(st.sampled_from(sorted(MISBEHAVIOURS)), max_size=6).map(
-    lambda some: dials_for("+".join(some) or "ideal")
+any_faults = st.lists(st.sampled_from(sorted(MISBEHAVIOURS)), max_size=6).map(
+    lambda some: faults_for("+".join(some) or "ideal")
 )
 any_request = st.tuples(
     st.sampled_from(["GET", "POST", "PATCH", "DELETE", "HEAD", "PUT"]),
@@ -395,11 +395,11 @@ any_request = st.tuples(
 
 
 @pytest.mark.slow
-@given(any_dials, st.lists(any_request, max_size=25))
-def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
-    dials: BmcDials, requests: list[tuple[str, str, Any, float]]
+@given(any_faults, st.lists(any_request, max_size=25))
+def test_whatever_is_asked_under_whatever_faults_there_is_an_answer(
+    faults: BmcFaults, requests: list[tuple[str, str, Any, float]]
 ) -> None:
-    talk = Talk(dials)
+    talk = Talk(faults)
     for method, path, body, pause in requests:
         talk.now += pause
         reply = talk.ask(method, path, body)
@@ -408,7 +408,7 @@ def test_whatever_is_asked_under_whatever_dials_there_is_an_answer(
         if reply.status >= 400 and reply.fate is Delivery.SENT:
             assert message_id(reply)
     assert talk.bmc.requests == len(requests) == len(talk.bmc.journal)
-    assert len(talk.bmc.access.sessions(talk.now, dials)) <= max(0, dials.session_limit - dials.leaked_sessions)
+    assert len(talk.bmc.access.sessions(talk.now, faults)) <= max(0, faults.session_limit - faults.leaked_sessions)
 
 
 def test_a_bmc_listens_or_does_not_and_says_when_that_changes() -> None:
@@ -437,7 +437,7 @@ def test_a_bmc_without_mains_does_not_listen() -> None:
 
 
 def test_only_the_last_tasks_are_remembered() -> None:
-    talk = Talk(dials_for("task-that-succeeds-slowly"))
+    talk = Talk(faults_for("task-that-succeeds-slowly"))
     for _ in range(100):
         assert talk.reset("ForceOff") == 202
     members = talk.get(f"{ROOT}/TaskService/Tasks")["Members"]

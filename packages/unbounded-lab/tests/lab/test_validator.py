@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.paths import ROOT
 from unbounded_lab.bmc import HostPower, LabBmc
-from unbounded_lab.bmc.dials import IDEAL
 from unbounded_lab.bmc.events import BmcEvent, event_body
+from unbounded_lab.bmc.fault_settings import IDEAL
 
 VALIDATOR = Path(sys.executable).with_name("rf_service_validator")
 SCHEMAS = Path(

@@ -21,7 +21,7 @@ from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.paths import ROOT
-from unbounded.agent.daemon.followers import follow_logins
+from unbounded.agent.daemon.cluster_sync import follow_logins
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, stored_response

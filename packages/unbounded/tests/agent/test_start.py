@@ -20,7 +20,7 @@ from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node_spec import HostFacts, desired_node
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.report import IgnoredChecks, as_text
-from unbounded.agent.recreation.goal import goal_for_build, recorded_goal
+from unbounded.agent.recreation.version_resolution import goal_for_build, recorded_goal
 from unbounded.agent.settings import load_config, store_config
 from unbounded.agent.start import (
     PreflightOptions,

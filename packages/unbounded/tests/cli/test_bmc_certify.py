@@ -105,7 +105,7 @@ async def test_an_interrupted_write_is_restored() -> None:
 @pytest.mark.parametrize(("override", "result"), [("refused", "not offered"), ("dropped", "deviates")])
 async def test_an_override_that_cannot_be_written_is_found(override: str, result: str) -> None:
     async with LabBmc() as bmc:
-        await bmc.set_dials(override=override)
+        await bmc.set_faults(override=override)
         assert results((await certify_lab(bmc, "--allow-writes")).out)["boot-override-write"] == result
 
 
@@ -127,7 +127,7 @@ async def test_a_deviation_of_the_lab_is_a_result(profile: str, check: str, resu
 
 async def test_a_bmc_without_reset_types_for_off_is_graded_f() -> None:
     async with LabBmc() as bmc:
-        await bmc.set_dials(reset_types=["On", "GracefulShutdown"])
+        await bmc.set_faults(reset_types=["On", "GracefulShutdown"])
         ran = await certify_lab(bmc)
         assert (ran.status, results(ran.out)["reset"]) == (GRADED_F, "not offered")
 

@@ -20,7 +20,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.node_spec import configuration_id
-from unbounded.agent.recreation.goal import VersionResolver
+from unbounded.agent.recreation.version_resolution import VersionResolver
 from unbounded.api.configuration import (
     MACHINE_CONFIGURATION_VERSIONS,
     MACHINE_CONFIGURATIONS,

@@ -22,7 +22,7 @@ from unbounded.metalman.boot_recording import (
     console_secret,
     kept_console_name,
 )
-from unbounded_lab.bmc import FOR_EVER, BmcDials, HostPower
+from unbounded_lab.bmc import FOR_EVER, BmcFaults, HostPower
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +35,8 @@ Made = Callable[..., contextlib.AbstractAsyncContextManager[SerialWorld]]
 
 @pytest.fixture
 def world(tmp_path: Path) -> Made:
-    def made(**dials: Any) -> contextlib.AbstractAsyncContextManager[SerialWorld]:
-        return serial_world(tmp_path, BmcDials(**{"console": "websocket", **dials}), power=HostPower.OFF)
+    def made(**faults: Any) -> contextlib.AbstractAsyncContextManager[SerialWorld]:
+        return serial_world(tmp_path, BmcFaults(**{"console": "websocket", **faults}), power=HostPower.OFF)
 
     return made
 
@@ -208,7 +208,7 @@ async def test_a_user_joins_a_recording_that_goes_on_without_them(world: Made) -
 
 
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [
         {"console_output": "flood"},
         {"console_output": "silent"},
@@ -218,10 +218,10 @@ async def test_a_user_joins_a_recording_that_goes_on_without_them(world: Made) -
         {"console": "ssh", "console_denied": True},
         {"console": "disabled"},
     ],
-    ids=lambda dials: "-".join(str(value) for value in dials.values()),
+    ids=lambda faults: "-".join(str(value) for value in faults.values()),
 )
-async def test_a_bad_console_does_not_harm_its_operation(world: Made, dials: dict[str, Any]) -> None:
-    async with world(**dials) as here, here.metalman():
+async def test_a_bad_console_does_not_harm_its_operation(world: Made, faults: dict[str, Any]) -> None:
+    async with world(**faults) as here, here.metalman():
         await boot(here, "r1", "HostReboot")
         status = await ended(here, "r1")
         assert status["phase"] == "Complete", status

@@ -19,7 +19,7 @@ from unbounded.metalman.power_reader import INTERVAL_S
 from unbounded.metalman.redfish.event_stream import EventStreamReader, concerns
 from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc import HostPower, LabBmc, Press
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 
 SYSTEM = "/redfish/v1/Systems/1"
 OPENED_S = SETTLE_S + SPREAD_S + 1.0
@@ -143,7 +143,7 @@ def test_an_idle_host_is_seen_at_once_and_not_polled() -> None:
             bmc.host().press(Press.ON, bmc.clock.now())
             await asyncio.sleep(4.0)
             assert await power_of(cluster, machine) == "On"
-        assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.dials), "the session is given back"
+        assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.faults), "the session is given back"
 
     run(scene())
 
@@ -175,7 +175,7 @@ def test_a_stream_whose_events_are_late_is_found_out() -> None:
             for number in range(3):
                 assert await timed_reboot(cluster, machine, f"late-{number}") < 8.0
                 await asyncio.sleep(100.0 * number)
-            await bmc.set_dials(event_delay_s=0.0)
+            await bmc.set_faults(event_delay_s=0.0)
             await asyncio.sleep(100.0)
             await timed_reboot(cluster, machine, "in time")
             requests = bmc.bmc.requests
@@ -188,8 +188,8 @@ def test_a_stream_whose_events_are_late_is_found_out() -> None:
 def test_a_machine_that_joins_an_open_stream_has_its_events_at_once() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(event_service="works", systems=("1", "2"))
-        async with LabBmc(dials=dials) as bmc, metalman(cluster, reads_per_s=30.0, events=True):
+        faults = BmcFaults(event_service="works", systems=("1", "2"))
+        async with LabBmc(faults=faults) as bmc, metalman(cluster, reads_per_s=30.0, events=True):
             _first, other = await cluster.add(bmc)
             await cluster.api.delete(MACHINES, other)
             await asyncio.sleep(OPENED_S + INTERVAL_S)
@@ -238,7 +238,7 @@ def test_operations_end_well_whatever_the_events_do(profile: str) -> None:
             await asyncio.sleep(120.0)
             assert await power_of(cluster, machine) == "Off"
             assert bmc.bmc.access.refused_logins == 0
-        assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.dials)
+        assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.faults)
         assert bmc.most_concurrent <= 1
 
     run(scene())

@@ -151,7 +151,7 @@ def test_a_new_machine_is_read_and_then_once_a_day() -> None:
             assert first is not None
             assert (first.source, first.cpus, len(first.disks)) == ("Redfish", 64, 2)
             assert [disk.health for disk in first.disks] == ["OK", "OK"]
-            assert not list(bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.dials)), "its session is given back"
+            assert not list(bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.faults)), "its session is given back"
             await asyncio.sleep(DAY_S)
             second = await hardware_of(cluster, machine)
             assert second is not None
@@ -220,12 +220,12 @@ def test_a_bmc_that_breaks_off_is_read_again_after_a_pause() -> None:
         async with LabBmc() as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             await asyncio.sleep(1)  # its certificate is pinned
-            await bmc.set_dials(busy_above_per_s=5.0)
+            await bmc.set_faults(busy_above_per_s=5.0)
             await asyncio.sleep(SETTLE_S + SPREAD_S + 30)
             partial = await hardware_of(cluster, machine)
             assert partial is not None
             assert (partial.system is not None, partial.power_supplies) == (True, ()), "what it answered is kept"
-            await bmc.set_dials(busy_above_per_s=None)
+            await bmc.set_faults(busy_above_per_s=None)
             await asyncio.sleep(RETRY.base_s + 30)
             whole = await hardware_of(cluster, machine)
             assert whole is not None

@@ -12,13 +12,13 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman.bmc_reset import EVIDENCE_GONE, EVIDENCE_RESTART
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 
 pytestmark = pytest.mark.slow
 
-LONG: Final = BmcDials(restart_s=400.0, restart_gone_s=390.0)
+LONG: Final = BmcFaults(restart_s=400.0, restart_gone_s=390.0)
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:
@@ -35,12 +35,12 @@ def whats(operation: MachineOperation) -> set[str]:
 
 @pytest.mark.parametrize("power", [HostPower.ON, HostPower.OFF])
 @pytest.mark.parametrize(
-    "dials", [BmcDials(), LONG, BmcDials(last_reset_shown=False)], ids=["ideal", "long", "no-reset-time"]
+    "faults", [BmcFaults(), LONG, BmcFaults(last_reset_shown=False)], ids=["ideal", "long", "no-reset-time"]
 )
-def test_bmc_is_restarted_once_and_its_host_stays_as_it_is(power: HostPower, dials: BmcDials) -> None:
+def test_bmc_is_restarted_once_and_its_host_stays_as_it_is(power: HostPower, faults: BmcFaults) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials, power=power) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults, power=power) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done("BMCReset", machine)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
@@ -48,7 +48,7 @@ def test_bmc_is_restarted_once_and_its_host_stays_as_it_is(power: HostPower, dia
             assert bmc.history() == []
             assert {f"before the reset, the host was {power}", EVIDENCE_RESTART} <= whats(operation)
             assert f"after the reset, the host is {power}, as before" in whats(operation)
-            if not dials.last_reset_shown:
+            if not faults.last_reset_shown:
                 assert EVIDENCE_GONE in whats(operation)
 
     run(scene())
@@ -57,7 +57,7 @@ def test_bmc_is_restarted_once_and_its_host_stays_as_it_is(power: HostPower, dia
 def test_a_bmc_that_loses_the_answer_to_its_reset_is_reset_once() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(lost_after=1)) as bmc, metalman(cluster):
+        async with LabBmc(faults=BmcFaults(lost_after=1)) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done("BMCReset", machine)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
@@ -69,7 +69,7 @@ def test_a_bmc_that_loses_the_answer_to_its_reset_is_reset_once() -> None:
 def test_a_reset_that_never_arrived_is_not_sent_twice() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(lost_before=1)) as bmc, metalman(cluster):
+        async with LabBmc(faults=BmcFaults(lost_before=1)) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done("BMCReset", machine)
             assert result(operation) == ("Failed", "OutcomeUnknown"), operation.status.message
@@ -79,21 +79,21 @@ def test_a_reset_that_never_arrived_is_not_sent_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dials", "ends", "text"),
+    ("faults", "ends", "text"),
     [
-        (BmcDials(manager_reset="absent"), ("Failed", "BMCRefused"), "manager BMC has no action #Manager.Reset"),
-        (BmcDials(manager_reset="ignored"), ("Failed", "TimedOut"), "timed out waiting for the BMC to restart"),
+        (BmcFaults(manager_reset="absent"), ("Failed", "BMCRefused"), "manager BMC has no action #Manager.Reset"),
+        (BmcFaults(manager_reset="ignored"), ("Failed", "TimedOut"), "timed out waiting for the BMC to restart"),
         (
-            BmcDials(restart_s=5_000.0, restart_gone_s=5_000.0),
+            BmcFaults(restart_s=5_000.0, restart_gone_s=5_000.0),
             ("Failed", "BMCNotRestarted"),
             "the BMC stopped answering, and did not restart in time",
         ),
     ],
 )
-def test_a_bmc_that_does_not_restart_fails_with_its_reason(dials: BmcDials, ends: tuple[str, str], text: str) -> None:
+def test_a_bmc_that_does_not_restart_fails_with_its_reason(faults: BmcFaults, ends: tuple[str, str], text: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done("BMCReset", machine)
             assert result(operation) == ends, operation.status.message
@@ -106,7 +106,7 @@ def test_a_bmc_that_does_not_restart_fails_with_its_reason(dials: BmcDials, ends
 def test_a_changed_power_state_after_the_reset_is_no_success() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=LONG) as bmc, metalman(cluster):
+        async with LabBmc(faults=LONG) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             name = await cluster.ask("BMCReset", machine)
             await cluster.in_stage(name, "WaitingBMC")
@@ -121,7 +121,7 @@ def test_a_changed_power_state_after_the_reset_is_no_success() -> None:
 def test_a_cancel_has_no_effect_once_the_reset_was_sent() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=LONG) as bmc, metalman(cluster):
+        async with LabBmc(faults=LONG) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             name = await cluster.ask("BMCReset", machine)
             await cluster.in_stage(name, "WaitingBMC")
@@ -154,7 +154,7 @@ def test_a_successor_finishes_the_reset_and_sends_none(stage: str) -> None:
 def test_a_reboot_waits_for_the_bmc_that_is_reset() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(systems=("1", "2"), restart_s=60.0, restart_gone_s=55.0)) as bmc:
+        async with LabBmc(faults=BmcFaults(systems=("1", "2"), restart_s=60.0, restart_gone_s=55.0)) as bmc:
             async with metalman(cluster):
                 first, second = await cluster.add(bmc)
                 reset = await cluster.ask("BMCReset", first)

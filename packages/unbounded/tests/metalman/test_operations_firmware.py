@@ -12,7 +12,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman.firmware_update import EVIDENCE_DONE
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 pytestmark = pytest.mark.slow
@@ -37,11 +37,11 @@ async def updated(cluster: Cluster, bmc: LabBmc, **parameters: str) -> MachineOp
     )
 
 
-@pytest.mark.parametrize("dials", [BmcDials(), BmcDials(update_protocols=None), BmcDials(lost_after=1)])
-def test_an_update_is_sent_once_and_followed_to_its_end(dials: BmcDials) -> None:
+@pytest.mark.parametrize("faults", [BmcFaults(), BmcFaults(update_protocols=None), BmcFaults(lost_after=1)])
+def test_an_update_is_sent_once_and_followed_to_its_end(faults: BmcFaults) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             operation = await updated(cluster, bmc)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert bmc.bmc.updates == [IMAGE]
@@ -73,8 +73,8 @@ def test_an_update_says_that_the_reference_of_boots_is_older() -> None:
 def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_version(gone_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(restart_s=400.0, restart_gone_s=gone_s)
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        faults = BmcFaults(restart_s=400.0, restart_gone_s=gone_s)
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             image = "http://images.example.com/BMC-1.1.0.bin"
             operation = await updated(cluster, bmc, imageURI=image, targets="BMC")
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
@@ -85,21 +85,26 @@ def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_v
 
 
 @pytest.mark.parametrize(
-    ("dials", "parameters", "ends", "text"),
+    ("faults", "parameters", "ends", "text"),
     [
-        (BmcDials(firmware_update="absent"), {}, ("Failed", "BMCRefused"), "has no action #UpdateService.SimpleUpdate"),
-        (BmcDials(update_protocols=("HTTP",)), {}, ("Failed", "BMCRefused"), "loads images by HTTP, not by HTTPS"),
         (
-            BmcDials(),
+            BmcFaults(firmware_update="absent"),
+            {},
+            ("Failed", "BMCRefused"),
+            "has no action #UpdateService.SimpleUpdate",
+        ),
+        (BmcFaults(update_protocols=("HTTP",)), {}, ("Failed", "BMCRefused"), "loads images by HTTP, not by HTTPS"),
+        (
+            BmcFaults(),
             {"targets": "BOOT"},
             ("Failed", "BMCRefused"),
             "it lists no firmware BOOT; it lists BIOS, BMC, NIC1",
         ),
-        (BmcDials(), {"targets": "NIC1"}, ("Failed", "TaskFailed"), "Verification of image"),
-        (BmcDials(lost_before=1), {}, ("Failed", "OutcomeUnknown"), "the result of SimpleUpdate cannot be observed"),
-        (BmcDials(firmware_update="same-version"), {}, ("Complete", "Succeeded"), "to list another version"),
+        (BmcFaults(), {"targets": "NIC1"}, ("Failed", "TaskFailed"), "Verification of image"),
+        (BmcFaults(lost_before=1), {}, ("Failed", "OutcomeUnknown"), "the result of SimpleUpdate cannot be observed"),
+        (BmcFaults(firmware_update="same-version"), {}, ("Complete", "Succeeded"), "to list another version"),
         (
-            BmcDials(firmware_update="vanishes", update_s=30.0),
+            BmcFaults(firmware_update="vanishes", update_s=30.0),
             {"imageURI": "https://images.example.com/BIOS-2.4.1.bin"},
             ("Failed", "TimedOut"),
             "the BMC lists BIOS 2.4.1",
@@ -107,11 +112,11 @@ def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_v
     ],
 )
 def test_what_a_bmc_answers_decides_the_end(
-    dials: BmcDials, parameters: dict[str, str], ends: tuple[str, str], text: str
+    faults: BmcFaults, parameters: dict[str, str], ends: tuple[str, str], text: str
 ) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             operation = await updated(cluster, bmc, **parameters)
             assert result(operation) == ends, operation.status.message
             assert text in (operation.status.message or "")
@@ -123,7 +128,7 @@ def test_what_a_bmc_answers_decides_the_end(
 def test_an_update_waits_for_one_that_somebody_else_has_started() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(systems=("1", "2"), update_s=100.0)) as bmc, metalman(cluster):
+        async with LabBmc(faults=BmcFaults(systems=("1", "2"), update_s=100.0)) as bmc, metalman(cluster):
             first, second = await cluster.add(bmc)
             spec: dict[str, Any] = {"parameters": {"imageURI": IMAGE}}
             running = await cluster.ask("FirmwareUpdate", first, **spec)

@@ -13,33 +13,35 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.clock import utc_now
-from unbounded_lab.bmc.dials import IDEAL, BmcDials
+from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
 from unbounded_lab.bmc.local import LabBmc
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 AT_ONCE: Final = 8
 HEALTHY: Final = 16
-SILENT: Final = BmcDials(stalls=FOR_EVER, stall_s=3600.0)  # accepts the connection, and sends nothing
-GONE: Final = BmcDials(refused_s=FOR_EVER)
+SILENT: Final = BmcFaults(stalls=FOR_EVER, stall_s=3600.0)  # accepts the connection, and sends nothing
+GONE: Final = BmcFaults(refused_s=FOR_EVER)
 SLOWER: Final = 1.2  # what the healthy may lose to the dead
 WAITS_S: Final = 4.0  # how long an operation with a silent BMC keeps its capacity, once
 
 
 @asynccontextmanager
-async def fleet(cluster: Cluster, dials: Sequence[BmcDials], *, host_s: float) -> AsyncIterator[list[str]]:
+async def fleet(cluster: Cluster, faults: Sequence[BmcFaults], *, host_s: float) -> AsyncIterator[list[str]]:
     """Machines with such BMCs, in this order; their hosts take that long to shut down, and to boot."""
     async with AsyncExitStack() as stack:
         names: list[str] = []
-        for number, each in enumerate(dials):
-            bmc = await stack.enter_async_context(LabBmc(f"m{number:02}", dials=each, shutdown_s=host_s, boot_s=host_s))
+        for number, each in enumerate(faults):
+            bmc = await stack.enter_async_context(
+                LabBmc(f"m{number:02}", faults=each, shutdown_s=host_s, boot_s=host_s)
+            )
             names += await cluster.add(bmc)
         yield names
 
 
-async def reboot_times(cluster: Cluster, dead: Sequence[BmcDials], *, host_s: float) -> list[float]:
+async def reboot_times(cluster: Cluster, dead: Sequence[BmcFaults], *, host_s: float) -> list[float]:
     """Return the seconds from the request to the end for each healthy BMC; the dead ones were requested first."""
-    dials = [*dead, *[IDEAL] * HEALTHY]
-    async with fleet(cluster, dials, host_s=host_s) as machines, metalman(cluster, concurrent=AT_ONCE):
+    faults = [*dead, *[IDEAL] * HEALTHY]
+    async with fleet(cluster, faults, host_s=host_s) as machines, metalman(cluster, concurrent=AT_ONCE):
         began_at = asyncio.get_running_loop().time()
         names = [await cluster.ask("HostReboot", machine) for machine in machines]
         for name in names[len(dead) :]:
@@ -52,7 +54,7 @@ async def reboot_times(cluster: Cluster, dead: Sequence[BmcDials], *, host_s: fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dead", [SILENT, GONE], ids=["silent", "gone"])
-def test_dead_bmcs_delay_nobody_else_by_more_than_the_first_wait(dead: BmcDials) -> None:
+def test_dead_bmcs_delay_nobody_else_by_more_than_the_first_wait(dead: BmcFaults) -> None:
     """Although there are as many of them as operations may run at once."""
 
     async def scene() -> None:

@@ -13,7 +13,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.inspect_stages import EVIDENCE_REPORT, EVIDENCE_RESTORED, WAS_OFF, WAS_ON
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 
@@ -89,8 +89,8 @@ def test_cancelled_inspection_restores_the_power(power: HostPower, stage: str) -
 def test_cancel_during_the_shutdown_switches_no_running_system_off(after_s: float | None, presses: list[str]) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(ignores_shutdown=after_s is None)
-        async with LabBmc(dials=dials, shutdown_s=after_s or 1.0) as bmc, metalman(cluster):
+        faults = BmcFaults(ignores_shutdown=after_s is None)
+        async with LabBmc(faults=faults, shutdown_s=after_s or 1.0) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine):
                 name = await cluster.ask("HostInspect", machine)

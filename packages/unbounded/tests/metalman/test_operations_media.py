@@ -22,7 +22,7 @@ from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey, machine_of
 from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
 from unbounded_lab.http import LabReply
@@ -180,7 +180,7 @@ def test_a_cancel_ejects_the_image(kind: str, stage: str) -> None:
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
-            MediaBmc(dials=BmcDials(slow_s=(0.3, 0.3))) as bmc,
+            MediaBmc(faults=BmcFaults(slow_s=(0.3, 0.3))) as bmc,
             metalman(cluster, media_urls=urls()),
             host_of(cluster, bmc, Story(step_s=20.0)) as (machine, _, _),
         ):
@@ -241,20 +241,20 @@ def test_a_failure_ejects_the_image(story: Story, reason: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [
-        pytest.param(BmcDials(media="manager"), id="of the manager"),
-        pytest.param(BmcDials(media_refused="without-fields"), id="wants all fields"),
-        pytest.param(BmcDials(media_shown_after_s=4.0), id="shows late"),
-        pytest.param(BmcDials(second_ejection="refused"), id="refuses twice"),
-        pytest.param(BmcDials(override="fails-when-off", ignores_shutdown=True), id="only when On"),
+        pytest.param(BmcFaults(media="manager"), id="of the manager"),
+        pytest.param(BmcFaults(media_refused="without-fields"), id="wants all fields"),
+        pytest.param(BmcFaults(media_shown_after_s=4.0), id="shows late"),
+        pytest.param(BmcFaults(second_ejection="refused"), id="refuses twice"),
+        pytest.param(BmcFaults(override="fails-when-off", ignores_shutdown=True), id="only when On"),
     ],
 )
-def test_a_bmc_with_ways_of_its_own_boots_its_host(dials: BmcDials) -> None:
+def test_a_bmc_with_ways_of_its_own_boots_its_host(faults: BmcFaults) -> None:
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
-            MediaBmc(dials=dials) as bmc,
+            MediaBmc(faults=faults) as bmc,
             metalman(cluster, media_urls=urls()),
             host_of(cluster, bmc) as (machine, _, hardware),
         ):
@@ -293,7 +293,7 @@ def test_a_host_that_never_starts_the_installer_fails_with_a_reason_of_its_own()
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
-            MediaBmc(dials=BmcDials(ignores_override=True)) as bmc,
+            MediaBmc(faults=BmcFaults(ignores_override=True)) as bmc,
             metalman(cluster, media_urls=urls()),
             host_of(cluster, bmc) as (machine, _, _),
         ):
@@ -306,12 +306,12 @@ def test_a_host_that_never_starts_the_installer_fails_with_a_reason_of_its_own()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dials", "has_urls", "spec", "reason", "text"),
+    ("faults", "has_urls", "spec", "reason", "text"),
     [
-        (BmcDials(media="absent"), True, {}, "BMCRefused", "has no CD drive"),
-        (BmcDials(), False, {}, "UnsupportedOperation", "--media-certificate"),
+        (BmcFaults(media="absent"), True, {}, "BMCRefused", "has no CD drive"),
+        (BmcFaults(), False, {}, "UnsupportedOperation", "--media-certificate"),
         (
-            BmcDials(),
+            BmcFaults(),
             True,
             {"pxe": {"dhcpLeases": []}, "network": {"ethernets": [{"name": "a", "mac": LEASE["mac"], "dhcp4": True}]}},
             "NetworkInvalid",
@@ -321,12 +321,12 @@ def test_a_host_that_never_starts_the_installer_fails_with_a_reason_of_its_own()
     ids=["no drive", "no server", "no address"],
 )
 def test_a_boot_that_cannot_be_is_refused_before_the_host_is_touched(
-    dials: BmcDials, has_urls: bool, spec: dict[str, Any], reason: str, text: str
+    faults: BmcFaults, has_urls: bool, spec: dict[str, Any], reason: str, text: str
 ) -> None:
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
-            MediaBmc(dials=dials) as bmc,
+            MediaBmc(faults=faults) as bmc,
             metalman(cluster, media_urls=urls() if has_urls else None),
             host_of(cluster, bmc) as (machine, _, _),
         ):
@@ -346,7 +346,7 @@ def test_an_image_that_the_bmc_refuses_ends_the_operation_with_its_words(kind: s
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
-            MediaBmc(dials=BmcDials(media_refused="plain")) as bmc,
+            MediaBmc(faults=BmcFaults(media_refused="plain")) as bmc,
             metalman(cluster, media_urls=urls()),
             host_of(cluster, bmc) as (machine, _, _),
         ):
@@ -371,7 +371,7 @@ def test_a_changed_boot_mode_leaves_no_image(stage: str, before: dict[str, Any],
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
-            MediaBmc(dials=BmcDials(slow_s=(0.3, 0.3))) as bmc,
+            MediaBmc(faults=BmcFaults(slow_s=(0.3, 0.3))) as bmc,
             metalman(cluster, media_urls=urls()),
             host_of(cluster, bmc, Story(step_s=10.0)) as (machine, _, _),
         ):
@@ -445,7 +445,7 @@ def test_an_image_with_a_hidden_url_is_ejected_by_its_record_alone(
         cluster = MediaCluster()
         async with MediaBmc() as bmc, host_of(cluster, bmc) as (name, _, _), BmcPool() as pool:
             bmc.bmc.systems[0].image = image
-            await bmc.set_dials(media_shows=shows)
+            await bmc.set_faults(media_shows=shows)
             if record:
                 change = {"status": {"redfish": {"mediaBoot": record}}}
                 await cluster.api.patch(MACHINES, name, change, subresource="status")

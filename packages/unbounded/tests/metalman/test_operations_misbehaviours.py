@@ -19,8 +19,8 @@ from unbounded.api.operation import MachineOperation
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower
-from unbounded_lab.bmc.profiles import dials_for
-from unbounded_lab.dials import changed
+from unbounded_lab.bmc.profiles import faults_for
+from unbounded_lab.fault_settings import changed
 
 REBOOT, OFF, ON = KINDS = ("HostReboot", "HostPowerOff", "HostPowerOn")
 BEFORE: Final = {REBOOT: HostPower.ON, OFF: HostPower.ON, ON: HostPower.OFF}
@@ -52,8 +52,8 @@ AFTERMATH_S: Final = 300.0
 
 
 def lab(profile: str, kind: str) -> LabBmc:
-    dials = changed(dials_for(profile), TURNED.get(profile, {}))
-    return LabBmc(kind.lower(), dials=dials, power=BEFORE[kind])
+    faults = changed(faults_for(profile), TURNED.get(profile, {}))
+    return LabBmc(kind.lower(), faults=faults, power=BEFORE[kind])
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ def check_manners(profile: str, bmc: LabBmc, *, ended_at: float) -> None:
     assert bmc.bmc.access.refused_logins <= 1
     if profile not in GO_ON:
         assert bmc.most_concurrent <= 1
-        assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.dials), "a session was left behind"
+        assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.faults), "a session was left behind"
 
 
 def test_every_named_end_belongs_to_a_misbehaviour() -> None:

@@ -14,7 +14,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
-from unbounded_lab.bmc.dials import RESET_TYPES, BmcDials
+from unbounded_lab.bmc.fault_settings import RESET_TYPES, BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
 
@@ -90,13 +90,13 @@ def test_bmc_without_boot_order_is_noted_and_its_host_started(override: str) -> 
     async def scene() -> None:
         cluster = Cluster()
         kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
-        async with LabBmc(dials=BmcDials(override=override)) as bmc, metalman(cluster):  # type: ignore[arg-type]  # a Literal
+        async with LabBmc(faults=BmcFaults(override=override)) as bmc, metalman(cluster):  # type: ignore[arg-type]  # a Literal
             (machine,) = await cluster.add(bmc)
             bmc.host().boot = FROM_NETWORK
             assert result(await cluster.done("HostReboot", machine, name="first")) == ("Complete", "Succeeded")
             assert boots(bmc) == ["Pxe"]
             assert await cluster.condition(machine, kind) == ("False", "NotSupported")
-            await bmc.set_dials(override="kept")
+            await bmc.set_faults(override="kept")
             assert result(await cluster.done("HostReboot", machine, name="second")) == ("Complete", "Succeeded")
             assert boots(bmc) == ["Pxe", "Hdd"]
             assert await cluster.condition(machine, kind) == ("True", "Supported")
@@ -108,7 +108,7 @@ def test_bmc_without_boot_order_is_noted_and_its_host_started(override: str) -> 
 def test_lost_boot_override_change_is_retried_before_the_start() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(power=HostPower.OFF, dials=BmcDials(lost_before=1)) as bmc, metalman(cluster):
+        async with LabBmc(power=HostPower.OFF, faults=BmcFaults(lost_before=1)) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             bmc.host().boot = FROM_NETWORK
             assert result(await cluster.done("HostPowerOn", machine)) == ("Complete", "Succeeded")
@@ -122,9 +122,9 @@ def test_lost_boot_override_change_is_retried_before_the_start() -> None:
 
 
 @asynccontextmanager
-async def ended(kind: str, dials: BmcDials, **parameters: str) -> AsyncIterator[tuple[LabBmc, MachineOperation]]:
+async def ended(kind: str, faults: BmcFaults, **parameters: str) -> AsyncIterator[tuple[LabBmc, MachineOperation]]:
     cluster = Cluster()
-    async with LabBmc(dials=dials) as bmc, metalman(cluster):
+    async with LabBmc(faults=faults) as bmc, metalman(cluster):
         (machine,) = await cluster.add(bmc)
         yield bmc, await cluster.done(kind, machine, parameters=parameters)
 
@@ -132,7 +132,7 @@ async def ended(kind: str, dials: BmcDials, **parameters: str) -> AsyncIterator[
 @pytest.mark.slow
 def test_force_skips_the_grace() -> None:
     async def scene() -> None:
-        async with ended("HostReboot", BmcDials(), force="true") as (bmc, operation):
+        async with ended("HostReboot", BmcFaults(), force="true") as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
             assert pressed(bmc) == ["ForceOff", "On"]
 
@@ -142,7 +142,7 @@ def test_force_skips_the_grace() -> None:
 @pytest.mark.slow
 def test_host_that_ignores_shutdown_is_forced_off_after_the_grace_period() -> None:
     async def scene() -> None:
-        async with ended("HostPowerOff", BmcDials(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
+        async with ended("HostPowerOff", BmcFaults(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
             first, second = (event.at for event in bmc.history() if event.what == "pressed")
             assert pressed(bmc) == ["GracefulShutdown", "ForceOff"]
@@ -158,8 +158,8 @@ def without(*names: str) -> tuple[str, ...]:
 @pytest.mark.slow
 def test_bmc_without_graceful_shutdown_gets_force_off_at_once() -> None:
     async def scene() -> None:
-        dials = BmcDials(reset_types=without("GracefulShutdown", "PushPowerButton"))
-        async with ended("HostReboot", dials) as (bmc, operation):
+        faults = BmcFaults(reset_types=without("GracefulShutdown", "PushPowerButton"))
+        async with ended("HostReboot", faults) as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
             assert pressed(bmc) == ["ForceOff", "On"]
             asked, *_ = (event.at for event in bmc.history() if event.what == "pressed")
@@ -171,7 +171,7 @@ def test_bmc_without_graceful_shutdown_gets_force_off_at_once() -> None:
 @pytest.mark.slow
 def test_bmc_without_force_off_is_rejected_with_its_reset_types() -> None:
     async def scene() -> None:
-        async with ended("HostPowerOff", BmcDials(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
+        async with ended("HostPowerOff", BmcFaults(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
             bmc,
             operation,
         ):

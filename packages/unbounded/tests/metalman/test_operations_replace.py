@@ -19,7 +19,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.replace import EVIDENCE_CLOUD_INIT, EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 
@@ -196,20 +196,20 @@ def test_the_message_tells_how_much_is_written_and_seldom() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [
-        BmcDials(override="continuous"),
-        BmcDials(override="fails-when-off"),
-        BmcDials(slow_s=(0.5, 2.0)),
-        BmcDials(lost_before=2),
-        BmcDials(lost_after=3),
-        BmcDials(reset_task="succeeds"),
+        BmcFaults(override="continuous"),
+        BmcFaults(override="fails-when-off"),
+        BmcFaults(slow_s=(0.5, 2.0)),
+        BmcFaults(lost_before=2),
+        BmcFaults(lost_after=3),
+        BmcFaults(reset_task="succeeds"),
     ],
     ids=["once-stays", "fails-when-off", "slow", "lost-before", "lost-after", "tasks"],
 )
-def test_host_is_reimaged_despite_bmc_quirks(dials: BmcDials) -> None:
+def test_host_is_reimaged_despite_bmc_quirks(faults: BmcFaults) -> None:
     async def scene() -> None:
-        async with LabBmc(dials=dials) as bmc:
+        async with LabBmc(faults=faults) as bmc:
             _, _, operation = await replaced(bmc)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
@@ -223,12 +223,12 @@ def test_bmc_without_boot_order_is_noted_and_host_reimaged(
     override: Any,
 ) -> None:
     async def scene() -> None:
-        async with LabBmc(dials=BmcDials(override=override)) as bmc:
+        async with LabBmc(faults=BmcFaults(override=override)) as bmc:
             cluster, machine, operation = await replaced(bmc, Story(own_order=True))
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
             assert await cluster.condition(machine, kind) == ("False", "NotSupported")
-            await bmc.set_dials(override="kept")
+            await bmc.set_faults(override="kept")
             async with metalman(cluster), netboot_host(cluster, machine):
                 operation = await cluster.done("HostReplace", machine, name="again")
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
@@ -256,7 +256,7 @@ def test_bmc_outage_during_the_image_write_delays_nothing() -> None:
             async with netboot_host(cluster, machine, Story(writes_s=600.0)):
                 name = await cluster.ask("HostReplace", machine)
                 await cluster.in_stage(name, "WaitingRepave")
-                await bmc.set_dials(refused_s=4000.0)
+                await bmc.set_faults(refused_s=4000.0)
                 operation = await cluster.ended(name)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
 

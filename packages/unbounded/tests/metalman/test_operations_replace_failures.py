@@ -15,7 +15,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.replace import LOADS_MAX
-from unbounded_lab.bmc.dials import IDEAL, BmcDials
+from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press
 
@@ -32,19 +32,19 @@ class Bad:
     reason: str
     word: str
     story: Story
-    dials: BmcDials = IDEAL
+    faults: BmcFaults = IDEAL
     spec: Any = None
 
 
-STAYS: Final = BmcDials(override="continuous")
+STAYS: Final = BmcFaults(override="continuous")
 BAD: Final = {
     "its firmware does not follow the override": Bad(
-        "DidNotNetboot", "started twice for a network boot", Story(), BmcDials(ignores_override=True)
+        "DidNotNetboot", "started twice for a network boot", Story(), BmcFaults(ignores_override=True)
     ),
     "its BMC forgets the override": Bad(
-        "DidNotNetboot", "its boot order: the BMC accepted a change", Story(), BmcDials(override="dropped")
+        "DidNotNetboot", "its boot order: the BMC accepted a change", Story(), BmcFaults(override="dropped")
     ),
-    "its BMC has no override": Bad("DidNotNetboot", "its boot order: https://", Story(), BmcDials(override="refused")),
+    "its BMC has no override": Bad("DidNotNetboot", "its boot order: https://", Story(), BmcFaults(override="refused")),
     "it fetches its loader again and again": Bad(
         "BootLoop", f"fetched the loader more than {LOADS_MAX} times", Story(loads=20, until="LoaderFetched"), STAYS
     ),
@@ -70,7 +70,7 @@ def test_a_host_is_not_reimaged_and_the_reason_is_said(what: str) -> None:
     bad = BAD[what]
 
     async def scene() -> None:
-        async with LabBmc(dials=bad.dials) as bmc:
+        async with LabBmc(faults=bad.faults) as bmc:
             cluster, machine, operation = await replaced(bmc, bad.story, spec=bad.spec)
             assert result(operation) == ("Failed", bad.reason), operation.status.message
             assert bad.word in (operation.status.message or "")
@@ -102,18 +102,18 @@ CUT_OFF: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("what", CUT_OFF)
 def test_every_failure_ends_without_a_boot_override(what: str) -> None:
-    stage, reason, dials = CUT_OFF[what]
+    stage, reason, faults = CUT_OFF[what]
 
     async def scene() -> None:
         cluster = Cluster()
-        firmware = BmcDials(override="continuous", ignores_override=True)
-        async with LabBmc(power=HostPower.OFF, dials=firmware) as bmc, metalman(cluster):
+        firmware = BmcFaults(override="continuous", ignores_override=True)
+        async with LabBmc(power=HostPower.OFF, faults=firmware) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine):
                 deadline_s = 200 if reason == "DeadlineExceeded" else 7200
                 name = await cluster.ask("HostReplace", machine, deadlineSeconds=deadline_s)
                 await cluster.in_stage(name, "SettingBoot" if stage == "WaitingOn" else stage)
-                await bmc.set_dials(**dials)
+                await bmc.set_faults(**faults)
                 await cluster.in_stage(name, stage)
                 assert bmc.host().boot.enabled is not OverrideEnabled.DISABLED
                 operation = await cluster.ended(name)
@@ -126,7 +126,7 @@ def test_every_failure_ends_without_a_boot_override(what: str) -> None:
 
 def test_host_that_boots_its_disk_is_started_at_most_twice() -> None:
     async def scene() -> None:
-        async with LabBmc(dials=BmcDials(ignores_override=True)) as bmc:
+        async with LabBmc(faults=BmcFaults(ignores_override=True)) as bmc:
             cluster, _, operation = await replaced(bmc)
             boots = [event.detail for event in bmc.history() if event.what == "boot"]
             assert boots == ["Hdd", "Hdd"]
@@ -137,13 +137,13 @@ def test_host_that_boots_its_disk_is_started_at_most_twice() -> None:
 
 def test_a_host_that_misses_its_first_start_is_reimaged_with_the_second() -> None:
     async def scene() -> None:
-        async with LabBmc(dials=BmcDials(ignores_override=True)) as bmc:
+        async with LabBmc(faults=BmcFaults(ignores_override=True)) as bmc:
             cluster = Cluster()
             (machine,) = await cluster.add(bmc)
             async with metalman(cluster), netboot_host(cluster, machine):
                 name = await cluster.ask("HostReplace", machine)
                 await cluster.in_stage(name, "WaitingLoader")
-                await bmc.set_dials(ignores_override=False)
+                await bmc.set_faults(ignores_override=False)
                 operation = await cluster.ended(name)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             boots = [event.detail for event in bmc.history() if event.what == "boot"]
@@ -162,13 +162,13 @@ def test_host_that_powers_off_early_network_boots_at_the_next_start(stage: str) 
 
     async def scene() -> None:
         second = stage == "WaitingLoaderAgain"
-        async with LabBmc(dials=BmcDials(ignores_override=second)) as bmc:
+        async with LabBmc(faults=BmcFaults(ignores_override=second)) as bmc:
             cluster = Cluster()
             (machine,) = await cluster.add(bmc)
             async with metalman(cluster), netboot_host(cluster, machine, Story(step_s=60.0)):
                 name = await cluster.ask("HostReplace", machine)
                 await cluster.in_stage(name, "WaitingLoader" if second else stage)
-                await bmc.set_dials(ignores_override=False)
+                await bmc.set_faults(ignores_override=False)
                 await cluster.in_stage(name, stage)
                 while stage == "WaitingOn" and not boots_of(bmc):  # noqa: ASYNC110 - the board tells nobody
                     await asyncio.sleep(0.1)
@@ -198,7 +198,7 @@ def test_an_image_that_is_written_slowly_is_no_image_that_stands_still() -> None
 # Cancel
 
 UNDOABLE: Final = ("ShuttingDown", "WaitingOff", "SettingBootToStay", "WaitingOn", "WaitingLoader", "SettingBootAgain")
-SLOWLY: Final = BmcDials(ignores_shutdown=True, override="fails-when-off", ignores_override=True)
+SLOWLY: Final = BmcFaults(ignores_shutdown=True, override="fails-when-off", ignores_override=True)
 
 
 async def cancelled(cluster: Cluster, machine: str, stage: str, *, within_s: float = 3600.0) -> Any:
@@ -225,7 +225,7 @@ def test_a_cancel_before_the_host_is_touched_ends_it_at_once() -> None:
 def test_a_cancel_before_the_loader_was_fetched_is_undone(stage: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=SLOWLY, boot_s=20.0) as bmc, metalman(cluster):
+        async with LabBmc(faults=SLOWLY, boot_s=20.0) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine) as host:
                 operation = await cancelled(cluster, machine, stage)

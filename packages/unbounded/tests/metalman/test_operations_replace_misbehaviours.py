@@ -13,8 +13,8 @@ from tests.metalman.test_operations_misbehaviours import TURNED
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower
-from unbounded_lab.bmc.profiles import dials_for
-from unbounded_lab.dials import changed
+from unbounded_lab.bmc.profiles import faults_for
+from unbounded_lab.fault_settings import changed
 
 # The failures, with their reason.
 NAMED: Final = {
@@ -36,7 +36,7 @@ NAMED: Final = {
 def test_a_replacement_ends_well_or_says_why(profile: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=changed(dials_for(profile), TURNED.get(profile, {}))) as bmc:
+        async with LabBmc(faults=changed(faults_for(profile), TURNED.get(profile, {}))) as bmc:
             machine, *_ = await cluster.add(bmc)
             async with metalman(cluster), netboot_host(cluster, machine) as host:
                 operation = await cluster.ended(await cluster.ask("HostReplace", machine), within_s=7200.0)

@@ -14,7 +14,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.replace import EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import OverrideEnabled
 
@@ -40,8 +40,8 @@ SLOWLY_S: Final = 30.0
 def test_a_successor_finishes_the_replacement(stage: str, after_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(slow_s=(0.3, 0.3), override="continuous")
-        async with LabBmc(dials=dials, shutdown_s=SLOWLY_S, boot_s=SLOWLY_S) as bmc:
+        faults = BmcFaults(slow_s=(0.3, 0.3), override="continuous")
+        async with LabBmc(faults=faults, shutdown_s=SLOWLY_S, boot_s=SLOWLY_S) as bmc:
             (machine,) = await cluster.add(bmc)
             await cluster.api.patch(MACHINES, machine, {"spec": {"kubernetes": {}}})
             async with netboot_host(cluster, machine, Story(image_s=5.0, step_s=SLOWLY_S + 10)) as host:
@@ -70,8 +70,8 @@ def test_a_successor_finishes_the_replacement(stage: str, after_s: float) -> Non
 def test_a_successor_goes_on_with_the_second_round(stage: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(override="fails-when-off", slow_s=(0.3, 0.3), ignores_shutdown=True)
-        async with LabBmc(dials=dials, boot_s=SLOWLY_S) as bmc:
+        faults = BmcFaults(override="fails-when-off", slow_s=(0.3, 0.3), ignores_shutdown=True)
+        async with LabBmc(faults=faults, boot_s=SLOWLY_S) as bmc:
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine, Story(step_s=SLOWLY_S + 10)) as host:
                 async with metalman(cluster):
@@ -97,7 +97,7 @@ def test_a_successor_goes_on_with_the_second_round(stage: str) -> None:
 def test_a_successor_ends_for_the_same_reason(stage: str, story: Story, reason: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(override="continuous", slow_s=(1.0, 1.0))) as bmc:
+        async with LabBmc(faults=BmcFaults(override="continuous", slow_s=(1.0, 1.0))) as bmc:
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine, story):
                 async with metalman(cluster):
@@ -114,7 +114,7 @@ def test_a_successor_ends_for_the_same_reason(stage: str, story: Story, reason: 
 def test_a_stage_of_an_earlier_version_leaves_no_boot_override() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(override="continuous", slow_s=(1.0, 1.0))) as bmc:
+        async with LabBmc(faults=BmcFaults(override="continuous", slow_s=(1.0, 1.0))) as bmc:
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine, Story(fails="two disks")):
                 async with metalman(cluster):

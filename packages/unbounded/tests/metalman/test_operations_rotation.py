@@ -25,7 +25,7 @@ from unbounded.metalman.password_rotation import (
     EVIDENCE_USED,
 )
 from unbounded_lab import machines as lab_machines
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.machines import PASSWORD_KEY, secret_name
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 NEXT: Final = f"{PASSWORD_KEY}-next"
 KIND: Final = "BMCRotatePassword"
-ENDS: Final = {"ends-sessions": BmcDials(rotation_ends_sessions=True), "keeps-sessions": BmcDials()}
+ENDS: Final = {"ends-sessions": BmcFaults(rotation_ends_sessions=True), "keeps-sessions": BmcFaults()}
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:
@@ -67,20 +67,20 @@ async def put(cluster: Cluster, bmc: LabBmc, **passwords: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [
-        *(pytest.param(dials, id=name) for name, dials in ENDS.items()),
-        pytest.param(BmcDials(session_service="absent"), id="basic"),
-        pytest.param(BmcDials(rotation="action"), id="action"),
-        pytest.param(BmcDials(password_expired=True), id="expired"),
-        pytest.param(BmcDials(if_match_on_patch="required", etags="weak"), id="if-match"),
-        pytest.param(BmcDials(password_lengths=(20, 40)), id="long"),
+        *(pytest.param(faults, id=name) for name, faults in ENDS.items()),
+        pytest.param(BmcFaults(session_service="absent"), id="basic"),
+        pytest.param(BmcFaults(rotation="action"), id="action"),
+        pytest.param(BmcFaults(password_expired=True), id="expired"),
+        pytest.param(BmcFaults(if_match_on_patch="required", etags="weak"), id="if-match"),
+        pytest.param(BmcFaults(password_lengths=(20, 40)), id="long"),
     ],
 )
-def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(dials: BmcDials) -> None:
+def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(faults: BmcFaults) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             former = bmc.password
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done(KIND, machine)
@@ -88,7 +88,7 @@ def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(dials: Bmc
             passwords = await stored(cluster, bmc)
             assert passwords == {PASSWORD_KEY: bmc.password}
             assert bmc.password != former
-            assert len(bmc.password) == (20 if dials.password_lengths else 16)
+            assert len(bmc.password) == (20 if faults.password_lengths else 16)
             assert bmc.bmc.access.passwords_set == [bmc.password]
             assert bmc.bmc.access.refused_logins == 0
             assert whats(operation) == [EVIDENCE_STORED, EVIDENCE_LOGIN, EVIDENCE_USED]
@@ -105,8 +105,8 @@ def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(dials: Bmc
 def test_a_lost_answer_is_decided_by_a_new_log_in(after_s: float, ends_sessions: bool) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(lost_after=1, rotation_after_s=after_s, rotation_ends_sessions=ends_sessions)
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        faults = BmcFaults(lost_after=1, rotation_after_s=after_s, rotation_ends_sessions=ends_sessions)
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done(KIND, machine)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
@@ -118,17 +118,17 @@ def test_a_lost_answer_is_decided_by_a_new_log_in(after_s: float, ends_sessions:
 
 
 @pytest.mark.parametrize(
-    ("dials", "reason"),
+    ("faults", "reason"),
     [
-        pytest.param(BmcDials(lost_before=1), "OutcomeUnknown", id="never-arrived"),
-        pytest.param(BmcDials(rotation="ignored"), "NoEffect", id="ignored"),
-        pytest.param(BmcDials(rotation_after_s=20.0), "NoEffect", id="late"),
+        pytest.param(BmcFaults(lost_before=1), "OutcomeUnknown", id="never-arrived"),
+        pytest.param(BmcFaults(rotation="ignored"), "NoEffect", id="ignored"),
+        pytest.param(BmcFaults(rotation_after_s=20.0), "NoEffect", id="late"),
     ],
 )
-def test_without_the_effect_both_passwords_stay_and_the_next_rotation_completes(dials: BmcDials, reason: str) -> None:
+def test_without_the_effect_both_passwords_stay_and_the_next_rotation_completes(faults: BmcFaults, reason: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             former = bmc.password
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done(KIND, machine)
@@ -140,7 +140,7 @@ def test_without_the_effect_both_passwords_stay_and_the_next_rotation_completes(
             refused = bmc.bmc.access.refused_logins
             assert refused <= 1
             await asyncio.sleep(20)
-            await bmc.set_dials(rotation="works", lost_before=0, rotation_after_s=0.0)
+            await bmc.set_faults(rotation="works", lost_before=0, rotation_after_s=0.0)
             again = await cluster.done(KIND, machine, name="again")
             assert result(again) == ("Complete", "Succeeded"), again.status.message
             assert await stored(cluster, bmc) == {PASSWORD_KEY: bmc.password}
@@ -153,7 +153,7 @@ def test_without_the_effect_both_passwords_stay_and_the_next_rotation_completes(
 def test_a_password_that_the_bmc_refuses_is_discarded_and_shown_nowhere() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(rotation="refused")) as bmc, metalman(cluster):
+        async with LabBmc(faults=BmcFaults(rotation="refused")) as bmc, metalman(cluster):
             former = bmc.password
             (machine,) = await cluster.add(bmc)
             await put(cluster, bmc, password_next="of-a-user-1")
@@ -173,7 +173,7 @@ def test_a_password_that_the_bmc_refuses_is_discarded_and_shown_nowhere() -> Non
 def test_a_bmc_without_changeable_password_refuses_with_its_words() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(rotation="absent")) as bmc, metalman(cluster):
+        async with LabBmc(faults=BmcFaults(rotation="absent")) as bmc, metalman(cluster):
             former = bmc.password
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done(KIND, machine)
@@ -221,7 +221,7 @@ def test_metalman_that_may_not_change_the_secret_says_the_command_and_sets_nothi
 def test_a_right_that_is_lost_after_the_set_leaves_both_passwords_and_an_open_bmc() -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(rotation_ends_sessions=True)) as bmc:
+        async with LabBmc(faults=BmcFaults(rotation_ends_sessions=True)) as bmc:
             (machine,) = await cluster.add(bmc)
             async with metalman(cluster):
                 name = await cluster.ask(KIND, machine)
@@ -245,7 +245,7 @@ def test_a_right_that_is_lost_after_the_set_leaves_both_passwords_and_an_open_bm
 def test_a_next_password_that_is_removed_meanwhile_is_stored_again(after_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=BmcDials(rotation_after_s=1.0)) as bmc, metalman(cluster):
+        async with LabBmc(faults=BmcFaults(rotation_after_s=1.0)) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             name = await cluster.ask(KIND, machine)
             await cluster.in_stage(name, "SettingPassword")
@@ -292,8 +292,8 @@ async def name_secret(cluster: Cluster, machine: str, reference: dict[str, Any])
 def test_readers_of_the_power_have_no_log_in_rejected_meanwhile(events: Literal["absent", "works"]) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(rotation_ends_sessions=True, systems=("1", "2"), event_service=events)
-        async with LabBmc(dials=dials) as bmc, metalman(cluster, reads_per_s=5.0, events=events == "works"):
+        faults = BmcFaults(rotation_ends_sessions=True, systems=("1", "2"), event_service=events)
+        async with LabBmc(faults=faults) as bmc, metalman(cluster, reads_per_s=5.0, events=events == "works"):
             machine, other = await cluster.add(bmc)
             await asyncio.sleep(120)
             for number in range(3):

@@ -13,17 +13,17 @@ from aiohttp import web
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.meta import Kind
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.http import LabReply
 from unbounded_lab.machines import PASSWORD_KEY
 
 KIND: Final = "BMCRotatePassword"
-DIALS: Final = {
-    "ends-sessions": BmcDials(rotation_ends_sessions=True),
-    "keeps-sessions": BmcDials(),
-    "basic": BmcDials(session_service="absent"),
-    "late": BmcDials(rotation_after_s=2.0),
+FAULTS: Final = {
+    "ends-sessions": BmcFaults(rotation_ends_sessions=True),
+    "keeps-sessions": BmcFaults(),
+    "basic": BmcFaults(session_service="absent"),
+    "late": BmcFaults(rotation_after_s=2.0),
 }
 RANDOM_CUTS: Final = 50
 TURNS: Final = 60  # of the event loop, from a request or write to the next one
@@ -66,10 +66,10 @@ class JudgedBmc(LabBmc):
             self.cluster.point()
 
 
-async def rotate(dials: BmcDials, cut_at: int, turns: int = 0) -> bool:
+async def rotate(faults: BmcFaults, cut_at: int, turns: int = 0) -> bool:
     """Rotate a password with a process that ends at a point, and its successor; return whether the first was cut."""
     cluster = JudgedCluster()
-    async with JudgedBmc(dials=dials) as bmc:
+    async with JudgedBmc(faults=faults) as bmc:
         bmc.cluster, cluster.bmc, access, former = cluster, bmc, bmc.bmc.access, bmc.password
         (machine,) = await cluster.add(bmc)
         name = await cluster.ask(KIND, machine)
@@ -98,26 +98,26 @@ async def rotate(dials: BmcDials, cut_at: int, turns: int = 0) -> bool:
 
 
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [
-        pytest.param(dials, id=name, marks=pytest.mark.slow if name == "ends-sessions" else pytest.mark.soak)
-        for name, dials in DIALS.items()
+        pytest.param(faults, id=name, marks=pytest.mark.slow if name == "ends-sessions" else pytest.mark.soak)
+        for name, faults in FAULTS.items()
     ],
 )
-def test_a_process_that_ends_at_any_request_or_write_leaves_a_password_that_opens(dials: BmcDials) -> None:
+def test_a_process_that_ends_at_any_request_or_write_leaves_a_password_that_opens(faults: BmcFaults) -> None:
     cuts = 1
-    while run_swiftly(rotate(dials, cuts)):
+    while run_swiftly(rotate(faults, cuts)):
         cuts += 1
     assert cuts > 20
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("dials", DIALS.values(), ids=DIALS)
-def test_a_process_that_ends_at_a_random_turn_leaves_a_password_that_opens(dials: BmcDials) -> None:
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_a_process_that_ends_at_a_random_turn_leaves_a_password_that_opens(faults: BmcFaults) -> None:
     chance = random.Random(19)
     for _ in range(RANDOM_CUTS):
         cut_at, turns = chance.randint(1, 60), chance.randint(0, TURNS)
         try:
-            run_swiftly(rotate(dials, cut_at, turns))
+            run_swiftly(rotate(faults, cut_at, turns))
         except AssertionError as error:
             raise AssertionError(f"cut at point {cut_at}, {turns} turns later") from error

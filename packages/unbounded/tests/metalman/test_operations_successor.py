@@ -10,7 +10,7 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.metalman import power
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 SLOWLY_S: Final = 40.0
@@ -19,13 +19,13 @@ SLOWLY_S: Final = 40.0
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [power.SHUTTING_DOWN, power.WAITING_ON])
 @pytest.mark.parametrize("after_s", [0.0, 2.0])  # with the request under way, and after its answer
-@pytest.mark.parametrize("dials", [BmcDials(), BmcDials(slow_s=(0.5, 0.5))], ids=["ideal", "slow"])
+@pytest.mark.parametrize("faults", [BmcFaults(), BmcFaults(slow_s=(0.5, 0.5))], ids=["ideal", "slow"])
 def test_a_successor_finishes_the_reboot_and_asks_for_nothing_twice(
-    stage: str, after_s: float, dials: BmcDials
+    stage: str, after_s: float, faults: BmcFaults
 ) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(dials=dials, shutdown_s=SLOWLY_S, boot_s=SLOWLY_S) as bmc:
+        async with LabBmc(faults=faults, shutdown_s=SLOWLY_S, boot_s=SLOWLY_S) as bmc:
             (machine,) = await cluster.add(bmc)
             async with metalman(cluster):
                 name = await cluster.ask("HostReboot", machine, parameters={"graceSeconds": "600"})
@@ -39,6 +39,6 @@ def test_a_successor_finishes_the_reboot_and_asks_for_nothing_twice(
             assert effects[:-3] in ([], ["PoweringOff"])  # none: the shutdown was cut off before it was sent
             pressed = [event.detail for event in bmc.history() if event.what == "pressed"]
             assert pressed.count("GracefulShutdown") <= 1
-            assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.dials)
+            assert not bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.faults)
 
     run_swiftly(scene())

@@ -15,7 +15,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman import power
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.machines import secret_name
 
@@ -215,12 +215,12 @@ async def _stranger(cluster: Cluster, bmc: LabBmc) -> str:
     (machine,) = await cluster.add(bmc)
     name = await cluster.ask("HostReboot", machine)
     await cluster.in_stage(name, power.SHUTTING_DOWN)
-    await bmc.set_dials(certificate=1)
+    await bmc.set_faults(certificate=1)
     return name
 
 
 def stubborn() -> LabBmc:
-    return LabBmc(dials=BmcDials(closes=True), shutdown_s=SLOWLY_OFF_S)
+    return LabBmc(faults=BmcFaults(closes=True), shutdown_s=SLOWLY_OFF_S)
 
 
 @pytest.mark.slow

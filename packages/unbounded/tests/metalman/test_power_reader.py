@@ -122,7 +122,7 @@ def test_the_budget_of_a_site_spreads_its_readings() -> None:
         cluster = Cluster()
         names = tuple(f"Node{number}" for number in range(8))
         async with LabBmc() as bmc, metalman(cluster, reads_per_s=0.05):
-            await bmc.set_dials(systems=names)
+            await bmc.set_faults(systems=names)
             machines = await cluster.add(bmc)
             await asyncio.sleep(280.0)
             assert [await power_of(cluster, machine) for machine in machines] == ["On"] * len(names)
@@ -192,7 +192,7 @@ def test_a_power_that_the_bmc_does_not_name_is_read_again_soon() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(boot_s=5.0) as bmc, metalman(cluster, reads_per_s=30.0):
-            await bmc.set_dials(transitions="null")
+            await bmc.set_faults(transitions="null")
             bmc.host().press(Press.FORCE_RESTART, bmc.clock.now())
             (machine,) = await cluster.add(bmc)
             await asyncio.sleep(4.0)  # its certificate is pinned, and it is read

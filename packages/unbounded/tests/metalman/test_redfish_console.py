@@ -28,7 +28,7 @@ from unbounded.metalman.redfish.bmc_interface import (
 )
 from unbounded.metalman.redfish.documents import console_offers
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 Way = Literal["websocket", "ssh"]
@@ -106,7 +106,7 @@ def test_offers_are_those_that_are_enabled_and_complete(console: Any, offers: Co
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_is_typed_arrives_and_the_output_comes_back(way: Way) -> None:
-    async with LabBmc(dials=BmcDials(console=way)) as bmc:
+    async with LabBmc(faults=BmcFaults(console=way)) as bmc:
         async with opened(bmc) as console:
             await read_until(console, b"lab-01 login: ")
             await console.write(b"root\x00\xff\r")
@@ -123,25 +123,25 @@ async def until_closed(bmc: LabBmc) -> None:
 
 
 async def test_the_web_socket_is_preferred_and_uses_one_session() -> None:
-    async with LabBmc(dials=BmcDials(console="both")) as bmc:
+    async with LabBmc(faults=BmcFaults(console="both")) as bmc:
         async with opened(bmc) as console:
             assert console.over == "a web socket"
             assert bmc.bmc.access.logins == 1
         assert bmc.consoles.opened == ["websocket"]
-        assert bmc.bmc.access.sessions(0.0, bmc.bmc.dials) == []
+        assert bmc.bmc.access.sessions(0.0, bmc.bmc.faults) == []
 
 
 @openssh
 async def test_ssh_is_used_where_the_web_socket_cannot_be_opened() -> None:
-    dials = BmcDials(console="both", console_denied=True)
-    async with LabBmc(dials=dials) as bmc, sshd(bmc) as pin, opened(bmc, pin=pin) as console:
+    faults = BmcFaults(console="both", console_denied=True)
+    async with LabBmc(faults=faults) as bmc, sshd(bmc) as pin, opened(bmc, pin=pin) as console:
         assert console.over.startswith("SSH (port ")
 
 
 async def test_each_system_of_a_bmc_has_its_own_console() -> None:
     for way in WAYS:
-        dials = BmcDials(console=way, systems=("1", "2"))
-        async with LabBmc(dials=dials) as bmc, BmcPool(SHORT) as pool:
+        faults = BmcFaults(console=way, systems=("1", "2"))
+        async with LabBmc(faults=faults) as bmc, BmcPool(SHORT) as pool:
             for device in ("1", "2"):
                 system = pool.bmc(account(bmc, device_id=device))
                 async with system.console(None, Pins().trust) as console:
@@ -151,7 +151,7 @@ async def test_each_system_of_a_bmc_has_its_own_console() -> None:
 
 
 async def test_the_first_ssh_host_key_is_stored_before_the_password_is_sent() -> None:
-    async with LabBmc(dials=BmcDials(console="ssh")) as bmc:
+    async with LabBmc(faults=BmcFaults(console="ssh")) as bmc:
         pins = Pins()
         async with opened(bmc, pins=pins):
             pass
@@ -172,12 +172,12 @@ async def test_the_first_ssh_host_key_is_stored_before_the_password_is_sent() ->
 
 
 async def test_another_ssh_host_key_gets_no_password() -> None:
-    async with LabBmc(dials=BmcDials(console="ssh")) as bmc:
+    async with LabBmc(faults=BmcFaults(console="ssh")) as bmc:
         pins = Pins()
         async with opened(bmc, pins=pins):
             pass
-        await bmc.set_dials(console_host_key=1)
-        await bmc.set_dials(console_denied=True)  # so that a password would be counted
+        await bmc.set_faults(console_host_key=1)
+        await bmc.set_faults(console_denied=True)  # so that a password would be counted
         before = bmc.bmc.access.refused_logins
         with pytest.raises(Rejected, match=r"presents the host key SHA256:\S+, pinned is SHA256:\S+; no password"):
             async with opened(bmc, pin=pins.trusted[0], pins=pins):
@@ -187,19 +187,19 @@ async def test_another_ssh_host_key_gets_no_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dials", "failure", "text"),
+    ("faults", "failure", "text"),
     [
-        (BmcDials(), Unsupported, "its SerialConsole lists: none"),
-        (BmcDials(console="disabled"), Unsupported, r"lists: IPMI, SSH \(not enabled\)"),
-        (BmcDials(console="websocket", console_sessions=0), BmcBusy, "SessionLimitExceeded|web socket: 503"),
-        (BmcDials(console="websocket", console_denied=True), Rejected, "the web socket: 403"),
-        (BmcDials(console="ssh", console_denied=True), Rejected, "rejects 'admin', whose password opens the Redfish"),
+        (BmcFaults(), Unsupported, "its SerialConsole lists: none"),
+        (BmcFaults(console="disabled"), Unsupported, r"lists: IPMI, SSH \(not enabled\)"),
+        (BmcFaults(console="websocket", console_sessions=0), BmcBusy, "SessionLimitExceeded|web socket: 503"),
+        (BmcFaults(console="websocket", console_denied=True), Rejected, "the web socket: 403"),
+        (BmcFaults(console="ssh", console_denied=True), Rejected, "rejects 'admin', whose password opens the Redfish"),
     ],
 )
 async def test_a_console_that_cannot_be_opened_names_the_cause(
-    dials: BmcDials, failure: type[Failure], text: str
+    faults: BmcFaults, failure: type[Failure], text: str
 ) -> None:
-    async with LabBmc(dials=dials) as bmc:
+    async with LabBmc(faults=faults) as bmc:
         with pytest.raises(failure, match=text):
             async with opened(bmc):
                 pass
@@ -207,7 +207,7 @@ async def test_a_console_that_cannot_be_opened_names_the_cause(
 
 
 async def test_a_password_that_ssh_rejects_is_offered_once() -> None:
-    async with LabBmc(dials=BmcDials(console="ssh", lockout_after=3)) as bmc:
+    async with LabBmc(faults=BmcFaults(console="ssh", lockout_after=3)) as bmc:
         bmc.bmc.access.check_password = wrong(bmc)  # type: ignore[method-assign]
         with pytest.raises(Rejected):
             async with opened(bmc):
@@ -218,8 +218,8 @@ async def test_a_password_that_ssh_rejects_is_offered_once() -> None:
 def wrong(bmc: LabBmc) -> Any:
     real = bmc.bmc.access.check_password
 
-    def check(username: str, password: str, now: float, dials: BmcDials) -> None:
-        real(username, password + "x", now, dials)
+    def check(username: str, password: str, now: float, faults: BmcFaults) -> None:
+        real(username, password + "x", now, faults)
 
     return check
 
@@ -276,7 +276,7 @@ def free_port() -> int:
 
 @openssh
 async def test_an_openssh_server_is_a_console_with_a_terminal() -> None:
-    async with LabBmc(dials=BmcDials(console="ssh")) as bmc, sshd(bmc) as fingerprint:
+    async with LabBmc(faults=BmcFaults(console="ssh")) as bmc, sshd(bmc) as fingerprint:
         pins = Pins()
         async with opened(bmc, pins=pins) as console:
             await console.write(b"echo $((6*7))-$(tty); stty size; echo $TERM\n")
@@ -288,7 +288,7 @@ async def test_an_openssh_server_is_a_console_with_a_terminal() -> None:
 
 @openssh
 async def test_an_openssh_server_gets_the_command_that_enters_a_console() -> None:
-    async with LabBmc(dials=BmcDials(console="ssh", systems=("1", "2"))) as bmc, sshd(bmc), BmcPool(SHORT) as pool:
+    async with LabBmc(faults=BmcFaults(console="ssh", systems=("1", "2"))) as bmc, sshd(bmc), BmcPool(SHORT) as pool:
         system = pool.bmc(account(bmc, device_id="2"))
         async with system.console(None, Pins().trust) as console:
             await read_until(console, b"console 1 on /dev/pts/")
@@ -296,7 +296,7 @@ async def test_an_openssh_server_gets_the_command_that_enters_a_console() -> Non
 
 @openssh
 async def test_an_openssh_server_with_another_password_rejects_the_account() -> None:
-    async with LabBmc(dials=BmcDials(console="ssh")) as bmc, sshd(bmc):
+    async with LabBmc(faults=BmcFaults(console="ssh")) as bmc, sshd(bmc):
         bmc.bmc.access.password = "another"
         with pytest.raises(Rejected, match="rejects 'root', whose password opens the Redfish service"):
             async with opened(bmc):
@@ -305,7 +305,7 @@ async def test_an_openssh_server_with_another_password_rejects_the_account() -> 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_console_that_the_bmc_closes_ends(way: Way) -> None:
-    async with LabBmc(dials=BmcDials(console=way, console_drops_after=1)) as bmc, opened(bmc) as console:
+    async with LabBmc(faults=BmcFaults(console=way, console_drops_after=1)) as bmc, opened(bmc) as console:
         await read_until(console, b"login: ")
         await console.write(b"x")
         async with asyncio.timeout(LIMIT_S):
@@ -316,7 +316,7 @@ async def test_a_console_that_the_bmc_closes_ends(way: Way) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_console_ends_with_its_bmc(way: Way) -> None:
-    async with LabBmc(dials=BmcDials(console=way)) as bmc, opened(bmc) as console:
+    async with LabBmc(faults=BmcFaults(console=way)) as bmc, opened(bmc) as console:
         await read_until(console, b"login: ")
         await bmc.unplug()
         async with asyncio.timeout(LIMIT_S):
@@ -333,8 +333,8 @@ async def write_until_it_fails(console: SerialConsole) -> None:
 
 
 async def test_a_console_without_an_answer_does_not_delay_other_calls() -> None:
-    dials = BmcDials(console="websocket", console_output="hangs")
-    async with LabBmc(dials=dials) as bmc, BmcPool(SHORT) as pool:
+    faults = BmcFaults(console="websocket", console_output="hangs")
+    async with LabBmc(faults=faults) as bmc, BmcPool(SHORT) as pool:
         system = pool.bmc(account(bmc))
 
         async def opens() -> None:
@@ -355,8 +355,8 @@ async def test_a_console_without_an_answer_does_not_delay_other_calls() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_flood_waits_for_its_reader(way: Way) -> None:
-    dials = BmcDials(console=way, console_output="flood")
-    async with LabBmc(dials=dials) as bmc, opened(bmc) as console:
+    faults = BmcFaults(console=way, console_output="flood")
+    async with LabBmc(faults=faults) as bmc, opened(bmc) as console:
         await console.read()
         at_rest, before = 0, -1
         async with asyncio.timeout(LIMIT_S):

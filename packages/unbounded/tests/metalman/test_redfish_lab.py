@@ -30,12 +30,12 @@ from unbounded.metalman.redfish.bmc_interface import (
     Unsupported,
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower as TruePower
-from unbounded_lab.bmc.profiles import dials_for
-from unbounded_lab.dials import changed
+from unbounded_lab.bmc.profiles import faults_for
+from unbounded_lab.fault_settings import changed
 
 T = TypeVar("T")
 LIMITS: Final = BmcLimits(call_s=0.5, connect_s=0.5, start_s=5.0, task_s=3.0, task_poll_s=0.1, task_poll_max_s=0.3)
@@ -62,19 +62,19 @@ SHORTER: Final = {"stall_s": 1.5, "slow_s": (0.05, 0.2), "power_lie_s": 0.5, "po
 SHORTER_TOO: Final = {"unavailable_s": 0.5, "comes_back_s": 0.6, "flaps_s": (0.4, 0.2)}
 
 
-def shortened(profile: str) -> BmcDials:
-    dials = dials_for(profile)
-    ideal = BmcDials()
+def shortened(profile: str) -> BmcFaults:
+    faults = faults_for(profile)
+    ideal = BmcFaults()
     wanted = {
         name: value
         for name, value in (SHORTER | SHORTER_TOO).items()
-        if getattr(dials, name) != getattr(ideal, name) or name == "task_s"
+        if getattr(faults, name) != getattr(ideal, name) or name == "task_s"
     }
-    return changed(dials, wanted)
+    return changed(faults, wanted)
 
 
 def lab(profile: str) -> LabBmc:
-    return LabBmc(dials=shortened(profile), shutdown_s=0.2, boot_s=0.2)
+    return LabBmc(faults=shortened(profile), shutdown_s=0.2, boot_s=0.2)
 
 
 def access(bmc: LabBmc, **changed: str) -> BmcAccount:
@@ -162,7 +162,7 @@ async def _reboot(profile: str) -> None:
 
 
 def _sessions(bmc: LabBmc) -> list[object]:
-    return list(bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.dials))
+    return list(bmc.bmc.access.sessions(bmc.clock.now(), bmc.bmc.faults))
 
 
 async def test_three_machines_with_a_wrong_password_do_not_lock_the_account() -> None:

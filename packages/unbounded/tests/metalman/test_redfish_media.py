@@ -21,7 +21,7 @@ from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.api.failures import Uncertain
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, ResetType, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 pytestmark = pytest.mark.slow
@@ -68,10 +68,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*, trusts: bool = True, **dials: Any) -> AsyncIterator[Bench]:
+async def bench(*, trusts: bool = True, **faults: Any) -> AsyncIterator[Bench]:
     async with media_server() as media, BmcPool(SHORT) as pool:
         ca = media.ca if trusts else trustme.CA().cert_pem.bytes().decode()
-        async with LabBmc(dials=BmcDials(**dials), media_ca=ca) as lab:
+        async with LabBmc(faults=BmcFaults(**faults), media_ca=ca) as lab:
             account = BmcAccount(lab.url, lab.username, lab.password, cert_fingerprint=lab.fingerprint)
             yield Bench(pool.bmc(account), lab, media)
 
@@ -133,10 +133,10 @@ async def test_a_bmc_that_loses_its_image_at_a_reset_shows_that() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dials", "message"), [({"media": "absent"}, "no CD drive"), ({"media_refused": "plain"}, "ActionParameter")]
+    ("faults", "message"), [({"media": "absent"}, "no CD drive"), ({"media_refused": "plain"}, "ActionParameter")]
 )
-async def test_a_bmc_without_virtual_media_is_named(dials: dict[str, Any], message: str) -> None:
-    async with bench(**dials) as it:
+async def test_a_bmc_without_virtual_media_is_named(faults: dict[str, Any], message: str) -> None:
+    async with bench(**faults) as it:
         with pytest.raises(Unsupported, match=message):
             await it.bmc.insert_media(it.media.url)
 

@@ -20,7 +20,7 @@ from unbounded.api.core import LEASES as CORE_LEASES
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.api import Forbidden
 from unbounded.metalman.serial_server import SerialLimits
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 
 pytestmark = pytest.mark.slow
 
@@ -41,15 +41,15 @@ Made = Callable[..., contextlib.AbstractAsyncContextManager[SerialWorld]]
 
 @pytest.fixture
 def world(tmp_path: Path) -> Made:
-    def made(dials: BmcDials | None = None) -> contextlib.AbstractAsyncContextManager[SerialWorld]:
-        return serial_world(tmp_path, dials or BmcDials(console="both"))
+    def made(faults: BmcFaults | None = None) -> contextlib.AbstractAsyncContextManager[SerialWorld]:
+        return serial_world(tmp_path, faults or BmcFaults(console="both"))
 
     return made
 
 
 @pytest.mark.parametrize("way", ["websocket", "ssh"])
 async def test_a_terminal_is_connected_to_the_console_until_the_user_leaves(world: Made, way: Any) -> None:
-    async with world(BmcDials(console=way)) as here, here.metalman():
+    async with world(BmcFaults(console=way)) as here, here.metalman():
         await here.published()
         terminal = here.serial()
         await terminal.prints(PROMPT)
@@ -111,18 +111,18 @@ async def test_a_read_only_session_sends_nothing(world: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dials", "text"),
+    ("faults", "text"),
     [
-        (BmcDials(), "the BMC offers no serial console over a web socket or SSH for system 1"),
-        (BmcDials(console="websocket", console_sessions=0), "SessionLimitExceeded|the web socket: 503"),
-        (BmcDials(console="ssh", console_denied=True), "rejects 'admin', whose password opens the Redfish service"),
-        (BmcDials(session_service="refuses", console="both"), "rejected"),
+        (BmcFaults(), "the BMC offers no serial console over a web socket or SSH for system 1"),
+        (BmcFaults(console="websocket", console_sessions=0), "SessionLimitExceeded|the web socket: 503"),
+        (BmcFaults(console="ssh", console_denied=True), "rejects 'admin', whose password opens the Redfish service"),
+        (BmcFaults(session_service="refuses", console="both"), "rejected"),
     ],
 )
 async def test_a_console_that_cannot_be_opened_is_an_error_with_the_cause(
-    world: Made, dials: BmcDials, text: str
+    world: Made, faults: BmcFaults, text: str
 ) -> None:
-    async with world(dials) as here, here.metalman():
+    async with world(faults) as here, here.metalman():
         await here.published()
         status, messages = await here.serial().ended()
         assert status == 1
@@ -130,7 +130,7 @@ async def test_a_console_that_cannot_be_opened_is_an_error_with_the_cause(
 
 
 async def test_the_user_leaves_a_console_that_floods(world: Made) -> None:
-    async with world(BmcDials(console="websocket", console_output="flood")) as here, here.metalman():
+    async with world(BmcFaults(console="websocket", console_output="flood")) as here, here.metalman():
         await here.published()
         terminal = here.serial()
         await terminal.prints("0123456789abcdef")
@@ -144,7 +144,7 @@ async def closed(here: SerialWorld) -> bool:
 
 
 async def test_the_end_of_a_session_is_told(world: Made) -> None:
-    async with world(BmcDials(console="ssh", console_drops_after=1)) as here, here.metalman():
+    async with world(BmcFaults(console="ssh", console_drops_after=1)) as here, here.metalman():
         await here.published()
         terminal = here.serial()
         await terminal.prints(PROMPT)

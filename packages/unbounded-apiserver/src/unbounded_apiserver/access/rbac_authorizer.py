@@ -9,11 +9,11 @@ from typing import Any, Final
 from unbounded_apiserver import status
 from unbounded_apiserver.access import resource_types
 from unbounded_apiserver.access.rules import EVERYTHING, PolicyRule, go_list, uncovered_rules
+from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.pki import MASTERS
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource
 
 ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 RbacSubject = tuple[str, str]  # User or Group, and its name; a ServiceAccount is a User here

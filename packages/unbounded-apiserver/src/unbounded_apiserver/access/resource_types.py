@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from unbounded_apiserver import builtin, columns, field_errors, name_validation, type_notation
+from unbounded_apiserver import builtin, columns, field_errors, name_validation, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, Resource, TableColumn
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, DEFINITION, NAME
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.selectors import check_object
-from unbounded_apiserver.types import Object, Resource, TableColumn
 
 AUTHORIZATION: Final = "authorization.k8s.io"
 AUTHENTICATION: Final = "authentication.k8s.io"
 _REVIEW_TYPES: Final = {
-    AUTHORIZATION: type_notation.read(
+    AUTHORIZATION: type_descriptor_parser.read(
         """
 LocalSubjectAccessReview: Checks a right of a user in one namespace.
   spec SubjectAccessReviewSpec!  The request.
@@ -71,7 +71,7 @@ SubjectAccessReview: Checks a right of a user.
 """,
         package="io.k8s.api.authorization.v1",
     ),
-    AUTHENTICATION: type_notation.read(
+    AUTHENTICATION: type_descriptor_parser.read(
         """
 SelfSubjectReview: Returns the identity of the requester.
   status SelfSubjectReviewStatus  The answer.
@@ -114,7 +114,7 @@ TokenRequestStatus: The token.
 }
 GROUP: Final = "rbac.authorization.k8s.io"
 SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
-_TYPES: Final = type_notation.read(
+_TYPES: Final = type_descriptor_parser.read(
     """
 ClusterRoleBinding: Gives a role to users, groups and service accounts.
   subjects [Subject]  The users, groups and accounts with the role.
@@ -150,7 +150,7 @@ Role: Rights in one namespace.
 
 
 def _review(group: str, kind: str, *, namespaced: bool = False) -> Resource:
-    shape = BuiltInType(type_notation.kind(_REVIEW_TYPES[group], kind))
+    shape = BuiltInType(type_descriptor_parser.kind(_REVIEW_TYPES[group], kind))
     return Resource(group, "v1", kind, f"{kind.lower()}s", kind.lower(), namespaced, shape, verbs=("create",))
 
 
@@ -274,7 +274,7 @@ BINDING_COLUMNS: Final = (
 
 def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
     rules = BuiltInType(
-        type_notation.kind(_TYPES, kind),
+        type_descriptor_parser.kind(_TYPES, kind),
         name_check=name_validation.path_segment,
         create_on_update=True,
         rules=lambda obj, _old: rules_of_role(obj, namespaced=namespaced),
@@ -284,7 +284,7 @@ def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
 
 def _binding(kind: str, plural: str, *, namespaced: bool) -> Resource:
     rules = BuiltInType(
-        type_notation.kind(_TYPES, kind),
+        type_descriptor_parser.kind(_TYPES, kind),
         name_check=name_validation.path_segment,
         create_on_update=True,
         defaults=default_binding,

@@ -12,10 +12,10 @@ from unbounded_apiserver.access.node_authorizer import node_of
 from unbounded_apiserver.access.rbac_authorizer import RbacAuthorizer
 from unbounded_apiserver.access.rules import EVERYTHING
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens
+from unbounded_apiserver.api_resources import Object, ResourcePath
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded_apiserver.pki import MASTERS
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.types import Object, ResourcePath
 
 Answer = Callable[[User, ResourcePath, Object], None]  # the user, the path, and the review, which gets its status
 _ONE_OF: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"

@@ -11,6 +11,7 @@ from typing import Any
 from unbounded_apiserver import field_errors, selectors, status
 from unbounded_apiserver.admission.expressions import Decide
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES
+from unbounded_apiserver.api_resources import Object, Resource, decode_stored
 from unbounded_apiserver.auth import AuthAttributes, User
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.collection import StoredObject
@@ -18,7 +19,6 @@ from unbounded_apiserver.pki import MASTERS
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.selectors import labels_match
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource, decode_stored
 
 
 class ParamsUnavailable(Exception):

@@ -21,13 +21,13 @@ from unbounded_apiserver.admission.expressions import (
 )
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES, POLICY_RESOURCES
 from unbounded_apiserver.admission.requests import AdmissionRequest, RequestMatch
+from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.cel import Meter
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource
 
 FAILURE: Final = "validation.policy.admission.k8s.io/validation_failure"
 MAX_ANNOTATION_BYTES: Final = 10 * 1024

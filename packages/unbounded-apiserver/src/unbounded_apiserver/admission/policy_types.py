@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded_apiserver import type_notation
+from unbounded_apiserver import type_descriptor_parser
 from unbounded_apiserver.admission import rules
+from unbounded_apiserver.api_resources import STATUS, Object, Resource, TableColumn
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.selectors import format_object
-from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
 
 GROUP: Final = "admissionregistration.k8s.io"
 PACKAGE: Final = "io.k8s.api.admissionregistration.v1"
@@ -17,7 +17,7 @@ PACKAGE: Final = "io.k8s.api.admissionregistration.v1"
 
 UNSET: Final = "<unset>"
 
-_TYPES: Final = type_notation.read(
+_TYPES: Final = type_descriptor_parser.read(
     """
 ValidatingAdmissionPolicy: Conditions of requests, in CEL; a binding enables it.
   spec ValidatingAdmissionPolicySpec!  The conditions of the policy.
@@ -139,7 +139,7 @@ POLICIES: Final = Resource(
     "validatingadmissionpolicy",
     False,
     BuiltInType(
-        type_notation.kind(_TYPES, "ValidatingAdmissionPolicy"),
+        type_descriptor_parser.kind(_TYPES, "ValidatingAdmissionPolicy"),
         generation=True,
         unconditional_update=False,
         defaults=_default_policy,
@@ -168,7 +168,7 @@ BINDINGS: Final = Resource(
     "validatingadmissionpolicybinding",
     False,
     BuiltInType(
-        type_notation.kind(_TYPES, "ValidatingAdmissionPolicyBinding"),
+        type_descriptor_parser.kind(_TYPES, "ValidatingAdmissionPolicyBinding"),
         generation=True,
         unconditional_update=False,
         defaults=_default_binding,

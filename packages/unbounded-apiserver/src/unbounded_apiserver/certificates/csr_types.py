@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from unbounded_apiserver import field_errors, metadata, name_validation, type_notation
+from unbounded_apiserver import field_errors, metadata, name_validation, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, Resource, Subresource, TableColumn
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.certificates import csr, signers
 from unbounded_apiserver.columns import AGE, NAME, duration
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.types import Object, Resource, Subresource, TableColumn
 
 APPROVED: Final = "Approved"
 DENIED: Final = "Denied"
@@ -53,7 +53,7 @@ USAGES: Final = [
     "timestamping",
 ]
 GROUP: Final = "certificates.k8s.io"
-_TYPES: Final = type_notation.read(
+_TYPES: Final = type_descriptor_parser.read(
     """
 CertificateSigningRequest: A request for an X.509 certificate, which is approved or denied, and then signed.
   spec CertificateSigningRequestSpec!  The request.
@@ -80,7 +80,7 @@ CertificateSigningRequestCondition: A decision about a request.
 """,
     package="io.k8s.api.certificates.v1",
 )
-SHAPE: Final = type_notation.kind(_TYPES, "CertificateSigningRequest")
+SHAPE: Final = type_descriptor_parser.kind(_TYPES, "CertificateSigningRequest")
 Conditions = list[Object]
 
 

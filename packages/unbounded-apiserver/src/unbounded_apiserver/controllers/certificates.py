@@ -10,6 +10,7 @@ from typing import Any, Final
 from cryptography import x509
 
 from unbounded_apiserver import metadata
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.auth import AuthAttributes, Authorizer, User
 from unbounded_apiserver.certificates import csr, csr_types, signers
 from unbounded_apiserver.certificates.csr import MalformedCsr, ParsedCsr
@@ -19,7 +20,6 @@ from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_e
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.writes import Writes, WriteTarget
 
 DECIDED: Final = timedelta(hours=1)  # retention after a certificate was issued, or the request was denied or failed

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
-from unbounded_apiserver import types
+from unbounded_apiserver import api_resources
+from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
@@ -16,7 +17,6 @@ from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS, served_resourc
 from unbounded_apiserver.deletes import Deletes, merge_conditions
 from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource
 from unbounded_apiserver.writes import Writes, WriteTarget
 
 log = Log(__name__)
@@ -100,7 +100,7 @@ class DefinitionController:
             log.exception("cannot serve a stored definition", definition=record.key)
             return
         if definition["metadata"].get("generation", 1) > 1:
-            types.decode_again(self._store, record.key, types_by_version(definition))
+            api_resources.decode_again(self._store, record.key, types_by_version(definition))
 
     async def _reconcile(self, name: str) -> None:
         record = self._store.get(DEFINITIONS.name, name)

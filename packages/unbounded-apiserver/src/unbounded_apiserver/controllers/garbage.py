@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from unbounded_apiserver import metadata
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
@@ -18,7 +19,6 @@ from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import DeleteOptions
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.writes import Writes, WriteTarget
 
 WORKERS: Final = 20  # their writes share commits

@@ -13,6 +13,7 @@ from typing import Final
 from unbounded.kube import cluster_info
 from unbounded.kube.cluster_info import KUBECONFIG, SIGNATURE
 from unbounded_apiserver.access import tokens
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.builtin import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
@@ -20,7 +21,6 @@ from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.workloads.pod_admission import ROOT_CA
 from unbounded_apiserver.writes import Writes, WriteTarget
 

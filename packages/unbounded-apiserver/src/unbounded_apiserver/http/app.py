@@ -17,6 +17,7 @@ from unbounded.kube.logs import Log
 from unbounded_apiserver import status
 from unbounded_apiserver.access.impersonation import impersonate
 from unbounded_apiserver.access.reviews import Answer
+from unbounded_apiserver.api_resources import ResourcePath
 from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
 from unbounded_apiserver.http import discovery, openapi_v2, paths
 from unbounded_apiserver.http.audit import AuditEntry, is_logged
@@ -38,7 +39,6 @@ from unbounded_apiserver.http.reply import QUICK_BYTES, HttpReply, finish
 from unbounded_apiserver.http.resources import Resources
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.status import StatusError
-from unbounded_apiserver.types import ResourcePath
 
 TEXT: Final = "text/plain; charset=utf-8"
 

@@ -19,9 +19,9 @@ import aiohttp
 from yarl import URL
 
 from unbounded.kube.tls import ClientCertificate, client_context
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.pki import KUBELET_CLIENT, RENEW_BEFORE, CertificateAuthority, IssuedCertificate
 from unbounded_apiserver.status import StatusError, bad_request
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.workloads.defaults import containers
 
 # IP addresses first, as in kubeadm: node names need not resolve where the API server runs. kube-apiserver's own default

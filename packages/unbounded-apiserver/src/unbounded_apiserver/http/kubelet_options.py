@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlencode
 
-from unbounded_apiserver import field_errors, type_desc
+from unbounded_apiserver import field_errors, type_descriptors
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.options import Query, first, flag, integer
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import bad_request, invalid
-from unbounded_apiserver.types import Object
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # Go's zero time, for a parameter without a value
 _PORT_LIMIT: Final = 1 << 16
@@ -127,10 +127,10 @@ def _time(text: str) -> str:
     if not text:
         return ZERO_TIME
     try:
-        if type_desc.TIME.check is not None:
-            type_desc.TIME.check(text)
+        if type_descriptors.TIME.check is not None:
+            type_descriptors.TIME.check(text)
         return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
-    except type_desc.WrongType as error:
+    except type_descriptors.WrongType as error:
         raise bad_request(str(error)) from error
     except (ValueError, OverflowError) as error:
         part = str(error).partition(" ")[0]

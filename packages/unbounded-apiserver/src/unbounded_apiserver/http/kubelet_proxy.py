@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from unbounded_apiserver import status
+from unbounded_apiserver.api_resources import Object, Resource, ResourcePath
 from unbounded_apiserver.auth import AuthChain
 from unbounded_apiserver.builtin import NODES
 from unbounded_apiserver.http import kubelet_client, kubelet_options
@@ -29,7 +30,6 @@ from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.pki import KUBELET_CLIENT
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource, ResourcePath
 from unbounded_apiserver.workloads.pods import PODS
 
 STREAMS: Final = 128  # at once; each takes a file beside the client's, and up to 400 KiB if one side reads slowly

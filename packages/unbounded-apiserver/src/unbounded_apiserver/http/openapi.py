@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import patches, type_desc, type_notation
+from unbounded_apiserver import patches, type_descriptor_parser, type_descriptors
+from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.http import openapi_facts, openapi_v2
-from unbounded_apiserver.type_notation import API_VERSION, KIND, META, OBJECT_META
-from unbounded_apiserver.types import Resource
+from unbounded_apiserver.type_descriptor_parser import API_VERSION, KIND, META, OBJECT_META
 
 Schema = dict[str, Any]
 V3: Final = "#/components/schemas/"
 V2: Final = "#/definitions/"
-LIST_META: Final = type_notation.read(
+LIST_META: Final = type_descriptor_parser.read(
     """
 ListMeta meta: Metadata of a list.
   continue string  Continues a list that was cut by a limit.
@@ -212,7 +212,7 @@ class _Components:
         properties["metadata"] = self._pointer("Standard metadata of the object.", f"{META}.ObjectMeta")
         return schema
 
-    def shape(self, shape: type_desc.StructType) -> str:
+    def shape(self, shape: type_descriptors.StructType) -> str:
         """Add the schema of a shape and of the shapes in it; return its name."""
         name = f"{shape.package}.{shape.name}"
         if name in self.found:
@@ -228,7 +228,7 @@ class _Components:
             described["x-kubernetes-map-type"] = "atomic"
         return name
 
-    def _member(self, name: str, key: str, field: type_desc.StructField) -> Schema:
+    def _member(self, name: str, key: str, field: type_descriptors.StructField) -> Schema:
         """Return the schema of a field of a type, with its allowed values."""
         described = self._field(field)
         if values := openapi_facts.values(name, key):
@@ -237,27 +237,27 @@ class _Components:
             described["x-kubernetes-patch-strategy"] = "replace"
         return described
 
-    def _field(self, field: type_desc.StructField) -> Schema:
+    def _field(self, field: type_descriptors.StructField) -> Schema:
         match field.shape:
-            case type_desc.StructType() as inner:
+            case type_descriptors.StructType() as inner:
                 return self._pointer(field.about, self.shape(inner))
-            case type_desc.ScalarType(json=("quantity" | "int-or-string") as kind):
+            case type_descriptors.ScalarType(json=("quantity" | "int-or-string") as kind):
                 return self._pointer(field.about, self._either(kind), default=False)
             case shape:
                 described = self._value(shape)
                 return {**described, "description": field.about} if field.about else described
 
-    def _value(self, shape: type_desc.TypeDesc) -> Schema:
+    def _value(self, shape: type_descriptors.TypeDesc) -> Schema:
         match shape:
-            case type_desc.ScalarType(json=("quantity" | "int-or-string") as kind):
+            case type_descriptors.ScalarType(json=("quantity" | "int-or-string") as kind):
                 return self._reference(self._either(kind))
-            case type_desc.ScalarType(json=kind, format=form):
+            case type_descriptors.ScalarType(json=kind, format=form):
                 return {"type": kind, "format": form} if form else {"type": kind}
-            case type_desc.ListType(item=item) as many:
+            case type_descriptors.ListType(item=item) as many:
                 return {"type": "array", "items": self._value(item), **_list_extensions(many)}
-            case type_desc.MapType(value=value):
+            case type_descriptors.MapType(value=value):
                 return {"type": "object", "additionalProperties": self._value(value)}
-            case type_desc.StructType():
+            case type_descriptors.StructType():
                 return self._reference(self.shape(shape))
         return {"type": "object"} if self._root == V2 else dict(_ANY)
 
@@ -288,7 +288,7 @@ class _Components:
         return {**described, **empty, "allOf": [self._reference(name)]}
 
 
-def _list_extensions(shape: type_desc.ListType) -> Schema:
+def _list_extensions(shape: type_descriptors.ListType) -> Schema:
     """Return the merging of a list: its type for the server, its patch strategy for clients."""
     merge_key = shape.merge_key
     keys = shape.map_keys or ((merge_key,) if merge_key else ())

@@ -9,11 +9,11 @@ import msgspec
 import yaml
 
 from unbounded_apiserver import columns
+from unbounded_apiserver.api_resources import Resource, TableColumn, served_body, without_kind
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.http.call import AnswerForm
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.status import bad_request
-from unbounded_apiserver.types import Resource, TableColumn, served_body, without_kind
 
 Object = Mapping[str, Any]
 PART_BYTES: Final = 256 * 1024

@@ -18,9 +18,10 @@ from unbounded_apiserver.access.node_restriction import NodeRestriction
 from unbounded_apiserver.access.rbac_authorizer import EscalationCheck
 from unbounded_apiserver.access.resource_types import GROUP as ROLES_GROUP
 from unbounded_apiserver.access.reviews import Answer
-from unbounded_apiserver.access.signers import SignerRights, set_requesting_user
+from unbounded_apiserver.access.signer_rights import SignerRights, set_requesting_user
 from unbounded_apiserver.admission.params import ParamRights
 from unbounded_apiserver.admission.policy_types import GROUP as POLICIES_GROUP
+from unbounded_apiserver.api_resources import Object, Resource, ResourcePath, served_body
 from unbounded_apiserver.auth import AuthAttributes, AuthChain
 from unbounded_apiserver.certificates.csr_types import REQUESTS
 from unbounded_apiserver.http import paths, render
@@ -42,7 +43,6 @@ from unbounded_apiserver.http.streams import EventLines, WatchStream
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.registry import ApiRegistry
-from unbounded_apiserver.types import Object, Resource, ResourcePath, served_body
 from unbounded_apiserver.workloads.evictions import Evictions, accept_earlier_version
 from unbounded_apiserver.workloads.pods import EVICTIONS
 from unbounded_apiserver.writes import WriteResult, WriteTarget

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 from unbounded_apiserver.managed_fields import fieldsets
 from unbounded_apiserver.managed_fields.fieldsets import LEAF, SELF, FieldSet
-from unbounded_apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
-from unbounded_apiserver.type_notation import OBJECT_META
+from unbounded_apiserver.type_descriptor_parser import OBJECT_META
+from unbounded_apiserver.type_descriptors import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
 
 # defaults of built-in fields that are keys of elements; configurations may leave them out
 _DEFAULTS: Final = {"protocol": "TCP"}

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.managed_fields import fieldsets
 from unbounded_apiserver.managed_fields.encoding import (
     APPLY,
@@ -42,7 +43,6 @@ from unbounded_apiserver.managed_fields.merge import (
     compare,
     element_of,
 )
-from unbounded_apiserver.types import Object, Resource
 
 BEFORE_APPLY: Final = "before-first-apply"
 ANCIENT: Final = "ancient-changes"

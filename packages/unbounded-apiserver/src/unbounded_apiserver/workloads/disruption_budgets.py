@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, metadata, selectors, type_notation
+from unbounded_apiserver import field_errors, metadata, selectors, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, Resource, Subresource, TableColumn, keep_all_but_status
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource, Subresource, TableColumn, keep_all_but_status
 from unbounded_apiserver.workloads.pods import ENDED, PODS
 
 GROUP: Final = "policy"
@@ -41,7 +41,7 @@ _BAD_PERCENT: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
-TYPES: Final = type_notation.read(
+TYPES: Final = type_descriptor_parser.read(
     """
 PodDisruptionBudget: A limit on the evictions, and other voluntary disruptions, that a group of pods has at one time.
   spec PodDisruptionBudgetSpec!  The desired behaviour of the budget.
@@ -327,7 +327,7 @@ BUDGETS: Final = Resource(
     "poddisruptionbudget",
     True,
     BuiltInType(
-        type_notation.kind(TYPES, "PodDisruptionBudget"),
+        type_descriptor_parser.kind(TYPES, "PodDisruptionBudget"),
         generation=True,
         unconditional_update=False,
         decide=_decide,

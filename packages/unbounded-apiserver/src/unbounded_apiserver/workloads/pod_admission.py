@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
 from unbounded_apiserver.access.node_authorizer import MIRROR, SECRETS, of_content
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.builtin import SERVICE_ACCOUNTS
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.workloads.defaults import FILE_MODE
 from unbounded_apiserver.workloads.priorities import PREEMPT, PriorityClasses
 

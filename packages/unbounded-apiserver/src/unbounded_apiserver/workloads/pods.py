@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from unbounded_apiserver import quantity, type_notation
+from unbounded_apiserver import quantity, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
 from unbounded_apiserver.builtin import BuiltInType
-from unbounded_apiserver.types import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
 from unbounded_apiserver.workloads import columns, volume_fields
 from unbounded_apiserver.workloads.containers import FIELDS as CONTAINER_FIELDS
 from unbounded_apiserver.workloads.defaults import containers, default_pod
@@ -286,9 +286,9 @@ ImageVolumeStatus
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that determine the QoS class
 
-TYPES: Final = type_notation.read(FIELDS, CONTAINER_FIELDS, volume_fields.FIELDS, STATUS_FIELDS)
-POD: Final = type_notation.kind(TYPES, "Pod")
-_OPTIONS: Final = type_notation.read(
+TYPES: Final = type_descriptor_parser.read(FIELDS, CONTAINER_FIELDS, volume_fields.FIELDS, STATUS_FIELDS)
+POD: Final = type_descriptor_parser.kind(TYPES, "Pod")
+_OPTIONS: Final = type_descriptor_parser.read(
     """
 Preconditions meta: Conditions that the object must meet.
   uid string*  Its UID.
@@ -305,8 +305,8 @@ DeleteOptions meta: Options of a deletion.
 """
 )
 DELETE_OPTIONS: Final = _OPTIONS["DeleteOptions"]
-EVICTION: Final = type_notation.kind(
-    type_notation.read(
+EVICTION: Final = type_descriptor_parser.kind(
+    type_descriptor_parser.read(
         """
 Eviction: Requests that a pod leaves its node.
   deleteOptions DeleteOptions*  Options of the deletion of the pod.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_apiserver import field_errors, status, type_notation
+from unbounded_apiserver import field_errors, status, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, Resource, TableColumn
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource, TableColumn
 from unbounded_apiserver.writes import Writes
 
 GROUP: Final = "scheduling.k8s.io"
@@ -31,7 +31,7 @@ SYSTEM_CLASSES: Final = {
 }
 
 
-_TYPES: Final = type_notation.read(
+_TYPES: Final = type_descriptor_parser.read(
     """
 PriorityClass: The importance of Pods.
   value int32!  The priority; more is more important.
@@ -81,7 +81,7 @@ PRIORITY_CLASSES: Final = Resource(
     "priorityclass",
     False,
     BuiltInType(
-        type_notation.kind(_TYPES, "PriorityClass"),
+        type_descriptor_parser.kind(_TYPES, "PriorityClass"),
         generation=True,
         defaults=_default,
         rules=_rules,

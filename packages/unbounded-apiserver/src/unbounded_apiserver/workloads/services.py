@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_apiserver import field_errors, name_validation, type_notation
+from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
+from unbounded_apiserver.api_resources import STATUS, Object, Resource
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.types import STATUS, Object, Resource
 from unbounded_apiserver.workloads import columns
 from unbounded_apiserver.workloads.containers import PROTOCOLS, label, number_or_name, port_number
 from unbounded_apiserver.workloads.defaults import default_service
@@ -74,8 +74,8 @@ PortStatus: The state of a port.
 """
 
 
-TYPES: Final = type_notation.read(FIELDS)
-SERVICE: Final = type_notation.kind(TYPES, "Service")
+TYPES: Final = type_descriptor_parser.read(FIELDS)
+SERVICE: Final = type_descriptor_parser.kind(TYPES, "Service")
 
 
 def rules_of_service(service: Object, old: Object | None) -> list[FieldError]:

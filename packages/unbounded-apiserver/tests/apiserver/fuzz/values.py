@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unbounded_apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
+from unbounded_apiserver.type_descriptors import ListType, MapType, ScalarType, StructType, TypeDesc
 
 MARK: Final = "\ue000raw%d\ue000"  # placeholder of raw text in an object until it is written
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from unbounded_apiserver import patches, type_desc, type_notation
-from unbounded_apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
+from unbounded_apiserver import patches, type_descriptor_parser, type_descriptors
+from unbounded_apiserver.type_descriptors import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
 from unbounded_apiserver.workloads.pods import POD
 from unbounded_apiserver.workloads.services import SERVICE
 
@@ -94,7 +94,7 @@ class TestWithKubectl:
     def test_what_kubernetes_keeps_is_kept(self, kind: StructType, values: dict[str, Any]) -> None:
         given = manifest(kind, values)
         unknown: list[str] = []
-        ours = type_desc.decode(kind, given, unknown)
+        ours = type_descriptors.decode(kind, given, unknown)
         assert not unknown
         theirs = through_kubectl(given)
         if kind is POD:
@@ -103,7 +103,7 @@ class TestWithKubectl:
 
     def test_an_empty_value_is_left_out_where_kubernetes_leaves_it_out(self) -> None:
         given = manifest(SERVICE, EMPTY)
-        assert not list(lost(through_kubectl(given), type_desc.decode(SERVICE, given, [])))
+        assert not list(lost(through_kubectl(given), type_descriptors.decode(SERVICE, given, [])))
 
     def test_lists_merge_by_the_keys_of_kubernetes(self) -> None:
         before = manifest(POD, FILLED)
@@ -126,23 +126,27 @@ class TestWithKubectl:
             "status": {"conditions": [{"type": "x", "status": "False"}, {"type": "Ready", "status": "True"}]},
         }
         theirs = through_kubectl(before, "patch", "--local", "--type=strategic", f"-p={json.dumps(patch)}")
-        patched = patches.apply(patches.STRATEGIC, json.dumps(patch).encode(), type_desc.decode(POD, before, []), POD)
+        patched = patches.apply(
+            patches.STRATEGIC, json.dumps(patch).encode(), type_descriptors.decode(POD, before, []), POD
+        )
         assert not list(lost(patched, theirs))
 
 
 def test_types_may_point_to_each_other_in_any_order() -> None:
-    types = type_notation.read("First: One.\n  other [Second]name  Others.\nSecond\n  name string!\n  back {int32}")
+    types = type_descriptor_parser.read(
+        "First: One.\n  other [Second]name  Others.\nSecond\n  name string!\n  back {int32}"
+    )
     other = types["First"].members()["other"]
     assert isinstance(other.shape, ListType)
     assert other.shape == ListType(types["Second"], "name")
     assert other.about == "Others."
-    assert type_desc.decode(types["First"], {"other": [{"back": {"a": 1}}]}, []) == {
+    assert type_descriptors.decode(types["First"], {"other": [{"back": {"a": 1}}]}, []) == {
         "other": [{"back": {"a": 1}, "name": ""}]
     }
 
 
 def test_a_type_can_have_the_fields_of_another() -> None:
-    types = type_notation.read(
+    types = type_descriptor_parser.read(
         "Base\n  image string!\n  name string!\nMore of Base: More.\n  image string\n  target string"
     )
     assert list(types["More"].members()) == ["image", "name", "target"]
@@ -153,4 +157,4 @@ def test_a_type_can_have_the_fields_of_another() -> None:
 @pytest.mark.parametrize("text", ["Type\n name string", "Type\n  name", "Type\n  name nothing", "two words"])
 def test_what_is_not_in_the_notation_is_refused(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
-        type_notation.read(text)
+        type_descriptor_parser.read(text)

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.http import BmcRequest, RedfishProblem
 
 TOKEN_HEADER: Final = "x-auth-token"  # noqa: S105 - the name of a header
@@ -44,26 +44,26 @@ class BmcAccounts:
         self._last_id = 0
         self._rng = rng
 
-    def sessions(self, now: float, dials: BmcDials) -> list[BmcSession]:
+    def sessions(self, now: float, faults: BmcFaults) -> list[BmcSession]:
         """Return the open sessions, oldest first, after removing expired ones."""
-        for session in [each for each in self._by_token.values() if now - each.used > dials.session_timeout_s]:
+        for session in [each for each in self._by_token.values() if now - each.used > faults.session_timeout_s]:
             del self._by_token[session.token]
         return list(self._by_token.values())
 
-    def session(self, session_id: str, now: float, dials: BmcDials) -> BmcSession | None:
-        return next((each for each in self.sessions(now, dials) if each.id == session_id), None)
+    def session(self, session_id: str, now: float, faults: BmcFaults) -> BmcSession | None:
+        return next((each for each in self.sessions(now, faults) if each.id == session_id), None)
 
-    def login(self, username: str, password: str, now: float, dials: BmcDials) -> BmcSession:
+    def login(self, username: str, password: str, now: float, faults: BmcFaults) -> BmcSession:
         """Open a session.
 
         Raises:
             Problem: a wrong password, a locked account, or too many sessions.
         """
-        self.advance(now, dials)
-        if dials.session_service == "refuses":
+        self.advance(now, faults)
+        if faults.session_service == "refuses":
             raise RedfishProblem("NoValidSession")
-        self.check_password(username, password, now, dials)
-        if len(self.sessions(now, dials)) + dials.leaked_sessions >= dials.session_limit:
+        self.check_password(username, password, now, faults)
+        if len(self.sessions(now, faults)) + faults.leaked_sessions >= faults.session_limit:
             raise RedfishProblem("SessionLimitExceeded")
         self._last_id += 1
         session = BmcSession(str(self._last_id), f"{self._rng.getrandbits(128):032x}", created=now, used=now)
@@ -78,69 +78,69 @@ class BmcAccounts:
         """End all sessions, as a restart of the BMC does."""
         self._by_token.clear()
 
-    def admit(self, request: BmcRequest, now: float, dials: BmcDials) -> None:
+    def admit(self, request: BmcRequest, now: float, faults: BmcFaults) -> None:
         """Authenticate a request by its token or its Basic authorization.
 
         Raises:
             Problem: it has neither, or it is not valid, or the password has to be changed before anything else.
         """
-        self.advance(now, dials)
+        self.advance(now, faults)
         token = request.headers.get(TOKEN_HEADER)
         if token is not None:
-            self._use(token, now, dials)
+            self._use(token, now, faults)
         elif (credentials := request.basic_credentials()) is not None:
-            self.check_password(*credentials, now, dials)
+            self.check_password(*credentials, now, faults)
         else:
             raise RedfishProblem("NoValidSession", headers=CHALLENGE)
         own = request.path.startswith(SESSIONS) or request.path.rstrip("/") == ACCOUNT
-        if dials.password_expired and not self.password_changed and not own:
+        if faults.password_expired and not self.password_changed and not own:
             raise RedfishProblem("PasswordChangeRequired", ACCOUNT)
 
     def change_password(self, password: str) -> None:
         self.password = password
         self.password_changed = True
 
-    def request_password(self, password: str, now: float, dials: BmcDials) -> None:
-        """Change the password as the dials require, now or later.
+    def request_password(self, password: str, now: float, faults: BmcFaults) -> None:
+        """Change the password as the faults require, now or later.
 
         Raises:
             Problem: the BMC's rules forbid this password.
         """
-        if dials.rotation == "refused":
+        if faults.rotation == "refused":
             raise RedfishProblem("PropertyValueFormatError", password, "Password")
         self.passwords_set.append(password)
-        if dials.rotation != "ignored":
-            self._pending.append((now + dials.rotation_after_s, password))
-        self.advance(now, dials)
+        if faults.rotation != "ignored":
+            self._pending.append((now + faults.rotation_after_s, password))
+        self.advance(now, faults)
 
-    def advance(self, now: float, dials: BmcDials) -> None:
+    def advance(self, now: float, faults: BmcFaults) -> None:
         """Let the changes take effect that are due."""
         while self._pending and self._pending[0][0] <= now:
             self.change_password(self._pending.pop(0)[1])
-            if dials.rotation_ends_sessions:
+            if faults.rotation_ends_sessions:
                 self.forget_sessions()
 
-    def _use(self, token: str, now: float, dials: BmcDials) -> None:
-        self.sessions(now, dials)
+    def _use(self, token: str, now: float, faults: BmcFaults) -> None:
+        self.sessions(now, faults)
         session = self._by_token.get(token)
         if session is None:
             raise RedfishProblem("NoValidSession")
-        if dials.session_requests is not None and session.requests >= dials.session_requests:
+        if faults.session_requests is not None and session.requests >= faults.session_requests:
             self.logout(session)
             raise RedfishProblem("NoValidSession")
         session.used = now
         session.requests += 1
 
-    def check_password(self, username: str, password: str, now: float, dials: BmcDials) -> None:
-        locked = dials.lockout_after > 0 and now < self.locked_until
+    def check_password(self, username: str, password: str, now: float, faults: BmcFaults) -> None:
+        locked = faults.lockout_after > 0 and now < self.locked_until
         right = _same(username, self.username) & _same(password, self.password)
         if right and not locked:
             self._wrong = 0
             return
         self.refused_logins += 1
         self._wrong += not locked
-        if not locked and dials.lockout_after > 0 and self._wrong >= dials.lockout_after:
-            self.locked_until = now + dials.lockout_s
+        if not locked and faults.lockout_after > 0 and self._wrong >= faults.lockout_after:
+            self.locked_until = now + faults.lockout_s
             self._wrong = 0
         raise RedfishProblem("NoValidSession", headers=CHALLENGE)
 

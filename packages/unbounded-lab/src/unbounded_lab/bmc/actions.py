@@ -45,20 +45,20 @@ BOOT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def login(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
-    if bmc.dials.session_service == "absent":
+    if bmc.faults.session_service == "absent":
         raise RedfishProblem("ResourceMissingAtURI", request.path)
     body = request.json()
     username, password = (_string(body, name) for name in ("UserName", "Password"))
-    session = bmc.access.login(username, password, now, bmc.dials)
+    session = bmc.access.login(username, password, now, bmc.faults)
     shown = session_body(bmc, session)
-    if bmc.dials.password_expired and not bmc.access.password_changed:
+    if bmc.faults.password_expired and not bmc.access.password_changed:
         shown[EXTENDED_INFO] = [message_body("PasswordChangeRequired", f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}")]
     headers = {"x-auth-token": session.token, "location": shown["@odata.id"]}
     return json_reply(shown, status=201, headers=headers)
 
 
 def logout(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
-    session = bmc.access.session(ids[0], now, bmc.dials)
+    session = bmc.access.session(ids[0], now, bmc.faults)
     if session is None:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
     bmc.access.logout(session)
@@ -67,13 +67,13 @@ def logout(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: fl
 
 def reset_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     found = _system(bmc, ids[0], request)
-    press = Press(_reset_type(request, "ComputerSystem.Reset", bmc.dials.reset_types))
+    press = Press(_reset_type(request, "ComputerSystem.Reset", bmc.faults.reset_types))
     if bmc.spend("failing_resets"):
         raise RedfishProblem("InternalError")
     if bmc.spend("deaf_resets"):
         bmc.record_ignored_reset(found, press, now)
         return NO_CONTENT
-    if bmc.dials.reset_task != "none":
+    if bmc.faults.reset_task != "none":
         return _reset_by_task(bmc, found, press, now)
     effect = bmc.press(found, press, now)
     if effect is PressEffect.IMPOSSIBLE:
@@ -84,7 +84,7 @@ def reset_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, n
 
 
 def _already(bmc: SimulatedBmc, found: BmcSystem) -> LabReply:
-    match bmc.dials.already_status:
+    match bmc.faults.already_status:
         case 400:
             raise RedfishProblem("iLO.2.18.InvalidOperationForSystemState")
         case 409:
@@ -94,13 +94,13 @@ def _already(bmc: SimulatedBmc, found: BmcSystem) -> LabReply:
 
 
 def _reset_by_task(bmc: SimulatedBmc, found: BmcSystem, press: Press, now: float) -> LabReply:
-    kind = bmc.dials.reset_task
+    kind = bmc.faults.reset_task
     outcome = TaskState.EXCEPTION if kind == "fails" else TaskState.COMPLETED
     task = bmc.tasks.start(
         f"{press.value} of system {found.name}",
         partial(bmc.press, found, press),
         now,
-        takes_s=bmc.dials.task_s,
+        takes_s=bmc.faults.task_s,
         outcome=outcome,
         vanishes=kind == "vanishes",
     )
@@ -114,7 +114,7 @@ def _accepted(task: Task, now: float) -> LabReply:
 
 def simple_update(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     """Accept an image whose name has component and version, such as BIOS-2.5.0.bin; nothing is loaded."""
-    if bmc.dials.firmware_update == "absent":
+    if bmc.faults.firmware_update == "absent":
         raise RedfishProblem("ActionNotSupported", "UpdateService.SimpleUpdate")
     body = request.json()
     for name in body.keys() - {"ImageURI", "TransferProtocol", "Targets"}:
@@ -124,14 +124,14 @@ def simple_update(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest,
     component = found["component"] if found is not None else ""
     targets = body.get("Targets", [f"{FIRMWARE}/{component}"])
     is_good = found is not None and targets == [f"{FIRMWARE}/{component}"] and component in bmc.firmware
-    kind = bmc.dials.firmware_update
+    kind = bmc.faults.firmware_update
     version = bmc.firmware.get(component, "") if found is None or kind == "same-version" else found["version"]
     bmc.updates.append(image)
     task = bmc.tasks.start(
         f"Update from {image}",
         partial(bmc.install, component, version),
         now,
-        takes_s=bmc.dials.update_s,
+        takes_s=bmc.faults.update_s,
         outcome=TaskState.COMPLETED if is_good else TaskState.EXCEPTION,
         vanishes=kind == "vanishes",
         problem=("Update.1.2.VerificationFailed", image, ", ".join(targets)),
@@ -157,9 +157,9 @@ def monitor(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: f
 
 def stream(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, _now: float) -> LabReply:
     """Accept a stream of events, whose frames follow. As OpenBMC does, require its media type in Accept."""
-    if bmc.dials.event_service == "absent" or EVENT_STREAM not in request.headers.get("accept", ""):
+    if bmc.faults.event_service == "absent" or EVENT_STREAM not in request.headers.get("accept", ""):
         raise RedfishProblem("ResourceMissingAtURI", request.path)
-    if len(bmc.events.streams) >= bmc.dials.event_streams:
+    if len(bmc.events.streams) >= bmc.faults.event_streams:
         raise RedfishProblem("EventSubscriptionLimitExceeded")
     return LabReply(200, headers={"content-type": EVENT_STREAM})
 
@@ -177,10 +177,10 @@ def reset_chassis(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, 
 def reset_manager(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     if ids[0] != MANAGER_ID:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
-    if bmc.dials.manager_reset == "absent":
+    if bmc.faults.manager_reset == "absent":
         raise RedfishProblem("ActionNotSupported", "Manager.Reset")
     _reset_type(request, "Manager.Reset", MANAGER_RESETS)
-    if bmc.dials.manager_reset == "restarts":
+    if bmc.faults.manager_reset == "restarts":
         bmc.restart(now)
     return NO_CONTENT
 
@@ -190,8 +190,8 @@ def patch_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, n
     requested = _only(request.json(), "Boot")
     if not isinstance(requested, dict):
         raise RedfishProblem("PropertyValueTypeError", str(requested), "Boot")
-    boot = _boot_from(found.host.boot, requested, bmc.dials.boot_targets, reverts=bmc.dials.override_mode_reverts)
-    match bmc.dials.override:
+    boot = _boot_from(found.host.boot, requested, bmc.faults.boot_targets, reverts=bmc.faults.override_mode_reverts)
+    match bmc.faults.override:
         case "refused":
             raise RedfishProblem("OperationNotAllowed", headers={"allow": "GET, HEAD"})
         case "fails-when-off" if found.host.power is HostPower.OFF:
@@ -231,21 +231,21 @@ def _boot_from(
 def patch_account(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     if ids[0] != ACCOUNT_ID:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
-    if bmc.dials.rotation in ("action", "absent"):
+    if bmc.faults.rotation in ("action", "absent"):
         raise RedfishProblem("PropertyNotWritable", "Password")
     body = request.json()
     _only(body, "Password")
-    bmc.access.request_password(_string(body, "Password"), now, bmc.dials)
+    bmc.access.request_password(_string(body, "Password"), now, bmc.faults)
     return json_reply(account(bmc, ids, now) or {})
 
 
 def change_password(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
-    if ids[0] != ACCOUNT_ID or bmc.dials.rotation != "action":
+    if ids[0] != ACCOUNT_ID or bmc.faults.rotation != "action":
         raise RedfishProblem("ResourceMissingAtURI", request.path)
     body = request.json()
     if _string(body, "SessionAccountPassword") != bmc.access.password:
         raise RedfishProblem("NoValidSession", status=403)
-    bmc.access.request_password(_string(body, "NewPassword"), now, bmc.dials)
+    bmc.access.request_password(_string(body, "NewPassword"), now, bmc.faults)
     return NO_CONTENT
 
 

@@ -1,6 +1,6 @@
 """Serial consoles of a BMC's systems: what Redfish lists of them, a web socket, and an SSH server.
 
-A console echoes what is typed, as a host with a log-in prompt does, or misbehaves as the dials set.
+A console echoes what is typed, as a host with a log-in prompt does, or misbehaves as the faults set.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ Receive = Callable[[], Awaitable[bytes]]
 
 def console_service(bmc: SimulatedBmc, system: BmcSystem) -> Body:
     """Return what the system lists of its console."""
-    dials = bmc.dials
-    if dials.console == "absent":
+    faults = bmc.faults
+    if faults.console == "absent":
         return {}
-    ssh: Body = {"ServiceEnabled": dials.console in ("ssh", "both"), "Port": bmc.ssh_port or 22}
-    if len(dials.systems) > 1:
+    ssh: Body = {"ServiceEnabled": faults.console in ("ssh", "both"), "Port": bmc.ssh_port or 22}
+    if len(faults.systems) > 1:
         ssh |= {"ConsoleEntryCommand": f"{ENTER} {system.index}"}
     shown: Body = {"MaxConcurrentSessions": 1, "IPMI": {"ServiceEnabled": True, "Port": 623}, "SSH": ssh}
-    if dials.console in ("websocket", "both"):
+    if faults.console in ("websocket", "both"):
         shown["WebSocket"] = {"ServiceEnabled": True, "ConsoleURI": f"/console{system.index}", "Interactive": True}
     return {"SerialConsole": shown}
 
 
 def console_at(bmc: SimulatedBmc, path: str) -> BmcSystem | None:
     """Return the system whose console a web socket is at a path."""
-    if bmc.dials.console not in ("websocket", "both"):
+    if bmc.faults.console not in ("websocket", "both"):
         return None
     return next((system for system in bmc.systems if path == f"/console{system.index}"), None)
 
@@ -68,13 +68,13 @@ class BmcConsoles:
         self.opened: list[str] = []  # the way of each session: ssh or websocket
         self._viewers: dict[str, set[Send]] = {}  # of open sessions, by the name of the system
 
-    async def follow_dials(self, *, is_open: bool) -> None:
-        """Serve SSH while the dials require it."""
-        wanted = is_open and self._bmc.dials.console in ("ssh", "both")
-        if self._ssh is not None and (not wanted or self._generation != self._bmc.dials.console_host_key):
+    async def follow_faults(self, *, is_open: bool) -> None:
+        """Serve SSH while the faults require it."""
+        wanted = is_open and self._bmc.faults.console in ("ssh", "both")
+        if self._ssh is not None and (not wanted or self._generation != self._bmc.faults.console_host_key):
             await self.close()
         if wanted and self._ssh is None:
-            self._generation = self._bmc.dials.console_host_key
+            self._generation = self._bmc.faults.console_host_key
             self._ssh = await asyncssh.create_server(
                 lambda: _SshServer(self._bmc, self._clock, self._connections),
                 HOST,
@@ -116,7 +116,7 @@ class BmcConsoles:
             self._admit(BmcRequest(http.method, http.path, headers, b""), system)
         except RedfishProblem as problem:
             return await send(http, problem.reply())
-        if self._bmc.dials.console_output == "hangs":
+        if self._bmc.faults.console_output == "hangs":
             self.hanging.set()
             await asyncio.Event().wait()
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, compress=False)
@@ -134,16 +134,16 @@ class BmcConsoles:
 
     def _admit(self, request: BmcRequest, system: BmcSystem) -> None:
         """Raise RedfishProblem for a request whose account may not open the console now."""
-        dials = self._bmc.dials
-        self._bmc.access.admit(request, self._clock.now(), dials)
-        if dials.console_denied:
+        faults = self._bmc.faults
+        self._bmc.access.admit(request, self._clock.now(), faults)
+        if faults.console_denied:
             raise RedfishProblem("InsufficientPrivilege")
-        if self.open[system.name] >= dials.console_sessions:
+        if self.open[system.name] >= faults.console_sessions:
             raise RedfishProblem("SessionLimitExceeded")
 
     async def _serve_ssh(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         system = self._entered(process.command)
-        if system is None or self.open[system.name] >= self._bmc.dials.console_sessions:
+        if system is None or self.open[system.name] >= self._bmc.faults.console_sessions:
             process.stdout.write(b"no such console\r\n" if system is None else b"the console is in use\r\n")
             process.exit(1)
             return
@@ -167,7 +167,7 @@ class BmcConsoles:
         self.open[system.name] += 1
         self.opened.append(way)
         works: list[Any] = [self._type(system, receive, sent)]
-        if self._bmc.dials.console_output == "flood":
+        if self._bmc.faults.console_output == "flood":
             works.append(self._flood(sent))
         tasks = [asyncio.ensure_future(work) for work in works]
         try:
@@ -180,17 +180,17 @@ class BmcConsoles:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _type(self, system: BmcSystem, receive: Receive, sent: Send) -> None:
-        dials, got = self._bmc.dials, 0
+        faults, got = self._bmc.faults, 0
         prompt = f"\r\n{self._bmc.identity.name} login: ".encode()
-        if dials.console_output == "echo":
+        if faults.console_output == "echo":
             await sent(prompt)
         self._viewers.setdefault(system.name, set()).add(sent)
         while data := await receive():
             self.received[system.name] = self.received.get(system.name, b"") + data
             got += len(data)
-            if dials.console_drops_after is not None and got >= dials.console_drops_after:
+            if faults.console_drops_after is not None and got >= faults.console_drops_after:
                 return
-            if dials.console_output == "echo":
+            if faults.console_output == "echo":
                 await sent(data.replace(b"\r", prompt))
 
     async def _flood(self, sent: Send) -> None:
@@ -222,7 +222,7 @@ class _SshServer(asyncssh.SSHServer):
 
     def validate_password(self, username: str, password: str) -> bool:
         try:
-            self._bmc.access.check_password(username, password, self._clock.now(), self._bmc.dials)
+            self._bmc.access.check_password(username, password, self._clock.now(), self._bmc.faults)
         except RedfishProblem:
             return False
-        return not self._bmc.dials.console_denied
+        return not self._bmc.faults.console_denied

@@ -1,4 +1,4 @@
-"""A BMC as a state machine: its systems, account, Tasks and dials. No socket and no clock: time comes in as a value.
+"""A BMC as a state machine: its systems, account, Tasks and faults. No socket and no clock: time comes in as a value.
 
 A Task is a reset that is accepted with 202 and executed later. The reported power of a system may be wrong.
 `resources.py` renders a BMC, `actions.py` changes it, and `service.py` combines them.
@@ -15,12 +15,12 @@ from functools import partial
 from typing import Final
 
 from unbounded_lab.bmc.access import BmcAccounts
-from unbounded_lab.bmc.dials import COUNTS, IDEAL, BmcDials
 from unbounded_lab.bmc.events import BmcEventLog
+from unbounded_lab.bmc.fault_settings import COUNTS, IDEAL, BmcFaults
 from unbounded_lab.bmc.identity import BmcIdentity
 from unbounded_lab.bmc.power import HostEvent, HostPower, HostTraits, Press, PressEffect, SimulatedHost
 from unbounded_lab.bmc.recording import BmcRecording
-from unbounded_lab.dials import FOR_EVER, Counts
+from unbounded_lab.fault_settings import FOR_EVER, Counts
 
 MAX_TASKS: Final = 64
 """Maximum number of remembered Tasks."""
@@ -34,7 +34,7 @@ TRANSITIONS: Final[Mapping[str, Mapping[HostPower, str | None]]] = {
     "starting": {HostPower.POWERING_ON: "Starting", HostPower.POWERING_OFF: "Starting"},
     "absent": {HostPower.POWERING_ON: ABSENT, HostPower.POWERING_OFF: ABSENT},
 }
-"""PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
+"""PowerState during a change of the power, by the fault `transitions`; a state that is not listed has its own name."""
 BOOTING: Final = frozenset({PressEffect.START, PressEffect.RESET, PressEffect.CYCLE})
 BIOS: Final = "BIOS"
 BMC: Final = "BMC"
@@ -140,13 +140,13 @@ class HostTimes:
 USUAL_TIMES: Final = HostTimes()
 
 
-def traits(times: HostTimes, dials: BmcDials) -> HostTraits:
+def traits(times: HostTimes, faults: BmcFaults) -> HostTraits:
     return HostTraits(
         shutdown_s=times.shutdown_s,
         boot_s=times.boot_s,
-        ignores_shutdown=dials.ignores_shutdown,
-        ignores_override=dials.ignores_override,
-        comes_back_s=dials.comes_back_s,
+        ignores_shutdown=faults.ignores_shutdown,
+        ignores_override=faults.ignores_override,
+        comes_back_s=faults.comes_back_s,
     )
 
 
@@ -164,30 +164,30 @@ class BmcSystem:
             None  # end of the time for which an old state is shown, and that state
         )
 
-    def press(self, press: Press, now: float, dials: BmcDials) -> PressEffect:
+    def press(self, press: Press, now: float, faults: BmcFaults) -> PressEffect:
         self.host.advance(now)
         before = self.host.power
         effect = self.host.press(press, now)
-        if dials.media_lost_at_reset and effect in BOOTING:
+        if faults.media_lost_at_reset and effect in BOOTING:
             self.image = None
-        if dials.power_lie_s > 0:
-            self._lie = (now + dials.power_lie_s, before)
+        if faults.power_lie_s > 0:
+            self._lie = (now + faults.power_lie_s, before)
         return effect
 
-    def power_state(self, now: float, dials: BmcDials) -> str | None:
+    def power_state(self, now: float, faults: BmcFaults) -> str | None:
         """Return the PowerState that the BMC shows; ABSENT if it omits it."""
-        power = self._read(now, dials)
-        return TRANSITIONS[dials.transitions].get(power, power.value)
+        power = self._read(now, faults)
+        return TRANSITIONS[faults.transitions].get(power, power.value)
 
     def in_transition(self, now: float) -> bool:
         self.host.advance(now)
         return self.host.power in (HostPower.POWERING_ON, HostPower.POWERING_OFF)
 
-    def _read(self, now: float, dials: BmcDials) -> HostPower:
+    def _read(self, now: float, faults: BmcFaults) -> HostPower:
         self.host.advance(now)
         if self._lie is not None and now < self._lie[0]:
             return self._lie[1]
-        if self._shown is None or now - self._shown[0] >= dials.power_cache_s:
+        if self._shown is None or now - self._shown[0] >= faults.power_cache_s:
             self._shown = (now, self.host.power)
         return self._shown[1]
 
@@ -209,7 +209,7 @@ class SimulatedBmc:
     def __init__(
         self,
         identity: BmcIdentity,
-        dials: BmcDials = IDEAL,
+        faults: BmcFaults = IDEAL,
         times: HostTimes = USUAL_TIMES,
         *,
         now: float,
@@ -238,7 +238,7 @@ class SimulatedBmc:
         self.updates: list[str] = []  # images of the updates that were accepted
         self._first_power = power
         self._systems: dict[str, BmcSystem] = {}
-        self.set_dials(dials, now)
+        self.set_faults(faults, now)
         if recording is not None:
             self._begin_as_recorded(recording)
 
@@ -247,31 +247,31 @@ class SimulatedBmc:
         for system in self.systems:
             system.host.power, system.host.boot = recording.power(system.name), recording.boot(system.name)
 
-    def set_dials(self, dials: BmcDials, now: float) -> None:
-        """Set the dials; counts and durations restart."""
-        self.dials = dials
-        self.dials_since = now
-        self.available_at = now + dials.unavailable_s
+    def set_faults(self, faults: BmcFaults, now: float) -> None:
+        """Set the faults; counts and durations restart."""
+        self.faults = faults
+        self.faults_since = now
+        self.available_at = now + faults.unavailable_s
         self.access.password_changed = False
-        self._counts = Counts(dials, COUNTS)
-        for index, name in enumerate(dials.systems):
+        self._counts = Counts(faults, COUNTS)
+        for index, name in enumerate(faults.systems):
             if name not in self._systems:
-                host = SimulatedHost(traits(self.times, dials), now=now, power=self._first_power)
+                host = SimulatedHost(traits(self.times, faults), now=now, power=self._first_power)
                 self._systems[name] = BmcSystem(name, index, host)
                 host.on_power = partial(self._power_changed, name)
         for system in self._systems.values():
             system.host.advance(now)
-            system.host.traits = traits(self.times, dials)
+            system.host.traits = traits(self.times, faults)
 
     def system(self, name: str) -> BmcSystem | None:
-        return self._systems.get(name) if name in self.dials.systems else None
+        return self._systems.get(name) if name in self.faults.systems else None
 
     @property
     def systems(self) -> list[BmcSystem]:
-        return [self._systems[name] for name in self.dials.systems]
+        return [self._systems[name] for name in self.faults.systems]
 
     def spend(self, count: str) -> bool:
-        """Return whether a dial that counts is still on; each call uses one up."""
+        """Return whether a fault that counts is still on; each call uses one up."""
         return self._counts.spend(count)
 
     def advance(self, now: float) -> None:
@@ -293,7 +293,7 @@ class SimulatedBmc:
             self.on_event()
 
     def press(self, system: BmcSystem, press: Press, now: float) -> PressEffect:
-        return system.press(press, now, self.dials)
+        return system.press(press, now, self.faults)
 
     def record_ignored_reset(self, system: BmcSystem, press: Press, now: float) -> None:
         """Record a reset that is answered with success and not executed."""
@@ -311,13 +311,13 @@ class SimulatedBmc:
         """
         self._start(now)
         self.restarts += 1
-        self.back_at = now + self.dials.restart_gone_s
+        self.back_at = now + self.faults.restart_gone_s
 
     def _start(self, now: float) -> None:
         self.access.forget_sessions()
         self.tasks.clear()
         self.restarted_at = now
-        self.available_at = now + self.dials.restart_s
+        self.available_at = now + self.faults.restart_s
 
     def unplug(self, now: float) -> None:
         """Cut the mains of the BMC and its hosts."""
@@ -327,27 +327,27 @@ class SimulatedBmc:
             system.host.unplug(now)
 
     def plug(self, now: float) -> None:
-        """Restore the mains: the BMC restarts, the hosts follow the dial `power_restore`."""
+        """Restore the mains: the BMC restarts, the hosts follow the fault `power_restore`."""
         self.advance(now)
         if not self.mains:
             self.mains = True
             self._start(now)
             for system in self._systems.values():
-                system.host.plug(now, restore=self.dials.power_restore)
+                system.host.plug(now, restore=self.faults.power_restore)
 
     def listening(self, now: float) -> tuple[bool, float | None]:
         """Return whether the BMC listens now, and when that changes by itself (None: never)."""
-        dials, since = self.dials, self.dials_since
-        if not self.mains or dials.refused_s == FOR_EVER:
+        faults, since = self.faults, self.faults_since
+        if not self.mains or faults.refused_s == FOR_EVER:
             return False, None
         if now < self.back_at:
             goes_at = self.restarted_at + GOES_S
             return (True, goes_at) if now < goes_at < self.back_at else (False, self.back_at)
-        if now < since + dials.refused_s:
-            return False, since + dials.refused_s
-        if dials.flaps_s is None:
+        if now < since + faults.refused_s:
+            return False, since + faults.refused_s
+        if faults.flaps_s is None:
             return True, None
-        up_s, down_s = dials.flaps_s
+        up_s, down_s = faults.flaps_s
         round_start = since + (now - since) // (up_s + down_s) * (up_s + down_s)
         if now < round_start + up_s:
             return True, round_start + up_s

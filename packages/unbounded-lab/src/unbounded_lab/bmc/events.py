@@ -1,6 +1,6 @@
 """Events of a BMC: power changes of its hosts, and each stream of them (DSP0266, Server-Sent Events). No clock.
 
-The BMC keeps its last events. A stream sends those that happen after it was opened, at the times that the dials set.
+The BMC keeps its last events. A stream sends those that happen after it was opened, at the times that the faults set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from unbounded_lab.bmc.power import HostPower
 
 if TYPE_CHECKING:
-    from unbounded_lab.bmc.dials import BmcDials
+    from unbounded_lab.bmc.fault_settings import BmcFaults
 
 EVENT_STREAM: Final = "text/event-stream"
 OPENED: Final = b": stream opened\n\n"  # a comment, which a client ignores
@@ -74,38 +74,38 @@ class BmcEventStream:
         self._pending: list[BmcEvent] = []
         self.name = log.open_stream(now)
 
-    def due(self, now: float, dials: BmcDials) -> list[BmcEvent]:
+    def due(self, now: float, faults: BmcFaults) -> list[BmcEvent]:
         """Return the events to send at `now`, in their order on the stream."""
-        self._take(dials)
-        sent = [event for event in self._pending if self._sends_at(event, dials) <= now]
+        self._take(faults)
+        sent = [event for event in self._pending if self._sends_at(event, faults) <= now]
         self._pending = [event for event in self._pending if event not in sent]
-        if dials.event_reversed_s > 0:
+        if faults.event_reversed_s > 0:
             sent.reverse()
-        return [copy for event in sent for copy in [event] * dials.event_copies]
+        return [copy for event in sent for copy in [event] * faults.event_copies]
 
-    def next_at(self, dials: BmcDials) -> float | None:
+    def next_at(self, faults: BmcFaults) -> float | None:
         """Return the time at which the stream sends or ends next; None if that depends on a host."""
-        times = [self._sends_at(event, dials) for event in self._pending]
-        if dials.event_stream_s is not None:
-            times.append(self._opened + dials.event_stream_s)
+        times = [self._sends_at(event, faults) for event in self._pending]
+        if faults.event_stream_s is not None:
+            times.append(self._opened + faults.event_stream_s)
         return min(times, default=None)
 
-    def is_ended(self, now: float, dials: BmcDials) -> bool:
-        return dials.event_stream_s is not None and now >= self._opened + dials.event_stream_s
+    def is_ended(self, now: float, faults: BmcFaults) -> bool:
+        return faults.event_stream_s is not None and now >= self._opened + faults.event_stream_s
 
-    def _take(self, dials: BmcDials) -> None:
+    def _take(self, faults: BmcFaults) -> None:
         new = self._log.after(self._taken)
         self._taken = self._log.last_id
-        if dials.event_service != "mute":
+        if faults.event_service != "mute":
             self._pending += new
 
-    def _sends_at(self, event: BmcEvent, dials: BmcDials) -> float:
+    def _sends_at(self, event: BmcEvent, faults: BmcFaults) -> float:
         """Return when an event is sent; those of a window of `event_reversed_s` wait for the end of the window."""
-        first = self._pending[0].at if dials.event_reversed_s > 0 else event.at
-        return first + dials.event_reversed_s + dials.event_delay_s
+        first = self._pending[0].at if faults.event_reversed_s > 0 else event.at
+        return first + faults.event_reversed_s + faults.event_delay_s
 
 
-def event_body(event: BmcEvent, dials: BmcDials) -> dict[str, Any]:
+def event_body(event: BmcEvent, faults: BmcFaults) -> dict[str, Any]:
     """Return the Event resource of one event."""
     message, text = MESSAGES[event.power]
     record: dict[str, Any] = {
@@ -118,9 +118,9 @@ def event_body(event: BmcEvent, dials: BmcDials) -> dict[str, Any]:
         "MessageArgs": [event.origin],
         "MessageSeverity": "OK",
     }
-    if dials.event_origin != "absent":
+    if faults.event_origin != "absent":
         link = {"@odata.id": event.origin}
-        record["OriginOfCondition"] = link if dials.event_origin == "link" else event.origin
+        record["OriginOfCondition"] = link if faults.event_origin == "link" else event.origin
     return {
         "@odata.type": "#Event.v1_13_0.Event",
         "Id": str(event.id),
@@ -130,10 +130,10 @@ def event_body(event: BmcEvent, dials: BmcDials) -> dict[str, Any]:
     }
 
 
-def frame(event: BmcEvent, dials: BmcDials) -> bytes:
+def frame(event: BmcEvent, faults: BmcFaults) -> bytes:
     """Return an event as the stream has it: its id, its data in one line or several, and an empty line."""
-    encoded = msgspec.json.encode(event_body(event, dials))
-    if dials.event_lines == "many":
+    encoded = msgspec.json.encode(event_body(event, faults))
+    if faults.event_lines == "many":
         encoded = msgspec.json.format(encoded, indent=2)
     return "".join(f"{line}\n" for line in (f"id: {event.id}", *_data(encoded), "")).encode()
 

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import ClientSession, ClientTimeout
 
 from unbounded_lab.bmc.power import HostEvent, HostPower
-from unbounded_lab.bmc.profiles import dials_for
+from unbounded_lab.bmc.profiles import faults_for
 from unbounded_lab.bmc.recording import load_recording
 from unbounded_lab.bmc.worker import WorkerOrder, WorkerReport
 
@@ -31,7 +31,7 @@ class FleetFailed(Exception):
 
 @dataclass(frozen=True)
 class FleetBmc:
-    """One BMC of a fleet: its address and credentials, and access to its true state and its dials."""
+    """One BMC of a fleet: its address and credentials, and access to its true state and its faults."""
 
     name: str
     url: str
@@ -61,8 +61,8 @@ class FleetBmc:
     async def set_profile(self, profile: str) -> None:
         await self._json("PUT", "/profile", {"profile": profile})
 
-    async def set_dials(self, **settings: Any) -> None:
-        await self._json("PATCH", "/dials", settings)
+    async def set_faults(self, **settings: Any) -> None:
+        await self._json("PATCH", "/faults", settings)
 
     async def unplug(self) -> None:
         await self._json("POST", "/unplug")
@@ -124,7 +124,7 @@ async def start_fleet(
         ValueError: there is no such profile, or the recording cannot be read.
         FleetFailed: a process did not start, such as for a port in use.
     """
-    dials_for(profile, seed=seed)
+    faults_for(profile, seed=seed)
     if recording is not None:
         load_recording(recording)
     names = bmc_names(count, prefix)

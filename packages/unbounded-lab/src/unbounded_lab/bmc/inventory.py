@@ -229,10 +229,10 @@ def power_supply(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body |
 def update_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     path = f"{ROOT}/UpdateService"
     more: dict[str, Any] = {"ServiceEnabled": True, "Status": ENABLED, "FirmwareInventory": link(FIRMWARE)}
-    if bmc.dials.firmware_update != "absent":
+    if bmc.faults.firmware_update != "absent":
         action: Body = {"target": SIMPLE_UPDATE}
-        if bmc.dials.update_protocols is not None:
-            action["TransferProtocol@Redfish.AllowableValues"] = bmc.dials.update_protocols
+        if bmc.faults.update_protocols is not None:
+            action["TransferProtocol@Redfish.AllowableValues"] = bmc.faults.update_protocols
         more["Actions"] = {"#UpdateService.SimpleUpdate": action}
     return resource("UpdateService", path, "Update Service", **more)
 
@@ -244,7 +244,7 @@ def firmware_all(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
 def firmware(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     if ids[0] not in bmc.firmware:
         return None
-    more = {"Version": bmc.firmware[ids[0]], "Updateable": bmc.dials.firmware_update != "absent", "Status": ENABLED}
+    more = {"Version": bmc.firmware[ids[0]], "Updateable": bmc.faults.firmware_update != "absent", "Status": ENABLED}
     return resource("SoftwareInventory", f"{FIRMWARE}/{ids[0]}", FIRMWARE_NAMES[ids[0]], **more)
 
 

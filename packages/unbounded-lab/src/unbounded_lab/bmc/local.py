@@ -16,21 +16,21 @@ from unbounded.kube.tls import bound_buffers
 from unbounded_lab.bmc import service
 from unbounded_lab.bmc.console import BmcConsoles, console_at
 from unbounded_lab.bmc.device import HostTimes, SimulatedBmc
-from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.events import EVENT_STREAM, OPENED, BmcEventStream, frame
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.http import BmcRequest
 from unbounded_lab.bmc.identity import BmcIdentity, Certificate
 from unbounded_lab.bmc.media import insertion_url
 from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
-from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for
+from unbounded_lab.bmc.profiles import faults_for, misbehaviours_for
 from unbounded_lab.bmc.recording import BmcRecording
 from unbounded_lab.clock import LabClock, LoopClock
-from unbounded_lab.dials import changed
+from unbounded_lab.fault_settings import changed
 from unbounded_lab.http import OK, LabReply
 from unbounded_lab.listener import HOST, LabListener, hang_up, send, server
 
 CUSTOM: Final = "custom"
-"""The profile of a BMC with single dials set."""
+"""The profile of a BMC with single faults set."""
 CHECK_S: Final = 10.0
 """Time after which an idle stream of events checks its connection."""
 
@@ -39,7 +39,7 @@ class LabBmc:
     """One BMC in this process: `async with LabBmc(profile="slow") as bmc:` serves it at `bmc.url`.
 
     Args:
-        dials: instead of a profile.
+        faults: instead of a profile.
         clock: the BMC's time; the event loop's if None.
         port: 0 takes a free one.
         recording: answers of another BMC to replay; its misbehaviours come on top.
@@ -51,7 +51,7 @@ class LabBmc:
         name: str = "lab-01",
         *,
         profile: str = "ideal",
-        dials: BmcDials | None = None,
+        faults: BmcFaults | None = None,
         seed: int = 0,
         index: int = 0,
         shutdown_s: float = 1.0,
@@ -67,7 +67,7 @@ class LabBmc:
         self._recording = recording
         self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
-        self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, self._as_recorded(dials))
+        self.profile, self._faults = self._resolve(profile) if faults is None else (CUSTOM, self._as_recorded(faults))
         self._times = HostTimes(shutdown_s, boot_s)
         self._first_power = power
         self._given_clock = clock
@@ -93,7 +93,7 @@ class LabBmc:
         self.clock = self._given_clock or LoopClock()
         self.bmc = SimulatedBmc(
             self.identity,
-            self._dials,
+            self._faults,
             self._times,
             now=self.clock.now(),
             power=self._first_power,
@@ -105,7 +105,7 @@ class LabBmc:
         self._show_certificate()
         self._door = LabListener(server(self._answer), self._port, self._tls)
         self.consoles = BmcConsoles(self.bmc, self.clock)
-        await self._follow_dials()
+        await self._follow_faults()
 
     async def stop(self) -> None:
         await self._stop_following()
@@ -126,8 +126,8 @@ class LabBmc:
 
     @property
     def plain_url(self) -> str | None:
-        """The address of plain HTTP, while the dial `plain_http` is not closed."""
-        if self._plain is None or self.bmc.dials.plain_http == "closed":
+        """The address of plain HTTP, while the fault `plain_http` is not closed."""
+        if self._plain is None or self.bmc.faults.plain_http == "closed":
             return None
         return f"http://{HOST}:{self._plain.port}"
 
@@ -141,13 +141,13 @@ class LabBmc:
 
     @property
     def device_ids(self) -> tuple[str, ...]:
-        return self.bmc.dials.systems
+        return self.bmc.faults.systems
 
     @property
     def fingerprint(self) -> str:
         return self._certificate.fingerprint
 
-    # The true state, and the dials
+    # The true state, and the faults
 
     def host(self, device_id: str | None = None) -> SimulatedHost:
         """Return the true state of the host now; of the first one if no id is given."""
@@ -164,53 +164,53 @@ class LabBmc:
         """Return the events of the host, oldest first."""
         return list(self.host(device_id).history)
 
-    async def set_dials(self, **settings: Any) -> None:
-        """Set single dials; the others stay.
+    async def set_faults(self, **settings: Any) -> None:
+        """Set single faults; the others stay.
 
         Raises:
-            ValueError: there is no such dial, or the value is invalid.
+            ValueError: there is no such fault, or the value is invalid.
         """
-        await self._set(changed(self.bmc.dials, settings), CUSTOM)
+        await self._set(changed(self.bmc.faults, settings), CUSTOM)
 
     async def set_profile(self, profile: str) -> None:
-        """Set all dials to a profile.
+        """Set all faults to a profile.
 
         Raises:
             ValueError: there is no such profile.
         """
-        name, dials = self._resolve(profile)
-        await self._set(dials, name)
+        name, faults = self._resolve(profile)
+        await self._set(faults, name)
 
     async def unplug(self) -> None:
         """Cut the mains: the hosts are off and the BMC is gone."""
         self.bmc.unplug(self.clock.now())
-        await self._follow_dials()
+        await self._follow_faults()
 
     async def plug(self) -> None:
-        """Restore the mains: the BMC starts, the hosts follow the dial `power_restore`."""
+        """Restore the mains: the BMC starts, the hosts follow the fault `power_restore`."""
         self.bmc.plug(self.clock.now())
-        await self._follow_dials()
+        await self._follow_faults()
 
-    def _resolve(self, profile: str) -> tuple[str, BmcDials]:
-        """Return the misbehaviours that a profile means for this BMC, and their dials."""
+    def _resolve(self, profile: str) -> tuple[str, BmcFaults]:
+        """Return the misbehaviours that a profile means for this BMC, and their faults."""
         seed, index = self.identity.seed, self._index
         name = "+".join(misbehaviours_for(profile, seed=seed, index=index)) or "ideal"
-        return name, self._as_recorded(dials_for(profile, seed=seed, index=index))
+        return name, self._as_recorded(faults_for(profile, seed=seed, index=index))
 
-    def _as_recorded(self, dials: BmcDials) -> BmcDials:
-        return dials if self._recording is None else self._recording.applied_to(dials)
+    def _as_recorded(self, faults: BmcFaults) -> BmcFaults:
+        return faults if self._recording is None else self._recording.applied_to(faults)
 
-    async def _set(self, dials: BmcDials, profile: str) -> None:
+    async def _set(self, faults: BmcFaults, profile: str) -> None:
         self.profile = profile
         self.bmc.advance(self.clock.now())
-        self.bmc.set_dials(dials, self.clock.now())
+        self.bmc.set_faults(faults, self.clock.now())
         self._show_certificate()
         self._wake_streams()
-        await self._follow_dials()
+        await self._follow_faults()
 
     def _show_certificate(self) -> None:
-        """Load the certificate that the dials select; new connections get it."""
-        self._certificate: Certificate = self.identity.certificate(self.bmc.dials.certificate)
+        """Load the certificate that the faults select; new connections get it."""
+        self._certificate: Certificate = self.identity.certificate(self.bmc.faults.certificate)
         with NamedTemporaryFile(prefix="lab-bmc-") as file:  # ssl loads it from a file only
             file.write(self._certificate.pem)
             file.flush()
@@ -218,24 +218,24 @@ class LabBmc:
 
     # Listening
 
-    async def _follow_dials(self) -> None:
+    async def _follow_faults(self) -> None:
         await self._stop_following()
-        if self.bmc.dials.plain_http != "closed" and self._plain is None:
+        if self.bmc.faults.plain_http != "closed" and self._plain is None:
             self._plain = LabListener(server(self._answer_plain), 0, None)
         until = await self._update_listeners()
         if until is not None:
             self._minder = asyncio.create_task(self._follow_listening(until), name=f"{self.identity.name} door")
 
     async def _update_listeners(self) -> float | None:
-        """Open or shut the ports as the dials require now; returns when that changes by itself."""
+        """Open or shut the ports as the faults require now; returns when that changes by itself."""
         is_open, until = self.bmc.listening(self.clock.now())
-        await self.consoles.follow_dials(is_open=is_open)
+        await self.consoles.follow_faults(is_open=is_open)
         if is_open:
             await self._door.open()
         else:
             self._door.shut()
         if self._plain is not None:
-            if is_open and self.bmc.dials.plain_http != "closed":
+            if is_open and self.bmc.faults.plain_http != "closed":
                 await self._plain.open()
             else:
                 self._plain.shut()
@@ -256,7 +256,7 @@ class LabBmc:
     # Answering
 
     async def _answer_plain(self, http: web.BaseRequest) -> web.StreamResponse:
-        if self.bmc.dials.plain_http == "redirects":
+        if self.bmc.faults.plain_http == "redirects":
             return web.Response(status=301, headers={"location": f"{self.url}{http.path}"})
         return await self._answer(http)
 
@@ -287,7 +287,7 @@ class LabBmc:
                 self.bmc.fetched[image] = await self._fetch(image)
             reply = service.answer(self.bmc, request, self.clock.now())
             if self.bmc.restarts != restarts:
-                await self._follow_dials()
+                await self._follow_faults()
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
             return reply
@@ -303,14 +303,14 @@ class LabBmc:
         try:
             await response.prepare(http)
             await response.write(OPENED)
-            while not stream.is_ended(now := self.clock.now(), self.bmc.dials):
+            while not stream.is_ended(now := self.clock.now(), self.bmc.faults):
                 woken.clear()
                 self.bmc.advance(now)
-                for event in stream.due(now, self.bmc.dials):
-                    await response.write(frame(event, self.bmc.dials))
+                for event in stream.due(now, self.bmc.faults):
+                    await response.write(frame(event, self.bmc.faults))
                 if http.transport is None or http.transport.is_closing():
                     return response
-                times = (self.bmc.next_change(), stream.next_at(self.bmc.dials))
+                times = (self.bmc.next_change(), stream.next_at(self.bmc.faults))
                 await self._sleep_until(min((at for at in times if at is not None), default=None), woken)
         except ConnectionError:  # the client has left
             return response

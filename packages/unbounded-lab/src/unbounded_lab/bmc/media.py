@@ -24,16 +24,16 @@ NO_CONTENT: Final = LabReply(204)
 
 def media_link(bmc: SimulatedBmc, holder: str, path: str) -> Body:
     """Return the property of a system or manager that leads to its drives; nothing if it has none."""
-    return {"VirtualMedia": link(f"{path}/VirtualMedia")} if bmc.dials.media == holder else {}
+    return {"VirtualMedia": link(f"{path}/VirtualMedia")} if bmc.faults.media == holder else {}
 
 
 def _of_system(bmc: SimulatedBmc, ids: tuple[str, ...]) -> tuple[BmcSystem, str] | None:
-    found = bmc.system(ids[0]) if bmc.dials.media == "system" else None
+    found = bmc.system(ids[0]) if bmc.faults.media == "system" else None
     return None if found is None else (found, f"{ROOT}/Systems/{found.name}/VirtualMedia")
 
 
 def _of_manager(bmc: SimulatedBmc, ids: tuple[str, ...]) -> tuple[BmcSystem, str] | None:
-    return (bmc.systems[0], MANAGER_MEDIA) if bmc.dials.media == "manager" and ids[0] == "BMC" else None
+    return (bmc.systems[0], MANAGER_MEDIA) if bmc.faults.media == "manager" and ids[0] == "BMC" else None
 
 
 def drives(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
@@ -47,11 +47,11 @@ def manager_drives(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body
 
 
 def drive(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
-    return _drive(_of_system(bmc, ids), ids[1], now, bmc.dials.media_shows)
+    return _drive(_of_system(bmc, ids), ids[1], now, bmc.faults.media_shows)
 
 
 def manager_drive(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
-    return _drive(_of_manager(bmc, ids), ids[1], now, bmc.dials.media_shows)
+    return _drive(_of_manager(bmc, ids), ids[1], now, bmc.faults.media_shows)
 
 
 def _drive(found: tuple[BmcSystem, str] | None, name: str, now: float, shows: str) -> Body | None:
@@ -82,7 +82,7 @@ def insertion_url(bmc: SimulatedBmc, request: BmcRequest) -> str | None:
         image = request.json().get("Image")
     except RedfishProblem:
         return None
-    return image if isinstance(image, str) and bmc.dials.media != "absent" else None
+    return image if isinstance(image, str) and bmc.faults.media != "absent" else None
 
 
 def insert(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
@@ -105,15 +105,15 @@ def _insert(
     image = body.get("Image")
     if not isinstance(image, str):
         raise RedfishProblem("ActionParameterMissing", INSERT, "Image")
-    if bmc.dials.media_refused == "plain":
+    if bmc.faults.media_refused == "plain":
         raise RedfishProblem("ActionParameterValueNotInList", image, "Image", INSERT)
-    if bmc.dials.media_refused == "without-fields" and DEMANDED - body.keys():
+    if bmc.faults.media_refused == "without-fields" and DEMANDED - body.keys():
         raise RedfishProblem("ActionParameterMissing", INSERT, min(DEMANDED - body.keys()))
     if system.image is not None:
         raise RedfishProblem("ResourceInStandby")
     if not bmc.fetched.pop(image, True):
         raise RedfishProblem("InternalError")
-    system.image, system.image_shown_at = image, now + bmc.dials.media_shown_after_s
+    system.image, system.image_shown_at = image, now + bmc.faults.media_shown_after_s
     return NO_CONTENT
 
 
@@ -128,7 +128,7 @@ def manager_eject(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, 
 def _eject(bmc: SimulatedBmc, found: tuple[BmcSystem, str] | None, name: str, request: BmcRequest) -> LabReply:
     if found is None or name != DRIVE:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
-    if found[0].image is None and bmc.dials.second_ejection == "refused":
+    if found[0].image is None and bmc.faults.second_ejection == "refused":
         raise RedfishProblem("ActionParameterMissing", EJECT, "Image")
     found[0].image = None
     return NO_CONTENT

@@ -1,4 +1,4 @@
-"""Profiles: the dials of each BMC of a fleet, by a name.
+"""Profiles: the faults of each BMC of a fleet, by a name.
 
 - `ideal`: no faults.
 - `field`: a mix as in a grown machine room: six in ten behave, the others have one or two faults that a patient client
@@ -14,7 +14,7 @@ import random
 from functools import reduce
 from typing import Final
 
-from unbounded_lab.bmc.dials import IDEAL, BmcDials
+from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS, summary
 
 WELL_BEHAVED_SHARE: Final = 0.6
@@ -90,14 +90,14 @@ def _repeated(part: str) -> list[str]:
     return [name] * int(times) if times.isdecimal() and int(times) > 0 else [part]
 
 
-def dials_for(profile: str, *, seed: int = 0, index: int = 0) -> BmcDials:
-    """Return the dials of the BMC number `index` of a fleet.
+def faults_for(profile: str, *, seed: int = 0, index: int = 0) -> BmcFaults:
+    """Return the faults of the BMC number `index` of a fleet.
 
     Raises:
         ValueError: there is no such profile; lists those that exist.
     """
     turns = (MISBEHAVIOURS[name] for name in misbehaviours_for(profile, seed=seed, index=index))
-    return reduce(lambda dials, turn: turn(dials), turns, IDEAL)
+    return reduce(lambda faults, turn: turn(faults), turns, IDEAL)
 
 
 def _draw(rng: random.Random) -> list[str]:

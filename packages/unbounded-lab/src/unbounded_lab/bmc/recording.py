@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from unbounded_lab.bmc.dials import BOOT_TARGETS, RESET_TYPES, BmcDials
+from unbounded_lab.bmc.fault_settings import BOOT_TARGETS, RESET_TYPES, BmcFaults
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, SimulatedHost
 
 FORMAT: Final = "unbounded-bmc-profile/v1"
@@ -68,14 +68,14 @@ class BmcRecording(msgspec.Struct, frozen=True, rename="camel"):
             return HostBootOverride()
         return HostBootOverride(OverrideEnabled(enabled), target, mode if isinstance(mode, str) else "UEFI")
 
-    def applied_to(self, dials: BmcDials) -> BmcDials:
-        """Return the dials with those that the recording decides."""
+    def applied_to(self, faults: BmcFaults) -> BmcFaults:
+        """Return the faults with those that the recording decides."""
         system = self.system(self.systems[0])
         reset = _mapping(_mapping(system, "Actions"), RESET)
         types = [value for value in self._reset_types(reset) if value in tuple(Press)]
         targets = _mapping(system, "Boot").get(f"BootSourceOverrideTarget{VALUES}")
         return replace(
-            dials,
+            faults,
             systems=self.systems,
             session_service=self._session_service(),
             reset_types=tuple(types) or RESET_TYPES,

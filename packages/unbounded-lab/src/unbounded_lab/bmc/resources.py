@@ -71,16 +71,16 @@ def root(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     body = resource("ServiceRoot", f"{ROOT}/", "Root Service", RedfishVersion="1.20.0", UUID=bmc.identity.uuid)
     body |= {"Id": "RootService", "Product": "Unbounded lab BMC", "Vendor": "Unbounded Lab"}
     body |= {"Tasks": link(f"{ROOT}/TaskService"), "Links": {}}
-    if bmc.dials.session_service != "absent":
+    if bmc.faults.session_service != "absent":
         parts.append("SessionService")
         body["Links"] = {"Sessions": link(f"{ROOT}/SessionService/Sessions")}
-    if bmc.dials.event_service != "absent":
+    if bmc.faults.event_service != "absent":
         parts.append("EventService")
     return body | {part: link(f"{ROOT}/{part}") for part in parts}
 
 
 def systems(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return collection("ComputerSystem", f"{ROOT}/Systems", "Systems", bmc.dials.systems)
+    return collection("ComputerSystem", f"{ROOT}/Systems", "Systems", bmc.faults.systems)
 
 
 def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
@@ -99,7 +99,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         UUID=bmc.identity.system_uuid(found.index),
         HostName=bmc.identity.name,
         Status=ENABLED,
-        PowerRestorePolicy=bmc.dials.power_restore,
+        PowerRestorePolicy=bmc.faults.power_restore,
         Boot=_boot(bmc, found),
         EthernetInterfaces=link(f"{path}/EthernetInterfaces"),
         Links={"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
@@ -108,7 +108,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         **media_link(bmc, "system", path),
         **console_service(bmc, found),
     )
-    power = found.power_state(now, bmc.dials)
+    power = found.power_state(now, bmc.faults)
     return body if power == ABSENT else body | {"PowerState": power}
 
 
@@ -119,27 +119,27 @@ def _boot(bmc: SimulatedBmc, found: BmcSystem) -> Body:
         "BootSourceOverrideTarget": boot.target,
         "BootSourceOverrideMode": boot.mode,
     }
-    if bmc.dials.override != "refused":
+    if bmc.faults.override != "refused":
         shown["BootSourceOverrideEnabled@Redfish.AllowableValues"] = [value.value for value in OverrideEnabled]
-        shown["BootSourceOverrideTarget@Redfish.AllowableValues"] = bmc.dials.boot_targets
+        shown["BootSourceOverrideTarget@Redfish.AllowableValues"] = bmc.faults.boot_targets
         shown["BootSourceOverrideMode@Redfish.AllowableValues"] = BOOT_MODES
     return shown
 
 
 def _reset_action(bmc: SimulatedBmc, path: str) -> Body:
     action: Body = {"target": f"{path}/Actions/ComputerSystem.Reset"}
-    if bmc.dials.reset_types_shown in ("both", "inline"):
-        action["ResetType@Redfish.AllowableValues"] = bmc.dials.reset_types
-    if bmc.dials.reset_types_shown in ("both", "action-info"):
+    if bmc.faults.reset_types_shown in ("both", "inline"):
+        action["ResetType@Redfish.AllowableValues"] = bmc.faults.reset_types
+    if bmc.faults.reset_types_shown in ("both", "action-info"):
         action["@Redfish.ActionInfo"] = f"{path}/ResetActionInfo"
     return action
 
 
 def reset_action_info(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     found = bmc.system(ids[0])
-    if found is None or bmc.dials.reset_types_shown not in ("both", "action-info"):
+    if found is None or bmc.faults.reset_types_shown not in ("both", "action-info"):
         return None
-    values = bmc.dials.reset_types
+    values = bmc.faults.reset_types
     parameter = {"Name": "ResetType", "Required": True, "DataType": "String", "AllowableValues": values}
     return resource("ActionInfo", f"{system_path(found)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter])
 
@@ -206,7 +206,7 @@ def chassis(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None
         Status=ENABLED,
         PowerSubsystem=link(POWER),
         Links={
-            "ComputerSystems": [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems],
+            "ComputerSystems": [link(f"{ROOT}/Systems/{name}") for name in bmc.faults.systems],
             "ManagedBy": [link(MANAGER)],
         },
         Actions={"#Chassis.Reset": reset},
@@ -221,9 +221,9 @@ def manager(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     if ids[0] != MANAGER_ID:
         return None
     reset = {"target": f"{MANAGER}/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": MANAGER_RESETS}
-    all_systems = [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems]
-    shown: Body = {} if bmc.dials.manager_reset == "absent" else {"Actions": {"#Manager.Reset": reset}}
-    if bmc.dials.last_reset_shown:
+    all_systems = [link(f"{ROOT}/Systems/{name}") for name in bmc.faults.systems]
+    shown: Body = {} if bmc.faults.manager_reset == "absent" else {"Actions": {"#Manager.Reset": reset}}
+    if bmc.faults.last_reset_shown:
         shown["LastResetTime"] = timestamp(bmc.restarted_at)
     return resource(
         "Manager",
@@ -245,29 +245,29 @@ def manager(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
 
 
 def session_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
-    if bmc.dials.session_service == "absent":
+    if bmc.faults.session_service == "absent":
         return None
     path = f"{ROOT}/SessionService"
     return resource(
         "SessionService",
         path,
         "Session Service",
-        ServiceEnabled=bmc.dials.session_service == "works",
-        SessionTimeout=min(max(int(bmc.dials.session_timeout_s), 30), 86_400),
+        ServiceEnabled=bmc.faults.session_service == "works",
+        SessionTimeout=min(max(int(bmc.faults.session_timeout_s), 30), 86_400),
         Status=ENABLED,
         Sessions=link(f"{path}/Sessions"),
     )
 
 
 def sessions(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body | None:
-    if bmc.dials.session_service == "absent":
+    if bmc.faults.session_service == "absent":
         return None
-    members = [session.id for session in bmc.access.sessions(now, bmc.dials)]
+    members = [session.id for session in bmc.access.sessions(now, bmc.faults)]
     return collection("Session", f"{ROOT}/SessionService/Sessions", "Sessions", members)
 
 
 def session(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
-    found = bmc.access.session(ids[0], now, bmc.dials)
+    found = bmc.access.session(ids[0], now, bmc.faults)
     return None if found is None else session_body(bmc, found)
 
 
@@ -285,13 +285,13 @@ def account_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Bo
         "Account Service",
         ServiceEnabled=True,
         Status=ENABLED,
-        AccountLockoutThreshold=bmc.dials.lockout_after,
-        AccountLockoutDuration=int(bmc.dials.lockout_s),
-        AccountLockoutCounterResetAfter=int(bmc.dials.lockout_s),
+        AccountLockoutThreshold=bmc.faults.lockout_after,
+        AccountLockoutDuration=int(bmc.faults.lockout_s),
+        AccountLockoutCounterResetAfter=int(bmc.faults.lockout_s),
         AccountLockoutCounterResetEnabled=True,
     )
-    if bmc.dials.password_lengths is not None:
-        body["MinPasswordLength"], body["MaxPasswordLength"] = bmc.dials.password_lengths
+    if bmc.faults.password_lengths is not None:
+        body["MinPasswordLength"], body["MaxPasswordLength"] = bmc.faults.password_lengths
     return body | {part: link(f"{path}/{part}") for part in ("Accounts", "Roles")}
 
 
@@ -313,11 +313,11 @@ def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         RoleId=ROLE,
         AccountTypes=["Redfish"],
         Enabled=True,
-        Locked=bmc.dials.lockout_after > 0 and now < bmc.access.locked_until,
-        PasswordChangeRequired=bmc.dials.password_expired and not bmc.access.password_changed,
+        Locked=bmc.faults.lockout_after > 0 and now < bmc.access.locked_until,
+        PasswordChangeRequired=bmc.faults.password_expired and not bmc.access.password_changed,
         Links={"Role": link(f"{ROOT}/AccountService/Roles/{ROLE}")},
     )
-    return body | {"Actions": action} if bmc.dials.rotation == "action" else body
+    return body | {"Actions": action} if bmc.faults.rotation == "action" else body
 
 
 def roles(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
@@ -380,7 +380,7 @@ def task_body(found: Task, now: float) -> Body:
 
 
 def event_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
-    if bmc.dials.event_service == "absent":
+    if bmc.faults.event_service == "absent":
         return None
     return resource(
         "EventService",
@@ -397,7 +397,7 @@ def event_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body
 
 
 def subscriptions(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
-    if bmc.dials.event_service == "absent":
+    if bmc.faults.event_service == "absent":
         return None
     return collection("EventDestination", f"{EVENTS}/Subscriptions", "Subscriptions", tuple(bmc.events.streams))
 

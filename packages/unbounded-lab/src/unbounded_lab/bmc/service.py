@@ -63,11 +63,11 @@ def _answer(bmc: SimulatedBmc, request: BmcRequest, now: float) -> LabReply:
     if problem is not None:
         raise problem
     path = request.path.rstrip("/")
-    if bmc.dials.slashes == "redirected" and path == request.path and path.startswith(ROOT):
+    if bmc.faults.slashes == "redirected" and path == request.path and path.startswith(ROOT):
         return LabReply(308, headers={"location": f"{path}/"})
     method = "GET" if request.method == "HEAD" else request.method
     if (method, path) != LOGIN and not (method == "GET" and _is_open(bmc, path)):
-        bmc.access.admit(request, now, bmc.dials)
+        bmc.access.admit(request, now, bmc.faults)
     if method == "GET" and path == METADATA:
         return LabReply(200, metadata(), {"content-type": "application/xml"})
     reply = _show(bmc, path, now) if method == "GET" else None
@@ -91,7 +91,7 @@ def _show(bmc: SimulatedBmc, path: str, now: float) -> LabReply | None:
     body = render(bmc, ids, now)
     if body is None:
         raise RedfishProblem("ResourceMissingAtURI", path)
-    if bmc.dials.empty_in_transition and render is system and _in_transition(bmc, ids[0], now):
+    if bmc.faults.empty_in_transition and render is system and _in_transition(bmc, ids[0], now):
         return LabReply(200, b"", {"content-type": JSON})
     return _tagged(bmc, body)
 
@@ -111,7 +111,7 @@ def _body_at(bmc: SimulatedBmc, path: str, now: float) -> Body | None:
     if bmc.recording is not None and path in bmc.recording.resources:
         parent, _, name = path.rpartition("/")
         own = bmc.system(name) if parent == SYSTEMS else None
-        power = own.power_state(now, bmc.dials) if own else None
+        power = own.power_state(now, bmc.faults) if own else None
         return current_body(bmc.recording, path, own.host if own else None, power)
     found = RESOURCES.find(path)
     return found[0](bmc, found[1], now) if found else None
@@ -149,17 +149,17 @@ def _check_etag(bmc: SimulatedBmc, method: str, path: str, request: BmcRequest, 
         Problem: it is missing, not accepted, or differs from the resource's ETag.
     """
     given = request.headers.get("if-match")
-    if method == "POST" and given is not None and bmc.dials.if_match_on_post == "refused":
+    if method == "POST" and given is not None and bmc.faults.if_match_on_post == "refused":
         raise RedfishProblem("PreconditionFailed")
     if method != "PATCH":
         return
     if given is None:
-        if bmc.dials.if_match_on_patch == "required":
+        if bmc.faults.if_match_on_patch == "required":
             raise RedfishProblem("PreconditionRequired")
         return
-    if bmc.dials.if_match_on_patch == "refused":
+    if bmc.faults.if_match_on_patch == "refused":
         raise RedfishProblem("PreconditionFailed")
-    if given != "*" and bmc.dials.etags != "none":
+    if given != "*" and bmc.faults.etags != "none":
         body = _body_at(bmc, path, now)
         if body and given != _etag(bmc, msgspec.json.encode(body)):
             raise RedfishProblem("PreconditionFailed")
@@ -168,22 +168,22 @@ def _check_etag(bmc: SimulatedBmc, method: str, path: str, request: BmcRequest, 
 def _etag(bmc: SimulatedBmc, encoded: bytes) -> str:
     """Return the ETag as the resource has it, and as If-Match must repeat it."""
     digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
-    return f'W/"{digest}"' if bmc.dials.etags == "weak" else f'"{digest}"'
+    return f'W/"{digest}"' if bmc.faults.etags == "weak" else f'"{digest}"'
 
 
 def _tagged(bmc: SimulatedBmc, body: Mapping[str, Any]) -> LabReply:
     encoded = msgspec.json.encode(body)
-    if bmc.dials.etags == "none":
+    if bmc.faults.etags == "none":
         return LabReply(200, encoded, {"content-type": JSON})
     etag = _etag(bmc, encoded)
-    header = f'"{etag}"' if bmc.dials.etags == "double-quoted" else etag
+    header = f'"{etag}"' if bmc.faults.etags == "double-quoted" else etag
     tag = b',"@odata.etag":' + msgspec.json.encode(etag) + b"}"
     return LabReply(200, encoded[:-1] + tag, {"content-type": JSON, "etag": header})
 
 
 def _with_slashes(bmc: SimulatedBmc, reply: LabReply) -> LabReply:
     """Return the reply with a slash at the end of all paths, for a BMC that redirects those without."""
-    if bmc.dials.slashes != "redirected":
+    if bmc.faults.slashes != "redirected":
         return reply
     headers = dict(reply.headers)
     if "location" in headers:
@@ -209,8 +209,8 @@ def admission(bmc: SimulatedBmc, request: BmcRequest) -> BmcAdmission:
     """Decide how a request reaches the service. Each call uses up a count."""
     if _changes(request) and bmc.spend("lost_before"):
         return BmcAdmission(dropped=True)
-    if bmc.dials.stall_then == "acts-after" and bmc.spend("stalls"):
-        return BmcAdmission(wait_s=bmc.dials.stall_s)
+    if bmc.faults.stall_then == "acts-after" and bmc.spend("stalls"):
+        return BmcAdmission(wait_s=bmc.faults.stall_s)
     return BmcAdmission()
 
 
@@ -219,7 +219,7 @@ def busy(bmc: SimulatedBmc, now: float) -> RedfishProblem | None:
     if now < bmc.available_at:
         left_s = str(max(1, round(bmc.available_at - now)))
         return RedfishProblem("ServiceTemporarilyUnavailable", left_s, headers={"retry-after": left_s})
-    limit = bmc.dials.busy_above_per_s
+    limit = bmc.faults.busy_above_per_s
     if limit is None:
         return None
     while bmc.recent and bmc.recent[0] <= now - 1.0:
@@ -232,18 +232,18 @@ def busy(bmc: SimulatedBmc, now: float) -> RedfishProblem | None:
 
 def apply_faults(bmc: SimulatedBmc, request: BmcRequest, reply: LabReply) -> LabReply:
     """Return the reply as it arrives at the client."""
-    dials = bmc.dials
+    faults = bmc.faults
     if _changes(request) and bmc.spend("lost_after"):
         return replace(reply, fate=Delivery.DROPPED)
     if request.method == "GET" and reply.status == OK and reply.body:
         reply = _damage_body(bmc, reply)
-    hold_s = bmc.rng.uniform(*dials.slow_s)
-    if dials.stall_then == "acted-before" and bmc.spend("stalls"):
-        hold_s += dials.stall_s
+    hold_s = bmc.rng.uniform(*faults.slow_s)
+    if faults.stall_then == "acted-before" and bmc.spend("stalls"):
+        hold_s += faults.stall_s
     headers = dict(reply.headers)
     if reply.body and headers.get("content-type", "").startswith("application/json"):
-        headers["content-type"] = dials.content_type
-    return replace(reply, headers=headers, hold_s=hold_s, close=dials.closes)
+        headers["content-type"] = faults.content_type
+    return replace(reply, headers=headers, hold_s=hold_s, close=faults.closes)
 
 
 def _damage_body(bmc: SimulatedBmc, reply: LabReply) -> LabReply:

@@ -25,7 +25,7 @@ from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.bmc.profiles import explain, names
 from unbounded_lab.bmc.recording import load_recording
 from unbounded_lab.command import answer_errors, json_response, read_object
-from unbounded_lab.dials import turned
+from unbounded_lab.fault_settings import non_default
 from unbounded_lab.listener import HOST
 
 PREFIX: Final = "/lab/bmcs"
@@ -56,10 +56,10 @@ def truth(bmc: LabBmc) -> dict[str, Any]:
         "plainURL": bmc.plain_url,
         "mains": bmc.bmc.mains,
         "systems": systems,
-        "dials": turned(bmc.bmc.dials),
+        "faults": non_default(bmc.bmc.faults),
         "requests": bmc.bmc.requests,
         "mostConcurrent": bmc.most_concurrent,
-        "sessions": len(bmc.bmc.access.sessions(now, bmc.bmc.dials)),
+        "sessions": len(bmc.bmc.access.sessions(now, bmc.bmc.faults)),
         "logins": bmc.bmc.access.logins,
         "refusedLogins": bmc.bmc.access.refused_logins,
     }
@@ -81,7 +81,7 @@ class BmcControl:
                 web.get(f"{PREFIX}/{{name}}/history", self._history),
                 web.get(f"{PREFIX}/{{name}}/journal", self._journal),
                 web.put(f"{PREFIX}/{{name}}/profile", self._set_profile),
-                web.patch(f"{PREFIX}/{{name}}/dials", self._set_dials),
+                web.patch(f"{PREFIX}/{{name}}/faults", self._set_faults),
                 web.post(f"{PREFIX}/{{name}}/unplug", self._unplug),
                 web.post(f"{PREFIX}/{{name}}/plug", self._plug),
             ]
@@ -118,9 +118,9 @@ class BmcControl:
         await bmc.set_profile(str((await read_object(request)).get("profile", "")))
         return json_response(truth(bmc))
 
-    async def _set_dials(self, request: web.Request) -> web.Response:
+    async def _set_faults(self, request: web.Request) -> web.Response:
         bmc = self._find(request)
-        await bmc.set_dials(**await read_object(request))
+        await bmc.set_faults(**await read_object(request))
         return json_response(truth(bmc))
 
     async def _unplug(self, request: web.Request) -> web.Response:

@@ -36,7 +36,7 @@ from unbounded_lab.command import (
     stop_signal,
     whole_number,
 )
-from unbounded_lab.dials import turned
+from unbounded_lab.fault_settings import non_default
 from unbounded_lab.listener import HOST, PortFailed
 from unbounded_lab.machines import Manifest, to_yaml
 
@@ -151,7 +151,7 @@ class CloudControl:
                 web.get(f"{PREFIX}/history", self._history),
                 web.get(f"{PREFIX}/journal", self._journal),
                 web.put(f"{PREFIX}/profile", self._set_profile),
-                web.patch(f"{PREFIX}/dials", self._set_dials),
+                web.patch(f"{PREFIX}/faults", self._set_faults),
             ]
         )
         return app
@@ -168,7 +168,7 @@ class CloudControl:
                 "url": cloud.url,
                 "now": cloud.now,
                 "profile": cloud.profile,
-                "dials": turned(cloud.dials),
+                "faults": non_default(cloud.faults),
                 "requests": len(cloud.journal),
                 "concurrent": cloud.concurrent,
                 "mostConcurrent": cloud.most_concurrent,
@@ -185,8 +185,8 @@ class CloudControl:
         self._cloud.set_profile(str((await read_object(request)).get("profile", "")))
         return await self._describe(request)
 
-    async def _set_dials(self, request: web.Request) -> web.Response:
-        self._cloud.set_dials(**await read_object(request))
+    async def _set_faults(self, request: web.Request) -> web.Response:
+        self._cloud.set_faults(**await read_object(request))
         return await self._describe(request)
 
 

@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
 from unbounded_lab.cloud.history import CloudHistory
-from unbounded_lab.cloud.misbehaviours import COUNTS, CloudDials
-from unbounded_lab.dials import Counts
+from unbounded_lab.cloud.misbehaviours import COUNTS, CloudFaults
+from unbounded_lab.fault_settings import Counts
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 
 JOURNAL_LENGTH: Final = 20_000
@@ -61,7 +61,7 @@ class CloudCall:
     """The call that a request makes.
 
     Args:
-        name: as in dials and in the journal, `VirtualMachines.Delete`.
+        name: as in faults and in the journal, `VirtualMachines.Delete`.
         account: the subscription or tenancy, "" where there is none.
     """
 
@@ -89,7 +89,7 @@ class CloudAdmission:
     """Admission of a request.
 
     Args:
-        faulty: the faults of the dials apply to it.
+        faulty: the configured faults apply to it.
         dropped: the connection is closed; the request is not executed.
         wait_s: delay before its execution.
     """
@@ -104,17 +104,17 @@ class Cloud(Protocol):
     """One cloud's API, without a socket and without a clock."""
 
     @property
-    def dials(self) -> CloudDials: ...
+    def faults(self) -> CloudFaults: ...
 
     @property
     def history(self) -> CloudHistory: ...
 
     @property
     def error_names(self) -> Collection[str]:
-        """Names that the dial `errors` takes."""
+        """Names that the fault `errors` takes."""
         ...
 
-    def set_dials(self, dials: Any, now: float) -> None: ...  # of this cloud's own type
+    def set_faults(self, faults: Any, now: float) -> None: ...  # of this cloud's own type
 
     def advance(self, now: float) -> None:
         """Execute everything that is due by now."""
@@ -129,7 +129,7 @@ class Cloud(Protocol):
         ...
 
     def error(self, name: str, request: LabRequest, call: CloudCall, now: float) -> LabReply:
-        """Return the reply for an error of the dial `errors`."""
+        """Return the reply for an error of the fault `errors`."""
         ...
 
 
@@ -137,19 +137,19 @@ class CloudFrontend:
     def __init__(self, cloud: Cloud, now: float) -> None:
         self.cloud = cloud
         self.journal: deque[CloudExchange] = deque(maxlen=JOURNAL_LENGTH)
-        self.set_dials(cloud.dials, now)
+        self.set_faults(cloud.faults, now)
 
-    def set_dials(self, dials: CloudDials, now: float) -> None:
-        """Set the dials; counts restart.
+    def set_faults(self, faults: CloudFaults, now: float) -> None:
+        """Set the faults; counts restart.
 
         Raises:
             ValueError: an error that this cloud does not have.
         """
-        if unknown := sorted(set(dials.errors) - set(self.cloud.error_names)):
+        if unknown := sorted(set(faults.errors) - set(self.cloud.error_names)):
             raise ValueError(f"unknown error: {', '.join(unknown)}; the errors are {', '.join(self.cloud.error_names)}")
-        self.cloud.set_dials(dials, now)
-        self._counts = Counts(dials, COUNTS)
-        self._errors = deque(dials.errors)
+        self.cloud.set_faults(faults, now)
+        self._counts = Counts(faults, COUNTS)
+        self._errors = deque(faults.errors)
 
     def admit(self, request: LabRequest, now: float) -> CloudAdmission:
         """Admit a request. The caller calls it once for each request, before `answer`."""
@@ -159,8 +159,8 @@ class CloudFrontend:
         if self._counts.spend("lost_before"):
             self._note(request, call, now, 0, "lost on the way")
             return CloudAdmission(call, faulty=True, dropped=True)
-        if self.cloud.dials.stall_then == "acts-after" and self._counts.spend("stalls"):
-            return CloudAdmission(call, faulty=True, wait_s=self.cloud.dials.stall_s)
+        if self.cloud.faults.stall_then == "acts-after" and self._counts.spend("stalls"):
+            return CloudAdmission(call, faulty=True, wait_s=self.cloud.faults.stall_s)
         return CloudAdmission(call, faulty=True)
 
     def answer(self, request: LabRequest, passage: CloudAdmission, now: float) -> LabReply:
@@ -168,7 +168,7 @@ class CloudFrontend:
         call = passage.call
         error = self._next_error() if passage.faulty else None
         self.cloud.advance(now)
-        if error is None or self.cloud.dials.errors_after:
+        if error is None or self.cloud.faults.errors_after:
             reply = self.cloud.answer(request, call, now)
         if error is not None:
             reply = self.cloud.error(error, request, call, now)
@@ -177,31 +177,31 @@ class CloudFrontend:
         return reply
 
     def _is_meant(self, call: CloudCall) -> bool:
-        dials = self.cloud.dials
-        if dials.accounts and call.account not in dials.accounts:
+        faults = self.cloud.faults
+        if faults.accounts and call.account not in faults.accounts:
             return False
-        if dials.of != "any" and call.changes != (dials.of == "changes"):
+        if faults.of != "any" and call.changes != (faults.of == "changes"):
             return False
-        if not dials.only:
+        if not faults.only:
             return not call.is_login
-        return any(fnmatchcase(call.name, pattern) for pattern in dials.only)
+        return any(fnmatchcase(call.name, pattern) for pattern in faults.only)
 
     def _next_error(self) -> str | None:
         if not self._errors:
             return None
         error = self._errors.popleft()
-        if self.cloud.dials.errors_go_on:
+        if self.cloud.faults.errors_go_on:
             self._errors.append(error)
         return error
 
     def _with_faults(self, reply: LabReply) -> LabReply:
-        dials = self.cloud.dials
+        faults = self.cloud.faults
         if self._counts.spend("lost_after"):
             return replace(reply, fate=Delivery.DROPPED)
         if reply.body and self._counts.spend("cut_off"):
             return replace(reply, fate=Delivery.CUT_OFF)
-        stalled = dials.stall_then == "acted-before" and self._counts.spend("stalls")
-        return replace(reply, hold_s=reply.hold_s + dials.slow_s + (dials.stall_s if stalled else 0.0))
+        stalled = faults.stall_then == "acted-before" and self._counts.spend("stalls")
+        return replace(reply, hold_s=reply.hold_s + faults.slow_s + (faults.stall_s if stalled else 0.0))
 
     def _note(self, request: LabRequest, call: CloudCall, now: float, status: int, fate: str) -> None:
         path = f"{request.path}?{request.query}" if request.query else request.path

@@ -26,17 +26,17 @@ from unbounded.kube.tls import bound_buffers
 from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.cloud.frontend import Cloud, CloudExchange, CloudFrontend
 from unbounded_lab.cloud.history import CloudHistory
-from unbounded_lab.cloud.misbehaviours import CloudDials, Misbehaviours
-from unbounded_lab.dials import changed
+from unbounded_lab.cloud.misbehaviours import CloudFaults, Misbehaviours
+from unbounded_lab.fault_settings import changed
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 from unbounded_lab.keys import derived, derived_key
 from unbounded_lab.listener import HOST, LabListener, send, server
 
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 VALID_TO: Final = datetime(2054, 1, 1, tzinfo=UTC)
-D = TypeVar("D", bound=CloudDials)
+D = TypeVar("D", bound=CloudFaults)
 CUSTOM: Final = "custom"
-"""The profile of a cloud with single dials set."""
+"""The profile of a cloud with single faults set."""
 
 
 class LabAuthority:
@@ -101,7 +101,7 @@ class LabCloud(ABC, Generic[D]):
 
     Args:
         profile: a misbehaviour, or several joined with `+`.
-        dials: instead of a profile.
+        faults: instead of a profile.
         clock: the cloud's time; the event loop's if None.
         port: 0 takes a free one; None opens none, so that clients use `exchange`.
     """
@@ -114,7 +114,7 @@ class LabCloud(ABC, Generic[D]):
         name: str,
         *,
         profile: str = "ideal",
-        dials: D | None = None,
+        faults: D | None = None,
         seed: int = 0,
         clock: LabClock | None = None,
         port: int | None = 0,
@@ -123,13 +123,13 @@ class LabCloud(ABC, Generic[D]):
         self.seed = seed
         self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
-        self.profile, self._dials = (profile, self.table.dials(profile)) if dials is None else (CUSTOM, dials)
+        self.profile, self._faults = (profile, self.table.faults(profile)) if faults is None else (CUSTOM, faults)
         self._authority = LabAuthority(name, seed)
         self._given_clock = clock
         self._port = port
 
     @abstractmethod
-    def _begin(self, dials: D, now: float) -> Cloud:
+    def _begin(self, faults: D, now: float) -> Cloud:
         """Create the cloud in its initial state."""
 
     async def __aenter__(self) -> Self:
@@ -146,7 +146,7 @@ class LabCloud(ABC, Generic[D]):
         bound_buffers()
         self.clock = self._given_clock or LoopClock()
         now = self.clock.now()
-        self.front = CloudFrontend(self._begin(self._dials, now), now)
+        self.front = CloudFrontend(self._begin(self._faults, now), now)
         self._door: LabListener | None = None
         if self._port is not None:
             tls = _context(self._authority.server(*self._host_names()))
@@ -178,7 +178,7 @@ class LabCloud(ABC, Generic[D]):
         """Return the variables with which machine-ops-controller reaches this cloud and logs in to it."""
         return {"SSL_CERT_FILE": self.ca_file}
 
-    # The true state, and the dials
+    # The true state, and the faults
 
     @property
     def now(self) -> float:
@@ -199,25 +199,25 @@ class LabCloud(ABC, Generic[D]):
         return list(self.front.journal)
 
     @property
-    def dials(self) -> CloudDials:
-        return self.front.cloud.dials
+    def faults(self) -> CloudFaults:
+        return self.front.cloud.faults
 
-    def set_dials(self, **settings: Any) -> None:
-        """Set single dials; the others stay. Counts restart.
+    def set_faults(self, **settings: Any) -> None:
+        """Set single faults; the others stay. Counts restart.
 
         Raises:
-            ValueError: there is no such dial, or the value is invalid.
+            ValueError: there is no such fault, or the value is invalid.
         """
-        self.front.set_dials(changed(self.dials, settings), self.now)
+        self.front.set_faults(changed(self.faults, settings), self.now)
         self.profile = CUSTOM
 
     def set_profile(self, profile: str) -> None:
-        """Set all dials to a profile.
+        """Set all faults to a profile.
 
         Raises:
             ValueError: there is no such profile.
         """
-        self.front.set_dials(self.table.dials(profile), self.now)
+        self.front.set_faults(self.table.faults(profile), self.now)
         self.profile = profile
 
     # Answering

@@ -1,7 +1,7 @@
-"""Dials of every simulated cloud, and its named misbehaviours, each of which sets dials.
+"""Faults of every simulated cloud, and its named misbehaviours, each of which sets faults.
 
-Dials are faults of requests and replies on the way, and lags. Misbehaviours can be combined (`stalls+stale-reads`):
-each sets only its own dials.
+Faults concern requests and replies on their way, and lags. Misbehaviours can be combined (`stalls+stale-reads`):
+each sets only its own faults.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Generic, Literal, TypeVar
 
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 COUNTS: Final = frozenset({"spared", "lost_before", "lost_after", "cut_off", "stalls"})
 IDEAL: Final = "ideal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudDials:
-    """Dials of a cloud. Counts are of calls from the moment they are set, or FOR_EVER; `_s` is seconds.
+class CloudFaults:
+    """Faults of a cloud. Counts are of calls from the moment they are set, or FOR_EVER; `_s` is seconds.
 
     Args:
         only: names of the calls that the faults below apply to, as in the journal; `*` stands for any letters. Faults
@@ -54,22 +54,22 @@ class CloudDials:
     rate_limits: bool = True  # enforce the published limits
 
 
-D = TypeVar("D", bound=CloudDials)
+D = TypeVar("D", bound=CloudFaults)
 
 
 class Misbehaviours(Generic[D]):
     """The misbehaviours of one cloud by name: the name of a function with dashes for underscores.
 
     Args:
-        ideal: the dials of a cloud without faults.
+        ideal: a cloud without faults.
     """
 
     def __init__(self, ideal: D, turns: Iterable[Callable[[D], D]]) -> None:
         self._ideal = ideal
         self.turns: Mapping[str, Callable[[D], D]] = {turn.__name__.replace("_", "-"): turn for turn in turns}
 
-    def dials(self, profile: str) -> D:
-        """Return the dials of one misbehaviour, of several joined with `+`, or of `ideal`.
+    def faults(self, profile: str) -> D:
+        """Return the faults of one misbehaviour, of several joined with `+`, or of `ideal`.
 
         Raises:
             ValueError: there is no such misbehaviour; lists those that exist.
@@ -77,7 +77,7 @@ class Misbehaviours(Generic[D]):
         requested = [name for name in profile.split("+") if name != IDEAL]
         if unknown := [name for name in requested if name not in self.turns]:
             raise ValueError(f"unknown profile: {', '.join(unknown)}; the profiles are {', '.join(self.names())}")
-        return reduce(lambda dials, name: self.turns[name](dials), requested, self._ideal)
+        return reduce(lambda faults, name: self.turns[name](faults), requested, self._ideal)
 
     def names(self) -> tuple[str, ...]:
         return (IDEAL, *self.turns)
@@ -89,64 +89,64 @@ class Misbehaviours(Generic[D]):
         return (inspect.getdoc(self.turns[name]) or "").partition("\n")[0]
 
 
-def answers_lost_before_acting(dials: D) -> D:
+def answers_lost_before_acting(faults: D) -> D:
     """The next two changes are lost: the connection is closed and nothing was done."""
-    return replace(dials, of="changes", lost_before=2)
+    return replace(faults, of="changes", lost_before=2)
 
 
-def answers_lost_after_acting(dials: D) -> D:
+def answers_lost_after_acting(faults: D) -> D:
     """The next two changes are carried out, and their answers are lost with the connection."""
-    return replace(dials, of="changes", lost_after=2)
+    return replace(faults, of="changes", lost_after=2)
 
 
-def answers_cut_off(dials: D) -> D:
+def answers_cut_off(faults: D) -> D:
     """The next two answers end in the middle, with the connection."""
-    return replace(dials, cut_off=2)
+    return replace(faults, cut_off=2)
 
 
-def stalls(dials: D) -> D:
+def stalls(faults: D) -> D:
     """Every request is carried out at once and answered after 30 s."""
-    return replace(dials, stalls=FOR_EVER)
+    return replace(faults, stalls=FOR_EVER)
 
 
-def stalls_before_acting(dials: D) -> D:
+def stalls_before_acting(faults: D) -> D:
     """Every request waits 30 s before it is carried out."""
-    return replace(dials, stalls=FOR_EVER, stall_then="acts-after")
+    return replace(faults, stalls=FOR_EVER, stall_then="acts-after")
 
 
-def slow(dials: D) -> D:
+def slow(faults: D) -> D:
     """Every answer takes 3 s."""
-    return replace(dials, slow_s=3.0)
+    return replace(faults, slow_s=3.0)
 
 
-def throttles(dials: D) -> D:
+def throttles(faults: D) -> D:
     """The next five requests are refused with 429 and Retry-After."""
-    return replace(dials, errors=(*dials.errors, *("TooManyRequests",) * 5))
+    return replace(faults, errors=(*faults.errors, *("TooManyRequests",) * 5))
 
 
-def throttles_without_a_hint(dials: D) -> D:
+def throttles_without_a_hint(faults: D) -> D:
     """The next five requests are refused with 429, without Retry-After."""
-    return replace(dials, errors=(*dials.errors, *("TooManyRequests",) * 5), retry_after_s=None)
+    return replace(faults, errors=(*faults.errors, *("TooManyRequests",) * 5), retry_after_s=None)
 
 
-def internal_errors(dials: D) -> D:
+def internal_errors(faults: D) -> D:
     """The next three requests fail with 500; nothing was done."""
-    return replace(dials, errors=(*dials.errors, *("InternalServerError",) * 3))
+    return replace(faults, errors=(*faults.errors, *("InternalServerError",) * 3))
 
 
-def unavailable(dials: D) -> D:
+def unavailable(faults: D) -> D:
     """The next three requests are refused with 503."""
-    return replace(dials, errors=(*dials.errors, *("ServiceUnavailable",) * 3))
+    return replace(faults, errors=(*faults.errors, *("ServiceUnavailable",) * 3))
 
 
-def stale_reads(dials: D) -> D:
+def stale_reads(faults: D) -> D:
     """Single things and lists are shown as they were 10 s ago: what was just created is not there (404)."""
-    return replace(dials, get_lag_s=10.0, list_lag_s=10.0)
+    return replace(faults, get_lag_s=10.0, list_lag_s=10.0)
 
 
-def stale_lists(dials: D) -> D:
+def stale_lists(faults: D) -> D:
     """Lists are shown as they were 30 s ago; single things as they are."""
-    return replace(dials, list_lag_s=30.0)
+    return replace(faults, list_lag_s=30.0)
 
 
 COMMON: Final = (

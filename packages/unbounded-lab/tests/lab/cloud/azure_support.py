@@ -20,7 +20,7 @@ from tests.lab.cloud.azure_models import fields_of
 from tests.lab.cloud.strict import faults
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.tls import client_context
-from unbounded_lab.cloud.azure import AzureDials, LabAzure, VmShape
+from unbounded_lab.cloud.azure import AzureFaults, LabAzure, VmShape
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.resource_manager import Azure
 from unbounded_lab.cloud.azure.service import ROUTES
@@ -83,17 +83,17 @@ def model_faults(call: str, reply: LabReply) -> list[str]:
 class _Checked(Azure):
     def __init__(self, azure: Azure) -> None:
         super().__init__(azure.estate, azure.login, ROUTES)
-        self.faults: list[str] = []
+        self.mismatches: list[str] = []
 
     def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
         reply = super().answer(request, call, now)
-        self.faults += [f"{call.name}: {fault}" for fault in model_faults(call.name, reply)]
+        self.mismatches += [f"{call.name}: {fault}" for fault in model_faults(call.name, reply)]
         return reply
 
 
 class CheckedAzure(LabAzure):
-    def _begin(self, dials: AzureDials, now: float) -> _Checked:
-        azure = super()._begin(dials, now)
+    def _begin(self, faults: AzureFaults, now: float) -> _Checked:
+        azure = super()._begin(faults, now)
         assert isinstance(azure, Azure)
         self.checked = _Checked(azure)
         return self.checked
@@ -175,7 +175,7 @@ async def scene(profile: str = "ideal", *, shape: VmShape | None = None, **setti
                 polling_interval=POLL_S,
             ) as client:
                 yield Scene(cloud, client, http)
-        assert cloud.checked.faults == []
+        assert cloud.checked.mismatches == []
 
 
 def swift(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -318,7 +318,7 @@ async def test_a_machine_has_12_changes_at_once_and_4_a_minute() -> None:
     async with scene() as s:
         path = f"{s.cloud.id_of('vm-1')}/start?api-version=2026-04-01"
         assert await _codes(s, "POST", path, 13) == [(429, "OperationNotAllowed", "15")]
-        s.cloud.set_dials(rate_limits=False)
+        s.cloud.set_faults(rate_limits=False)
         assert await _codes(s, "POST", path, 1) == []
 
 

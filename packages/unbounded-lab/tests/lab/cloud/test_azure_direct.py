@@ -39,16 +39,16 @@ def test_operations_pass_in_virtual_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [{"lost_before": 1}, {"lost_after": 1}, {"cut_off": 1}, {"stalls": 1}, {"stalls": 1, "stall_then": "acts-after"}],
 )
 @swift
-async def test_transport_faults_are_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
+async def test_transport_faults_are_the_same_as_over_a_socket(faults: dict[str, Any]) -> None:
     async with scene() as s, client_of(s.cloud) as direct:
         met = []
         for machines in (s.vms, direct.virtual_machines):
-            ask = machines.get if "cut_off" in dials else machines.begin_restart
-            s.cloud.set_dials(**dials, concurrent="preempts")
+            ask = machines.get if "cut_off" in faults else machines.begin_restart
+            s.cloud.set_faults(**faults, concurrent="preempts")
             with pytest.raises(AzureError) as raised:
                 await ask(GROUP, "vm-1", read_timeout=10.0)
             met.append(type(raised.value))

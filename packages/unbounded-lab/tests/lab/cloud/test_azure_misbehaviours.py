@@ -457,7 +457,7 @@ async def test_a_misbehaviour_is_seen_through_the_sdk(name: str) -> None:
 async def test_every_error_can_be_asked_for() -> None:
     async with scene() as s:
         for name, row in [*ERRORS.items(), *LOGIN_ERRORS.items()]:
-            s.cloud.set_dials(errors=(name,), rate_limits=False)
+            s.cloud.set_faults(errors=(name,), rate_limits=False)
             with pytest.raises(HttpResponseError) as raised:
                 await s.get()
             assert raised.value.status_code == row.status, name
@@ -466,7 +466,7 @@ async def test_every_error_can_be_asked_for() -> None:
 @swift
 async def test_a_failure_is_shown_until_something_succeeds() -> None:
     async with scene() as s:
-        s.cloud.set_dials(operation_errors=("VMExtensionProvisioningError",))
+        s.cloud.set_faults(operation_errors=("VMExtensionProvisioningError",))
         body = {"location": "westeurope", "properties": {"publisher": "a", "type": "b", "typeHandlerVersion": "1.0"}}
         extensions = s.client.virtual_machine_extensions
         await _ends(await extensions.begin_create_or_update(GROUP, "vm-1", "b", body), "VMExtensionProvisioningError")
@@ -477,17 +477,17 @@ async def test_a_failure_is_shown_until_something_succeeds() -> None:
 
 
 @swift
-async def test_dials_name_errors_that_an_operation_can_end_with() -> None:
+async def test_faults_name_errors_that_an_operation_can_end_with() -> None:
     async with scene() as s:
         with pytest.raises(ValueError, match="unknown error of operations: Odd; the errors are InvalidRequestContent"):
-            s.cloud.set_dials(operation_errors=("Odd",))
+            s.cloud.set_faults(operation_errors=("Odd",))
 
 
 @swift
 async def test_an_operation_can_hang_and_fail_by_the_name_of_its_call() -> None:
     async with scene(shape=VmShape(data_disks=1)) as s:
         s.cloud.add_disk("loose")
-        s.cloud.set_dials(operation_errors=("InternalExecutionError",), operation_errors_for=("Disks.*",))
+        s.cloud.set_faults(operation_errors=("InternalExecutionError",), operation_errors_for=("Disks.*",))
         await (await s.vms.begin_restart(GROUP, "vm-1")).result()
         await _ends(await s.client.disks.begin_delete(GROUP, "loose"), "InternalExecutionError")
         assert s.cloud.stray_disks() == ["loose"]

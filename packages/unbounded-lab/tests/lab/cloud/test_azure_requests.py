@@ -16,7 +16,7 @@ from unbounded_lab.cloud.azure import model_rules
 from unbounded_lab.cloud.azure.errors import ERRORS
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
-from unbounded_lab.cloud.azure.misbehaviours import AzureDials
+from unbounded_lab.cloud.azure.misbehaviours import AzureFaults
 from unbounded_lab.cloud.azure.model import MACHINES, NICS, ResourceId
 from unbounded_lab.cloud.azure.resource_manager import Azure
 from unbounded_lab.cloud.azure.resources import AzureResources
@@ -40,12 +40,12 @@ TOKEN: Final = LOGIN.grant(LOGIN.applications["app"], f"{RESOURCE}/.default", 0.
 class Desk:
     """A cloud with `vm-1`, and a network interface for another, called without a socket."""
 
-    def __init__(self, **dials: Any) -> None:
+    def __init__(self, **faults: Any) -> None:
         self.estate = AzureResources("tenant")
         add_machine(self.estate, HERE, SHAPE, 0.0)
         add_nic(self.estate, THERE.sibling(NICS, "vm-2-nic-0"), "westeurope", 0.0)
         self.azure = Azure(self.estate, LOGIN, ROUTES)
-        self.azure.set_dials(AzureDials(rate_limits=False, **dials), 0.0)
+        self.azure.set_faults(AzureFaults(rate_limits=False, **faults), 0.0)
 
     def ask(
         self, method: str, path: str, body: Any = None, query: str = VERSION, headers: Mapping[str, str] = {}

@@ -217,11 +217,11 @@ async def test_extensions_need_a_machine_that_runs() -> None:
 @swift
 async def test_nic_of_a_failed_creation_is_reserved_for_180_s() -> None:
     async with scene() as s:
-        s.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
+        s.cloud.set_faults(sizes_out_of_capacity=("Standard_D2s_v5",))
         body = await another(s)
         with pytest.raises(HttpResponseError, match="AllocationFailed"):
             await (await s.vms.begin_create_or_update(GROUP, "vm-2", body)).result()
-        s.cloud.set_dials(sizes_out_of_capacity=())
+        s.cloud.set_faults(sizes_out_of_capacity=())
         await (await s.vms.begin_delete(GROUP, "vm-2")).result()
         assert await refused(s, body, "vm-3") == (400, "NicReservedForAnotherVm")
         assert (await s.ask("DELETE", "networkInterfaces/vm-2-nic"))[1]["error"]["code"] == "NicReservedForAnotherVm"
@@ -236,7 +236,7 @@ async def test_nic_of_a_failed_creation_is_reserved_for_180_s() -> None:
 async def test_a_lock_keeps_what_it_is_on_from_being_deleted() -> None:
     async with scene() as s:
         s.cloud.add_disk("loose")
-        s.cloud.set_dials(locked=("vm-1", "loose"))
+        s.cloud.set_faults(locked=("vm-1", "loose"))
         with pytest.raises(ResourceExistsError, match="ScopeLocked"):
             await s.vms.begin_delete(GROUP, "vm-1", force_deletion=True)
         with pytest.raises(ResourceExistsError, match="ScopeLocked"):
@@ -277,9 +277,9 @@ async def test_disks_that_were_made_with_a_machine_are_attached_to_the_next() ->
 async def test_cores_are_counted_against_the_quota() -> None:
     async with scene() as s:
         body = await another(s)
-        s.cloud.set_dials(cores_quota=3)
+        s.cloud.set_faults(cores_quota=3)
         assert await refused(s, body) == (409, "OperationNotAllowed")
-        s.cloud.set_dials(cores_quota=4)
+        s.cloud.set_faults(cores_quota=4)
         await (await s.vms.begin_create_or_update(GROUP, "vm-2", body)).result()
 
 
@@ -287,7 +287,7 @@ async def test_cores_are_counted_against_the_quota() -> None:
 async def test_a_start_needs_capacity_once_the_machine_was_deallocated() -> None:
     async with scene(shape=VmShape(zones=("1",))) as s:
         await (await s.vms.begin_deallocate(GROUP, "vm-1")).result()
-        s.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
+        s.cloud.set_faults(sizes_out_of_capacity=("Standard_D2s_v5",))
         with pytest.raises(HttpResponseError, match="ZonalAllocationFailed"):
             await (await s.vms.begin_start(GROUP, "vm-1")).result()
         assert await s.power() == "PowerState/deallocated"

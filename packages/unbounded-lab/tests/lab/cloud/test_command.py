@@ -97,17 +97,17 @@ async def test_a_cloud_of_workload_identities_needs_no_secret(tmp_path: Path) ->
         assert shown["AZURE_AUTHORITY_HOST"] == shown["AZURE_RESOURCE_MANAGER_ENDPOINT"] == shown["endpoint"]
 
 
-async def test_its_dials_are_turned_while_it_runs() -> None:
+async def test_its_faults_are_turned_while_it_runs() -> None:
     async with served("oci", "--profile", "slow") as shown, ClientSession() as http:
         control = shown["control"]
-        assert (await (await http.get(control)).json())["dials"] == {"slow_s": 3.0}
-        changed = await (await http.patch(f"{control}/dials", json={"slow_s": 0, "terminate": "stuck"})).json()
-        assert (changed["profile"], changed["dials"]) == ("custom", {"terminate": "stuck"})
-        refused = await http.patch(f"{control}/dials", json={"colour": "red"})
-        assert (refused.status, await refused.text()) == (400, "unknown dial: colour")
-        refused = await http.patch(f"{control}/dials", json={"errors": ["Nonsense"]})
+        assert (await (await http.get(control)).json())["faults"] == {"slow_s": 3.0}
+        changed = await (await http.patch(f"{control}/faults", json={"slow_s": 0, "terminate": "stuck"})).json()
+        assert (changed["profile"], changed["faults"]) == ("custom", {"terminate": "stuck"})
+        refused = await http.patch(f"{control}/faults", json={"colour": "red"})
+        assert (refused.status, await refused.text()) == (400, "unknown fault: colour")
+        refused = await http.patch(f"{control}/faults", json={"errors": ["Nonsense"]})
         assert (refused.status, (await refused.text()).partition(";")[0]) == (400, "unknown error: Nonsense")
-        assert (await (await http.put(f"{control}/profile", json={"profile": "ideal"})).json())["dials"] == {}
+        assert (await (await http.put(f"{control}/profile", json={"profile": "ideal"})).json())["faults"] == {}
         history = await (await http.get(f"{control}/history")).json()
         assert ("Instance", "sim-01", "created") in [(each["kind"], each["name"], each["what"]) for each in history]
 

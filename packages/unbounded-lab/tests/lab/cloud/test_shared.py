@@ -13,8 +13,8 @@ from unbounded_lab.clock import ManualClock
 from unbounded_lab.cloud.frontend import CloudCall, CloudFrontend, CloudRateLimit, TokenBuckets
 from unbounded_lab.cloud.history import CloudEvent, CloudHistory, Schedule, VersionedValues
 from unbounded_lab.cloud.local import LabCloud
-from unbounded_lab.cloud.misbehaviours import COMMON, CloudDials, Misbehaviours
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.cloud.misbehaviours import COMMON, CloudFaults, Misbehaviours
+from unbounded_lab.fault_settings import FOR_EVER
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 
 ERRORS = {"TooManyRequests": 429, "InternalServerError": 500, "ServiceUnavailable": 503}
@@ -25,13 +25,13 @@ class Counter:
 
     error_names = tuple(ERRORS)
 
-    def __init__(self, dials: CloudDials) -> None:
+    def __init__(self, faults: CloudFaults) -> None:
         self.history = CloudHistory()
-        self.dials = dials
+        self.faults = faults
         self.number = 0
 
-    def set_dials(self, dials: CloudDials, now: float) -> None:
-        self.dials = dials
+    def set_faults(self, faults: CloudFaults, now: float) -> None:
+        self.faults = faults
 
     def advance(self, now: float) -> None:
         pass
@@ -48,11 +48,11 @@ class Counter:
         return LabReply(ERRORS[name], name.encode())
 
 
-class LabCounter(LabCloud[CloudDials]):
-    table = Misbehaviours(CloudDials(), COMMON)
+class LabCounter(LabCloud[CloudFaults]):
+    table = Misbehaviours(CloudFaults(), COMMON)
 
-    def _begin(self, dials: CloudDials, now: float) -> Counter:
-        self.counter = Counter(dials)
+    def _begin(self, faults: CloudFaults, now: float) -> Counter:
+        self.counter = Counter(faults)
         return self.counter
 
 
@@ -69,7 +69,7 @@ def ask(front: CloudFrontend, method: str = "POST", path: str = "/", **headers: 
 @pytest.fixture
 def turned() -> Callable[..., tuple[CloudFrontend, Counter]]:
     def make(**settings: Any) -> tuple[CloudFrontend, Counter]:
-        counter = Counter(CloudDials(**settings))
+        counter = Counter(CloudFaults(**settings))
         return CloudFrontend(counter, 0.0), counter
 
     return make
@@ -159,18 +159,18 @@ def test_a_login_is_hit_only_when_it_is_named(turned: Callable[..., tuple[CloudF
     assert [ask(front, path="/login"), ask(front)] == [None, GOOD]
 
 
-def test_dials_name_errors_that_the_cloud_has(turned: Callable[..., tuple[CloudFrontend, Counter]]) -> None:
+def test_faults_name_errors_that_the_cloud_has(turned: Callable[..., tuple[CloudFrontend, Counter]]) -> None:
     with pytest.raises(ValueError, match="unknown error: Teapot; the errors are TooManyRequests"):
         turned(errors=("Teapot",))
 
 
 def test_misbehaviours_can_be_joined_and_explain_themselves() -> None:
     table = LabCounter.table
-    assert table.dials("throttles+stale-lists") == CloudDials(errors=("TooManyRequests",) * 5, list_lag_s=30.0)
-    assert table.dials("ideal") == CloudDials()
+    assert table.faults("throttles+stale-lists") == CloudFaults(errors=("TooManyRequests",) * 5, list_lag_s=30.0)
+    assert table.faults("ideal") == CloudFaults()
     assert all(table.explain(name).endswith((".", ").")) for name in table.names())
     with pytest.raises(ValueError, match="unknown profile: odd; the profiles are ideal, answers-lost-before-acting"):
-        table.dials("odd")
+        table.faults("odd")
 
 
 async def test_it_is_served_over_tls_of_its_own_authority() -> None:
@@ -182,7 +182,7 @@ async def test_it_is_served_over_tls_of_its_own_authority() -> None:
                 assert (answer.status, await answer.text()) == (200, "1")
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await http.get(other.url)
-            cloud.set_dials(lost_after=1)
+            cloud.set_faults(lost_after=1)
             with pytest.raises(aiohttp.ServerDisconnectedError):
                 await http.post(cloud.url)
             assert (cloud.counter.number, cloud.profile) == (2, "custom")

@@ -24,9 +24,9 @@ from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.preflight.report import IgnoredChecks, PreflightReport, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
-from unbounded.agent.recreation.goal import recorded_goal
 from unbounded.agent.recreation.report import bootstrapping
 from unbounded.agent.recreation.status import RecreationStatusWriter
+from unbounded.agent.recreation.version_resolution import recorded_goal
 from unbounded.agent.reset import refuse_if_under_way
 from unbounded.agent.settings import load_config, read_stored_config, with_stored_key
 from unbounded.agent.steps.start_steps import StartContext, start_steps

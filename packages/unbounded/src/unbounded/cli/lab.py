@@ -21,7 +21,7 @@ from unbounded.cli.servers import UpFailed
 from unbounded.cli.settings import LAB_IDENTITY_FILE
 from unbounded.kube.api import AlreadyExists, Api
 from unbounded_lab.bmc.fleet import Fleet, FleetFailed, start_fleet
-from unbounded_lab.bmc.profiles import dials_for
+from unbounded_lab.bmc.profiles import faults_for
 from unbounded_lab.listener import HOST
 from unbounded_lab.machines import SITE, manifests
 
@@ -47,7 +47,7 @@ def check_profile(profile: str) -> None:
         UpFailed
     """
     try:
-        dials_for(profile)
+        faults_for(profile)
     except ValueError as error:
         raise UpFailed(f"--lab-profile: {error}") from error
 

@@ -25,7 +25,7 @@ from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.http import server as http
 from unbounded.metalman.http.boot_service import BootService
-from unbounded.metalman.http.statements import StatementKeySource
+from unbounded.metalman.http.response_signing import StatementKeySource
 from unbounded.metalman.media.server import MediaServerSettings, MediaSource, VirtualMediaServer
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, NetbootSettings
 from unbounded.metalman.tftp import server as tftp

@@ -28,7 +28,7 @@ from unbounded.agent.cluster_access import (
     kubeconfig_with,
     kubelet_config_with,
 )
-from unbounded.agent.daemon.followers import AccessFollower
+from unbounded.agent.daemon.cluster_sync import AccessSync
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.status import RecreationStatusWriter
@@ -78,7 +78,7 @@ class Place:
     restarts: int = 0
     held: str = ""
 
-    def follower(self) -> AccessFollower:
+    def follower(self) -> AccessSync:
         @asynccontextmanager
         async def unlocked(_who: str) -> AsyncIterator[None]:
             yield
@@ -96,7 +96,7 @@ class Place:
                 await api.get(MACHINES, "m1")
 
         status = RecreationStatusWriter(self.api, "m1", now=utc_now)
-        return AccessFollower(
+        return AccessSync(
             self.api, self.paths, self.config, self.nodes, status,
             lock=unlocked, probe=probe, held_back=lambda: self.held, restart=restart,
         )  # fmt: skip

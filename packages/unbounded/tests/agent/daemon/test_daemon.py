@@ -19,8 +19,8 @@ from tests.cli.deployed import deployed
 from tests.support.waiting import eventually
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
 from unbounded.agent.daemon import daemon
+from unbounded.agent.daemon.cluster_sync import published_access
 from unbounded.agent.daemon.daemon import AgentDaemon
-from unbounded.agent.daemon.followers import published_access
 from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.reporting import SystemdNotifier
 from unbounded.agent.durations import Durations, TimedWork

@@ -12,8 +12,8 @@ from tests.agent.test_settings import CONFIG
 from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
-from unbounded.agent.daemon import followers
-from unbounded.agent.daemon.followers import ReleaseKeyFollower
+from unbounded.agent.daemon import cluster_sync
+from unbounded.agent.daemon.cluster_sync import ReleaseKeySync
 from unbounded.agent.lock import host_lock
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.status import RecreationStatusWriter
@@ -38,7 +38,7 @@ class Place:
         store_config(self.paths, CONFIG)
         status = RecreationStatusWriter(self.api, "m1", now=utc_now)
         self.reported = False
-        self.key = ReleaseKeyFollower(
+        self.key = ReleaseKeySync(
             self.api,
             self.paths,
             status,
@@ -144,8 +144,8 @@ async def test_a_host_that_is_held_keeps_its_configuration(place: Place) -> None
 async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followers, "KEY_POLL_S", 0.01)
-    monkeypatch.setattr(followers, "RETRY_S", 0.01)
+    monkeypatch.setattr(cluster_sync, "KEY_POLL_S", 0.01)
+    monkeypatch.setattr(cluster_sync, "RETRY_S", 0.01)
     await place.publish("wrong")
 
     async def refused() -> bool:

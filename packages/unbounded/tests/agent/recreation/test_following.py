@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.agent.goals import goal
-from unbounded.agent.recreation.upkeep import labels_differ, node_change
+from unbounded.agent.recreation.node_sync import labels_differ, node_change
 from unbounded.join.node_marks import label_changes, taints_after
 
 THEIRS = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "2030-01-01T00:00:00Z"}

@@ -25,8 +25,8 @@ from unbounded.agent.operations.node_reboot import NodeReboot
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
+from unbounded.agent.recreation.node_sync import NodeRestarter, stopped_part
 from unbounded.agent.recreation.plan import RecreationLimits
-from unbounded.agent.recreation.upkeep import NodeRestarter, stopped_part
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED

@@ -170,7 +170,7 @@ async def test_a_reset_leaves_what_another_machine_has_begun_since(host: Local, 
     assert (await reset).status == 0
     go.unlink()
     await at_work(host, hasty, waits_for(go))
-    await host.run(command("forget.sh", "reset"), limit_s=60)
+    await host.run(command("remove_runs.sh", "reset"), limit_s=60)
     assert isinstance(await hasty.observe(host, UID), RunInProgress)
     go.touch()
     assert await hasty.follow(host, install(""), lambda _: None) == Finished(install("").attempt, 0)

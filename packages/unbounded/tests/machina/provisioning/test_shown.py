@@ -165,7 +165,7 @@ def test_a_tail_that_was_cut_begins_with_a_whole_line() -> None:
 def test_only_words_without_quotes_stand_in_a_command() -> None:
     for word in ("", "-x", "a b", "$(id)", "a'b", "../x", "a/b", "a" * 65, "a\n"):
         with pytest.raises(ValueError, match="is not allowed in a command"):
-            command("look.sh", word)
+            command("observe_run.sh", word)
 
 
 @pytest.mark.parametrize("name", ["A-B", "a", "", "A=B", "A B"])

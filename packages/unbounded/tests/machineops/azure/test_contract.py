@@ -17,7 +17,7 @@ from unbounded.machineops.testing import ProviderContract, Trouble
 from unbounded_lab.cloud.azure import VmShape
 from unbounded_lab.cloud.azure.model import VirtualMachine
 from unbounded_lab.cloud.azure.model import VmPower as Shown
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ POWER: Mapping[Shown | None, Power] = {
     Shown.DEALLOCATED: Power.RELEASED,
     None: Power.RELEASED,
 }
-DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
+FAULTS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
     Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
@@ -97,9 +97,9 @@ class AzureSubject:
         return {f"azure://{machine.id}": machine for _, machine in self.cloud.estate.machines}
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
-        if trouble not in DIALS:
+        if trouble not in FAULTS:
             raise NotImplementedError(f"Azure is never {trouble}: its long calls tell")
-        self.cloud.set_dials(**DIALS[trouble])
+        self.cloud.set_faults(**FAULTS[trouble])
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ class TestAzureVM(ProviderContract):
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         async def inside() -> T:
             async with self.ours.cloud as cloud:
-                cloud.set_dials(token_lifetime_s=LASTING_S)
+                cloud.set_faults(token_lifetime_s=LASTING_S)
                 self.ours.running = True
                 found = await main
                 self._nothing_stays(cloud)
@@ -130,4 +130,4 @@ class TestAzureVM(ProviderContract):
     def _nothing_stays(self, cloud: CheckedAzure) -> None:
         assert cloud.stray_disks() == []
         assert cloud.stray_nics() == []
-        assert cloud.checked.faults == []
+        assert cloud.checked.mismatches == []

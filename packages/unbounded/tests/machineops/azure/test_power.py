@@ -80,7 +80,7 @@ async def test_a_long_call_is_followed_by_a_successor() -> None:
         await world.operation("op", "HostPowerOff", "m1")
         await world.until("op", lambda one: bool(one.status.execution and one.status.execution.handle), within_s=30)
         await first.stop()
-        world.cloud.set_dials(hanging=())
+        world.cloud.set_faults(hanging=())
         world.controller().start()
         assert result(await world.ended("op", within_s=300)) == COMPLETE
         assert world.asked() == ["PowerOff"]

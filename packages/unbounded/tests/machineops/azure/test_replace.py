@@ -146,17 +146,17 @@ async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
 
 @asynccontextmanager
 async def _failed(
-    shape: VmShape, *, deadline_s: int = 7200, **dials: Any
+    shape: VmShape, *, deadline_s: int = 7200, **faults: Any
 ) -> AsyncIterator[tuple[AzureWorld, MachineOperation]]:
     """A world in which a first replacement, `first`, has failed, with what goes wrong set right again."""
     async with azure_world(shape=shape) as world:
         await world.begin()
         world.controller().start()
-        world.cloud.set_dials(**dials)
+        world.cloud.set_faults(**faults)
         ended = await world.carried_out("HostReplace", name="first", deadlineSeconds=deadline_s)
         assert ended.status.phase == "Failed"
         world.cloud.set_profile("ideal")
-        world.cloud.set_dials(token_lifetime_s=LASTING_S)
+        world.cloud.set_faults(token_lifetime_s=LASTING_S)
         yield world, ended
 
 
@@ -195,7 +195,7 @@ async def test_next_replacement_creates_the_vm_of_a_failed_one(gone: str) -> Non
 async def test_machine_deleted_without_a_vm_can_be_recreated_and_replaced() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        world.cloud.set_dials(cores_quota=0)
+        world.cloud.set_faults(cores_quota=0)
         world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         await in_stage(world, "op", "Creating")
@@ -206,7 +206,7 @@ async def test_machine_deleted_without_a_vm_can_be_recreated_and_replaced() -> N
         assert result(ended) == ("Failed", common.MACHINE_NOT_FOUND)
         for words in (*ALL_THERE_IS, "a new HostReplace of the Machine with its spec.providerID", "if one was made"):
             assert words in (ended.status.message or "")
-        world.cloud.set_dials(cores_quota=None)
+        world.cloud.set_faults(cores_quota=None)
         labels, spec = dict(machine.metadata.labels), msgspec.to_builtins(machine.spec)
         await world.api.create(MACHINES, {"metadata": {"name": "again", "labels": labels}, "spec": spec})
         await world.operation("op-again-1", "HostReplace", "again")
@@ -218,7 +218,7 @@ async def test_machine_deleted_without_a_vm_can_be_recreated_and_replaced() -> N
 async def test_allocation_failure_of_the_new_vm_is_reported_at_once() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        world.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
+        world.cloud.set_faults(sizes_out_of_capacity=("Standard_D2s_v5",))
         world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         await eventually(lambda: "CreateOrUpdate" in world.asked())
@@ -229,7 +229,7 @@ async def test_allocation_failure_of_the_new_vm_is_reported_at_once() -> None:
         )
         assert waits.status.waiting is not None
         assert waits.status.waiting.reason == reasons.NO_CAPACITY
-        world.cloud.set_dials(sizes_out_of_capacity=())
+        world.cloud.set_faults(sizes_out_of_capacity=())
         assert result(await world.ended("op", within_s=3000)) == COMPLETE
         await nothing_is_left(world)
 
@@ -268,17 +268,17 @@ WITHOUT: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 @pytest.mark.parametrize("when", WITHOUT)
 @swift
 async def test_deleted_replacement_state_is_reported_with_all_remaining_resources(when: str) -> None:
-    stage, dials = WITHOUT[when]
+    stage, faults = WITHOUT[when]
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        world.cloud.set_dials(**dials)
+        world.cloud.set_faults(**faults)
         world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         await in_stage(world, "op", stage)
         await asyncio.sleep(10)
         (kept,) = await of_replacements(world)
         await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
-        world.cloud.set_dials(hanging=())
+        world.cloud.set_faults(hanging=())
         gone = f"Secret {NAMESPACE}/{kept.metadata.name} does not exist any more"
         waits = await world.until("op", lambda one: gone in (one.status.message or ""), within_s=60)
         assert waits.status.waiting is not None
@@ -291,7 +291,7 @@ async def test_deleted_replacement_state_is_reported_with_all_remaining_resource
         body = {name: base64.b64encode(kept.value(name) or b"").decode() for name in kept.data}
         meta = {"name": kept.metadata.name, "ownerReferences": msgspec.to_builtins(kept.metadata.owner_references)}
         secret = {"metadata": meta, "type": kept.type, "data": body}
-        world.cloud.set_dials(cores_quota=None)
+        world.cloud.set_faults(cores_quota=None)
         await world.api.create(SECRETS, secret, namespace=NAMESPACE)  # as who has read that does, with a copy
         assert result(await world.ended("op", within_s=3000)) == COMPLETE
         await nothing_is_left(world)
@@ -314,7 +314,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         controller, before = world.controller().start(), document(world)
-        world.cloud.set_dials(hanging=("VirtualMachines.Update",))
+        world.cloud.set_faults(hanging=("VirtualMachines.Update",))
         await world.operation("op", "HostReplace", "m1")
         await in_stage(world, "op", "Detaching")
         await asyncio.sleep(10)
@@ -329,7 +329,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
 @swift
 async def test_cancel_before_the_deletion_restores_the_vm(*, crash: bool) -> None:
     async with _cancelled_while_detaching() as (world, controller, before):
-        world.cloud.set_dials(hanging=())
+        world.cloud.set_faults(hanging=())
         if crash:
             await world.until("op", lambda one: f"{PUT_BACK} requested" in (one.status.message or ""), within_s=60)
             await controller.stop()
@@ -406,7 +406,7 @@ async def test_cancel_while_saving_keeps_the_state_of_failed_restorations(
     async with _cancelled_while_detaching() as (world, _, before):
         first = await world.ended("op", within_s=1000)
         assert (first.status.message or "").endswith(f"; deleteOption is changed, and was {WAS}")
-        world.cloud.set_dials(hanging=())
+        world.cloud.set_faults(hanging=())
         await _cancel_while_saving(world, "second", monkeypatch)
         second = await world.ended("second", within_s=300)
         stays = f"in the end, {replacement.EVIDENCE_STATE_NEEDED}; Secret {NAMESPACE}/replacement-"
@@ -431,7 +431,7 @@ async def test_undeletable_replacement_state_is_reported_after_a_rollback(monkey
             return await remove(kind, *given, **named)
 
         monkeypatch.setattr(world.api, "delete", forbidden)
-        world.cloud.set_dials(hanging=())
+        world.cloud.set_faults(hanging=())
         ended = await world.ended("op", within_s=600)
         assert result(ended) == ("Failed", common.CANCELLED)
         message, (kept,) = ended.status.message or "", await of_replacements(world)
@@ -592,10 +592,10 @@ UNADDED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
 @pytest.mark.parametrize("trouble", UNADDED)
 @swift
 async def test_failed_extension_is_named_and_the_others_are_added(trouble: str) -> None:
-    dials, words = UNADDED[trouble]
+    faults, words = UNADDED[trouble]
     async with azure_world(shape=RICH) as world:
         await world.begin()
-        world.cloud.set_dials(**dials)
+        world.cloud.set_faults(**faults)
         world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
@@ -614,7 +614,7 @@ async def test_failed_extension_is_named_and_the_others_are_added(trouble: str) 
 async def test_extension_is_retried_after_a_temporary_read_only_error() -> None:
     async with azure_world(shape=RICH) as world:
         await world.begin()
-        world.cloud.set_dials(
+        world.cloud.set_faults(
             only=("VirtualMachineExtensions.CreateOrUpdate",), errors=("ReadOnlyDisabledSubscription",)
         )
         world.controller().start()
@@ -678,7 +678,7 @@ async def test_unreadable_image_is_rejected_or_reported_as_possible_loss(image: 
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         name = _made_of(world, image)
-        world.cloud.set_dials(only=LOOKS, errors=("AuthorizationFailed",), errors_go_on=True)
+        world.cloud.set_faults(only=LOOKS, errors=("AuthorizationFailed",), errors_go_on=True)
         world.controller().start()
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         is_own = "id" in IMAGES[image][0]
@@ -760,7 +760,7 @@ async def test_resource_lock_is_reported_and_former_changes_are_restored() -> No
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         before = document(world)
-        world.cloud.set_dials(locked=("vm-1",))
+        world.cloud.set_faults(locked=("vm-1",))
         world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
@@ -790,7 +790,7 @@ async def test_extension_removed_after_a_rollback_is_not_restored() -> None:
 @swift
 async def test_rolled_back_replacement_keeps_the_state_of_missing_extensions() -> None:
     async with _failed(RICH, errors_go_on=True, **HALF_WAY["no extensions"]) as (world, _):
-        world.cloud.set_dials(locked=("vm-1",))
+        world.cloud.set_faults(locked=("vm-1",))
         second = await world.carried_out("HostReplace", name="second")
         assert second.status.phase == "Failed"
         assert (second.status.message or "").startswith(
@@ -798,7 +798,7 @@ async def test_rolled_back_replacement_keeps_the_state_of_missing_extensions() -
             f"Secret {NAMESPACE}/replacement-"
         )
         assert len(await of_replacements(world)) == 1
-        world.cloud.set_dials(locked=())
+        world.cloud.set_faults(locked=())
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         async with azure_world(shape=RICH) as untouched:
             assert document(world) == document(untouched)
@@ -810,7 +810,7 @@ async def test_new_vm_in_failed_provisioning_state_is_updated_once_more() -> Non
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         twice = ("InternalExecutionError",) * 2  # the detaching that came true all the same, and the restoring
-        world.cloud.set_dials(operation_errors=twice, operation_errors_for=("VirtualMachines.Update",))
+        world.cloud.set_faults(operation_errors=twice, operation_errors_for=("VirtualMachines.Update",))
         world.controller().start()
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         assert world.asked() == ["Update", "Delete", "CreateOrUpdate", "Update", "Update"]
@@ -823,7 +823,7 @@ async def test_new_vm_in_failed_provisioning_state_is_updated_once_more() -> Non
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
-        world.cloud.set_dials(only=("VirtualMachines.CreateOrUpdate",), errors=("NotFound",), errors_go_on=True)
+        world.cloud.set_faults(only=("VirtualMachines.CreateOrUpdate",), errors=("NotFound",), errors_go_on=True)
         world.controller().start()
         assert result(await world.carried_out("HostReplace")) == ("Failed", reasons.PROVIDER_REFUSED)
 
@@ -896,7 +896,7 @@ async def test_an_answer_that_is_lost_anywhere_costs_no_machine() -> None:
         for spared in range(5):
             async with azure_world(shape=PLAIN) as world:
                 await world.begin()
-                world.cloud.set_dials(of="changes", spared=spared, **{lost: 1})
+                world.cloud.set_faults(of="changes", spared=spared, **{lost: 1})
                 world.controller().start()
                 ended = await world.carried_out("HostReplace")
                 assert result(ended) == COMPLETE, (lost, spared, ended.status.message)

@@ -12,7 +12,7 @@ from tests.machineops.azure.world import SITE, AzureWorld, azure_world, swift
 from tests.operations.staging import result
 from unbounded.api.machine import MACHINES
 from unbounded_lab.cloud.azure.request_checks import CountedRequest as Counted
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 OPERATIONS: Final = 12  # in each subscription; more than are worked on at once
 STALL_S: Final = 30.0
@@ -40,7 +40,7 @@ def _took_s(*, stalled: bool) -> float:
             await world.begin()
             first, second = world.cloud.subscriptions
             if stalled:
-                world.cloud.set_dials(accounts=(first,), stalls=FOR_EVER, stall_s=STALL_S)
+                world.cloud.set_faults(accounts=(first,), stalls=FOR_EVER, stall_s=STALL_S)
             world.controller().start()
             late, others = await _ask(world, first), await _ask(world, second)
             began = asyncio.get_running_loop().time()

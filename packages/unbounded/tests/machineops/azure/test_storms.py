@@ -39,7 +39,7 @@ def _turn(world: AzureWorld, chance: random.Random) -> None:
     world.cloud.set_profile("+".join(chance.sample(PROFILES, chance.randint(0, 3))) or "ideal")
     quota, lag_s = chance.choice([None, None, 0]), chance.choice([0.0, 0.0, 2.0, 20.0])
     spared = chance.choice([0, 0, 1, 2, 5])
-    world.cloud.set_dials(token_lifetime_s=LASTING_S, cores_quota=quota, get_lag_s=lag_s, spared=spared)
+    world.cloud.set_faults(token_lifetime_s=LASTING_S, cores_quota=quota, get_lag_s=lag_s, spared=spared)
 
 
 async def _collect(world: AzureWorld) -> None:
@@ -99,7 +99,7 @@ async def _asked(world: AzureWorld, chance: random.Random, number: int) -> str:
 
 async def _calm(world: AzureWorld) -> None:
     world.cloud.set_profile("ideal")
-    world.cloud.set_dials(token_lifetime_s=LASTING_S)
+    world.cloud.set_faults(token_lifetime_s=LASTING_S)
     world.weather = FAIR
     for life in world.lives:
         life.weather = FAIR

@@ -136,7 +136,7 @@ async def azure_world(
         cloud.add_machine("vm-1", shape)
         cloud.set_profile(profile)
         if "short-tokens" not in profile:
-            cloud.set_dials(token_lifetime_s=LASTING_S)
+            cloud.set_faults(token_lifetime_s=LASTING_S)
         world = AzureWorld(chance or random.Random(1), cloud=cloud)
         before = asyncio.all_tasks()
         try:
@@ -150,7 +150,7 @@ async def azure_world(
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-        assert cloud.checked.faults == [], cloud.checked.faults
+        assert cloud.checked.mismatches == [], cloud.checked.mismatches
 
 
 def swift(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

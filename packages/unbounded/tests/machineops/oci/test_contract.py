@@ -21,13 +21,13 @@ from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.testing import ProviderContract, Trouble
 from unbounded_lab.cloud.oci import InstanceState
 from unbounded_lab.cloud.oci.misbehaviours import MOST_ON_A_PAGE
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 T = TypeVar("T")
 
 POWER: Mapping[InstanceState, Power] = {InstanceState.RUNNING: Power.RUNNING, InstanceState.STOPPED: Power.STOPPED}
 LAG_S = 20.0
-DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
+FAULTS: Mapping[Trouble | None, Mapping[str, Any]] = {
     Trouble.THROTTLED: {"errors": ("TooManyRequests",), "errors_go_on": True},
     Trouble.LOST: {"lost_after": FOR_EVER, "of": "changes"},
     Trouble.DOWN: {"errors": ("InternalServerError",), "errors_go_on": True},
@@ -99,9 +99,9 @@ class OciSubject:
         return None if held is None else base64.b64decode(held).decode()
 
     async def set_trouble(self, trouble: Trouble | None) -> None:
-        if "list_lag_s" in DIALS[trouble]:
+        if "list_lag_s" in FAULTS[trouble]:
             await asyncio.sleep(LAG_S + 1)  # what there is by now is shown
-        self.cloud.set_dials(**DIALS[trouble])
+        self.cloud.set_faults(**FAULTS[trouble])
 
 
 @pytest.mark.slow

@@ -223,7 +223,7 @@ async def test_it_is_not_complete_where_the_replacement_is_gone_by_then(world: O
 
 @oci_story(judged=False)
 async def test_old_instance_stays_when_its_replacement_was_terminated(world: OciWorld) -> None:
-    world.near.set_dials(**HELD_UP)
+    world.near.set_faults(**HELD_UP)
     old = await _begin(world, until="TerminateInstance")
     end(world.near.tenancy, await _handed_over(world), world.near.now)
     world.near.set_profile("ideal")
@@ -235,7 +235,7 @@ async def test_old_instance_stays_when_its_replacement_was_terminated(world: Oci
 
 @oci_story(judged=False)
 async def test_nothing_is_terminated_while_the_replacement_does_not_run(world: OciWorld) -> None:
-    world.near.set_dials(**HELD_UP)
+    world.near.set_faults(**HELD_UP)
     old = await _begin(world, until="TerminateInstance")
     new = await _handed_over(world)
     world.near.set_profile("ideal")
@@ -249,10 +249,10 @@ async def test_nothing_is_terminated_while_the_replacement_does_not_run(world: O
 def test_what_may_not_be_seen_any_more_is_not_taken_for_gone(only: tuple[str, ...]) -> None:
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(**HELD_UP)
+        world.near.set_faults(**HELD_UP)
         old = await _begin(world, until="TerminateInstance")
         new = await _handed_over(world)
-        world.near.set_dials(only=only, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+        world.near.set_faults(only=only, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
         phase, reason, message = await _end(world)
         assert (phase, reason) == ("Failed", common.TIMED_OUT)
         assert f"the old instance {old.id} is not listed; its replacement {new.id} is not listed" in message
@@ -264,7 +264,7 @@ def test_what_may_not_be_seen_any_more_is_not_taken_for_gone(only: tuple[str, ..
 async def test_unreadable_boot_volume_is_not_reported_as_deleted(world: OciWorld) -> None:
     await _begin(world, until="TerminateInstance")
     denied = {"only": ("GetBootVolume",), "errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True}
-    world.near.set_dials(terminate="leaves-boot-volume", **denied)
+    world.near.set_faults(terminate="leaves-boot-volume", **denied)
     phase, reason, message = await _end(world)
     (left,) = world.near.strays()
     assert (phase, reason) == ("Failed", common.TIMED_OUT)
@@ -290,7 +290,7 @@ async def test_replacement_with_lost_state_is_found_by_its_tags(world: OciWorld)
 
 @oci_story(judged=False)
 async def test_state_lost_before_the_launch_names_the_old_instance(world: OciWorld) -> None:
-    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    world.near.set_faults(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
     old = await _begin(world, until="LaunchInstance", within_s=120)
     await _lose_what_is_kept(world)
     phase, reason, message = await _end(world)
@@ -304,7 +304,7 @@ async def test_state_lost_before_the_launch_names_the_old_instance(world: OciWor
 @oci_story(judged=False)
 async def test_next_replacement_names_the_instance_left_by_an_earlier_one(world: OciWorld) -> None:
     denied = {"only": ("TerminateInstance",), "errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True}
-    world.near.set_dials(**denied)
+    world.near.set_faults(**denied)
     oldest = await _begin(world)
     assert (await _end(world))[:2] == ("Failed", reasons.AUTH_REFUSED)
     world.near.set_profile("ideal")
@@ -329,7 +329,7 @@ async def test_next_replacement_names_the_instance_left_by_an_earlier_one(world:
 def test_unreadable_prerequisite_rejects_a_replacement_before_any_change(call: str) -> None:
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(only=(call,), errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+        world.near.set_faults(only=(call,), errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
         await _begin(world)
         phase, reason, message = await _end(world)
         assert (phase, reason) == ("Failed", reasons.AUTH_REFUSED)

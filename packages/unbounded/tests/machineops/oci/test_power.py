@@ -157,7 +157,7 @@ LOST: dict[str, dict[str, Any]] = {
 def test_reset_with_lost_answer_is_retried_with_its_token_and_happens_once(how: str) -> None:
     @oci_story()
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(**LOST[how])
+        world.near.set_faults(**LOST[how])
         assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
         await asyncio.sleep(120)
         assert len(_resets(world)) == 1
@@ -188,11 +188,11 @@ FAST: dict[str, tuple[dict[str, Any], str, float]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("how", FAST)
 def test_a_reset_that_is_over_at_the_first_look_is_proven(how: str) -> None:
-    dials, where, within_s = FAST[how]
+    faults, where, within_s = FAST[how]
 
     @oci_story()
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(**dials)
+        world.near.set_faults(**faults)
         assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
         (evidence,) = (await world.get("op")).status.evidence
         assert where in evidence.where
@@ -206,18 +206,18 @@ def test_a_reset_that_is_over_at_the_first_look_is_proven(how: str) -> None:
 @pytest.mark.parametrize("reset_s", range(4, 12))
 @oci_story()
 async def test_a_reset_that_was_seen_once_on_its_way_is_proven(world: OciWorld, reset_s: int) -> None:
-    world.near.set_dials(slow_s=3.0, reset_s=float(reset_s))
+    world.near.set_faults(slow_s=3.0, reset_s=float(reset_s))
     assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
 
 
 @pytest.mark.slow
 @oci_story()
 async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: OciWorld) -> None:
-    world.near.set_dials(action_work="listed", reset_s=0.0)
+    world.near.set_faults(action_work="listed", reset_s=0.0)
     instance = await world.oci_machine()
     act(world.near.tenancy, instance, InstanceAction.RESET, world.near.now)
     await asyncio.sleep(10)
-    world.near.set_dials(deaf_actions=1)
+    world.near.set_faults(deaf_actions=1)
     world.steward().start()
     world.controller().start()
     await world.operation("op", "HostReboot", "m1")
@@ -229,7 +229,7 @@ async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: 
 async def test_failed_reset_reports_the_error_of_its_work_request(
     world: OciWorld,
 ) -> None:
-    world.near.set_dials(action_work="told", failing_starts=1)
+    world.near.set_faults(action_work="told", failing_starts=1)
     phase, reason, message = await _run(world, "HostReboot")
     assert (phase, reason) == ("Failed", reasons.PROVIDER_OPERATION_FAILED)
     assert "RESET has failed: OutOfHostCapacity: Out of host capacity.; instance …fwmjzq is STOPPED" in message
@@ -239,7 +239,7 @@ async def test_failed_reset_reports_the_error_of_its_work_request(
 @pytest.mark.parametrize("kind", ["HostReboot", "HostReplace"])
 @oci_story()
 async def test_throttled_tenancy_gets_no_requests_until_retry_after(world: OciWorld, kind: str) -> None:
-    world.near.set_dials(spared=2, errors=("TooManyRequests",), retry_after_s=25.0)
+    world.near.set_faults(spared=2, errors=("TooManyRequests",), retry_after_s=25.0)
     assert (await _run(world, kind))[0] == "Complete"
     (refused,) = (place for place, each in enumerate(world.near.journal) if each.status == 429)
     assert all(each.at - world.near.journal[refused].at >= 25 for each in world.near.journal[refused + 1 :])
@@ -248,7 +248,7 @@ async def test_throttled_tenancy_gets_no_requests_until_retry_after(world: OciWo
 @pytest.mark.slow
 @oci_story()
 async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) -> None:
-    world.near.set_dials(action_work="told", work_again_s=7.0)
+    world.near.set_faults(action_work="told", work_again_s=7.0)
     assert (await _run(world, "HostReboot"))[0] == "Complete"
     asked = [each.at for each in world.near.journal if each.call == "GetWorkRequest"]
     assert len(asked) > 3
@@ -258,7 +258,7 @@ async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) 
 @pytest.mark.slow
 @oci_story()
 async def test_reset_over_before_its_lost_answer_has_unknown_outcome(world: OciWorld) -> None:
-    world.near.set_dials(lost_after=6, of="changes")
+    world.near.set_faults(lost_after=6, of="changes")
     began = asyncio.get_running_loop().time()
     phase, reason, message = await _run(world, "HostReboot")
     assert (phase, reason) == ("Failed", common.OUTCOME_UNKNOWN)
@@ -283,7 +283,7 @@ async def test_reset_over_before_its_lost_answer_has_unknown_outcome(world: OciW
 async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
     world: OciWorld, lost: dict[str, Any]
 ) -> None:
-    world.near.set_dials(slow_s=3.0, **lost)
+    world.near.set_faults(slow_s=3.0, **lost)
     await world.oci_machine()
     world.steward().start()
     first = world.controller().start()
@@ -299,7 +299,7 @@ async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
 @pytest.mark.slow
 @oci_story()
 async def test_next_controller_follows_the_work_request_of_a_reset(world: OciWorld) -> None:
-    world.near.set_dials(reset_shown="running", action_work="listed")
+    world.near.set_faults(reset_shown="running", action_work="listed")
     await world.oci_machine()
     world.steward().start()
     first = world.controller().start()
@@ -317,7 +317,7 @@ async def test_next_controller_follows_the_work_request_of_a_reset(world: OciWor
 async def test_reset_with_lost_answer_and_later_stop_has_unknown_outcome(
     world: OciWorld,
 ) -> None:
-    world.near.set_dials(lost_after=1, of="changes")
+    world.near.set_faults(lost_after=1, of="changes")
     instance = await world.oci_machine()
     world.steward().start()
     world.controller().start()

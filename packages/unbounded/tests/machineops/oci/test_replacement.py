@@ -29,7 +29,7 @@ from unbounded_lab.cloud.oci.misbehaviours import TABLE
 from unbounded_lab.cloud.oci.model import OciInstance
 from unbounded_lab.cloud.oci.power import terminate
 from unbounded_lab.cloud.oci.seeding import Disks, newest_ubuntu
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
 
@@ -142,7 +142,7 @@ async def test_a_preemptible_instance_is_replaced_by_a_preemptible_one_without_b
 @pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_preemptible_instance_runs_on_where_its_replacement_comes_to_nothing(world: OciWorld) -> None:
-    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    world.near.set_faults(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
     preemptible = {"preemptionAction": {"type": "TERMINATE"}}
     phase, reason, _ = await _run(world, {"launch": {"preemptibleInstanceConfig": preemptible}})
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
@@ -287,7 +287,7 @@ def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None
 
     @oci_story()
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(page_size=1)
+        world.near.set_faults(page_size=1)
         phase, reason, message = await _run(world, wanted, **parameters)
         assert (phase, reason) == ("Failed", expected)
         assert words in message
@@ -319,7 +319,7 @@ async def test_an_image_of_another_architecture_is_told_before_anything_is_touch
 @pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld) -> None:
-    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    world.near.set_faults(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
     phase, reason, message = await _run(world)
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "RUNNING"
@@ -339,7 +339,7 @@ async def test_a_launch_without_a_host_leaves_off_what_was_off(world: OciWorld) 
     world.controller().start()
     await world.operation("off", "HostPowerOff", "m1")
     assert result(await world.ended("off", within_s=600)) == ("Complete", "Succeeded")
-    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    world.near.set_faults(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
     await world.operation("op", "HostReplace", "m1")
     assert result(await world.ended("op", within_s=7200)) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "STOPPED"
@@ -369,7 +369,7 @@ async def test_cancel_before_the_launch_restarts_the_old_instance(world: OciWorl
 def test_old_instance_is_not_started_beside_an_unlisted_replacement(ends: str) -> None:
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
+        world.near.set_faults(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
         await world.oci_machine(**({"state": InstanceState.STOPPED} if ends == "was off" else {}))
         world.steward().start()
         controller = world.controller().start()
@@ -414,11 +414,11 @@ LOST_LAUNCHES: dict[str, tuple[dict[str, Any], str, float]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("how", LOST_LAUNCHES)
 def test_failed_launch_is_reported_at_once_and_retried(how: str) -> None:
-    dials, why, within_s = LOST_LAUNCHES[how]
+    faults, why, within_s = LOST_LAUNCHES[how]
 
     @oci_story()
     async def story(world: OciWorld) -> None:
-        world.near.set_dials(lost_launches=1, **dials)
+        world.near.set_faults(lost_launches=1, **faults)
         running = asyncio.create_task(_run(world))
         await wait(lambda: world.near.history.of("Instance", "m1") and _ended(world))
         lost_at, told = world.near.now, f"was launched and is TERMINATED: {why}"
@@ -437,7 +437,7 @@ def _ended(world: OciWorld) -> bool:
 @pytest.mark.slow
 @oci_story(judged=False)
 async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -> None:
-    world.near.set_dials(lost_launches=FOR_EVER)
+    world.near.set_faults(lost_launches=FOR_EVER)
     phase, reason, message = await _run(world)
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)  # the one that is on its way at the end is waited for
     assert "the launch before that had no result: instance ocid1.instance." in message
@@ -463,7 +463,7 @@ async def test_externally_terminated_replacement_is_reported_as_terminated(
 @pytest.mark.slow
 @oci_story()
 async def test_a_launch_is_asked_for_as_often_as_its_work_request_says(world: OciWorld) -> None:
-    world.near.set_dials(work_again_s=12.0)
+    world.near.set_faults(work_again_s=12.0)
     assert (await _run(world))[0] == "Complete"
     asked = [each.at for each in world.near.journal if each.call == "GetWorkRequest"]
     assert len(asked) > 2
@@ -473,13 +473,13 @@ async def test_a_launch_is_asked_for_as_often_as_its_work_request_says(world: Oc
 @pytest.mark.slow
 @oci_story(judged=False)
 async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWorld) -> None:
-    world.near.set_dials(lost_launches=1, terminate="leaves-boot-volume")
+    world.near.set_faults(lost_launches=1, terminate="leaves-boot-volume")
     world.steward().start()
     world.controller().start()
     await world.oci_machine()
     await world.operation("op", "HostReplace", "m1")
     await in_stage(world, "op", names.TERMINATING_OLD)
-    world.near.set_dials(terminate="works")
+    world.near.set_faults(terminate="works")
     ended = await world.ended("op", within_s=3600)
     assert result(ended) == ("Complete", "Succeeded")
     (left,) = world.near.strays()
@@ -506,7 +506,7 @@ async def test_unfinished_replacement_prevents_a_second_launch(world: OciWorld) 
 @pytest.mark.slow
 @oci_story()
 async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWorld) -> None:
-    world.near.set_dials(slow_s=4.0)
+    world.near.set_faults(slow_s=4.0)
     assert (await _run(world))[0] == "Complete"
     assert world.asked == WHOLE
 

@@ -23,7 +23,7 @@ from unbounded.machineops.providers.oci.calls import THREADS
 from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded_lab.cloud.oci import LabOci
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.fault_settings import FOR_EVER
 
 OPERATIONS: Final = 18  # in each tenancy: more than are worked on at once, and than a login has threads
 STALLS: Final = {"stalls": FOR_EVER, "stall_s": 30.0}
@@ -69,7 +69,7 @@ def _took_s(*, stalled: bool) -> float:
             for site in world.clouds:
                 spec = {"siteName": site, "provider": "OCIInstance", "auth": {"mode": "WorkloadIdentity"}}
                 await world.api.create(MACHINE_OPERATION_CREDENTIALS, {"metadata": {"name": site}, "spec": spec})
-            first.set_dials(**(STALLS if stalled else {}))
+            first.set_faults(**(STALLS if stalled else {}))
             world.steward().start()
             world.controller().start()
             late, others = await world.ask("first"), await world.ask("second")
@@ -102,7 +102,7 @@ async def test_a_login_whose_threads_all_wait_leaves_those_of_another_one_alone(
         session(second, key_of(second)) as well,
     ):
         late, other = job(first.add_instance("worker").id).instance, job(second.add_instance("worker").id).instance
-        first.set_dials(**STALLS)
+        first.set_faults(**STALLS)
         looks = [asyncio.create_task(stalled.look(late)) for _ in range(2 * THREADS)]
         await asyncio.sleep(0)  # each of them has a thread, or waits for one
         assert (await well.look(other)).power is Power.RUNNING

@@ -161,7 +161,7 @@ async def test_failed_token_renewal_is_not_reported_as_missing_instance(
         async with opened_by(PROVIDER, Login("oci", AuthMode.WORKLOAD_IDENTITY)) as opened:
             assert (await opened.look(instance)).power is Power.RUNNING
             monkeypatch.setattr(SecurityTokenContainer, "valid_with_jitter", lambda _token: False)
-            cloud.set_dials(only=("Login",), errors=(status,), errors_go_on=True)
+            cloud.set_faults(only=("Login",), errors=(status,), errors_go_on=True)
             with pytest.raises(kind, match="get_instance: no token was issued"):
                 await opened.look(instance)
 

@@ -82,7 +82,7 @@ async def _weather(world: OciWorld, chance: random.Random) -> None:
     while True:
         turns = [chance.choice(each) for each, often in ((FAULTS, 0.7), (WAYS, 0.4)) if chance.random() < often]
         world.near.set_profile("ideal")
-        world.near.set_dials(**{name: value for turn in turns for name, value in turn.items()})
+        world.near.set_faults(**{name: value for turn in turns for name, value in turn.items()})
         longest_s = 40.0 if chance.random() < 0.95 else 2400.0
         await asyncio.sleep(longest_s * chance.random())
 

@@ -41,7 +41,7 @@ class NearOci(LabOci):
 
     async def start(self) -> None:
         self.clock = LoopClock()
-        self.front = CloudFrontend(self._begin(self._dials, self.clock.now()), self.clock.now())
+        self.front = CloudFrontend(self._begin(self._faults, self.clock.now()), self.clock.now())
 
     async def stop(self) -> None:
         return

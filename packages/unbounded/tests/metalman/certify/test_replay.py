@@ -97,7 +97,7 @@ async def test_a_replay_can_be_switched_and_booted(tmp_path: Path) -> None:
 
 async def test_a_fleet_replays_the_file_of_the_flag(tmp_path: Path) -> None:
     async with LabBmc() as bmc:
-        await bmc.set_dials(systems=["node-7"])
+        await bmc.set_faults(systems=["node-7"])
         await recorded(account(bmc, "node-7"), tmp_path, redact=True)
     arguments = argparse.ArgumentParser()
     add_arguments(arguments)

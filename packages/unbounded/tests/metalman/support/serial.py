@@ -34,7 +34,7 @@ from unbounded.metalman.serial_server import SerialLimits, SerialServer
 from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings
 from unbounded.metalman.shared_consoles import SharedConsoles
 from unbounded_apiserver.server import ApiServer
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.machines import machines, secret
@@ -150,11 +150,11 @@ class SerialWorld:
 
 
 @asynccontextmanager
-async def serial_world(data: Path, dials: BmcDials, *, power: HostPower = HostPower.ON) -> AsyncIterator[SerialWorld]:
+async def serial_world(data: Path, faults: BmcFaults, *, power: HostPower = HostPower.ON) -> AsyncIterator[SerialWorld]:
     async with (
         deployed(data) as (server, admin),
         HttpApi(from_kubeconfig(server.kubeconfig_path)) as api,
-        LabBmc(dials=dials, power=power, boot_s=0.1, shutdown_s=0.1) as bmc,
+        LabBmc(faults=faults, power=power, boot_s=0.1, shutdown_s=0.1) as bmc,
     ):
         await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret(bmc))
         (machine,) = machines(bmc)

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from unbounded_apiserver.access.node_authorizer import LEASES as LEASES_NAMESPACE
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.builtin import LEASES, NODES
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.nodes import NodeTimes, conditions
@@ -28,7 +29,6 @@ from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
 from unbounded_apiserver.controllers.nodes.pods import NODE_CONTROLLER, mark_not_ready
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.writes import Writes, WriteTarget
 
 LARGE: Final = 50  # Nodes of a zone

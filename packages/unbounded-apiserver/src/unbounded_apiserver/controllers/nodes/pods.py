@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from unbounded_apiserver import metadata
+from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.builtin import NODES
 from unbounded_apiserver.collection import FieldTerm, ObjectChange, StoredObject
 from unbounded_apiserver.controllers.nodes import NodeTimes
@@ -24,7 +25,6 @@ from unbounded_apiserver.list_selection import select
 from unbounded_apiserver.options import DeleteOptions
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
 from unbounded_apiserver.workloads.evictions import mark_disruption
 from unbounded_apiserver.workloads.pods import ENDED, PODS
 from unbounded_apiserver.writes import Writes, WriteTarget, is_deletion_complete

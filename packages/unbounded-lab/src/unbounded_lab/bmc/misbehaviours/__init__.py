@@ -1,8 +1,8 @@
-"""Misbehaviours of BMCs, each as settings of dials, with its source.
+"""Misbehaviours of BMCs, each as a set of faults, with its source.
 
 `owner/repository#number` is a thread on GitHub (an issue or a pull request). Without a public thread, the docstring
-names the source. Misbehaviours can be combined: each sets only its own dials. Every public function of the files beside
-this one is a misbehaviour.
+names the source. Misbehaviours can be combined: each sets only its own faults. Every public function of the files
+beside this one is a misbehaviour.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Final
 
-from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.fault_settings import BmcFaults
 from unbounded_lab.bmc.misbehaviours import power, service
 
-Turn = Callable[[BmcDials], BmcDials]
+Turn = Callable[[BmcFaults], BmcFaults]
 
 
 def _turns(module: ModuleType) -> Iterator[Turn]:

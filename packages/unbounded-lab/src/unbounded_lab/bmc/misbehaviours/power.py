@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded_lab.bmc.dials import RESET_TYPES, BmcDials
-from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.bmc.fault_settings import RESET_TYPES, BmcFaults
+from unbounded_lab.fault_settings import FOR_EVER
 
 
 def _without(*reset_types: str) -> tuple[str, ...]:
@@ -15,318 +15,318 @@ def _without(*reset_types: str) -> tuple[str, ...]:
 # Power actions
 
 
-def accepts_and_does_nothing(dials: BmcDials) -> BmcDials:
+def accepts_and_does_nothing(faults: BmcFaults) -> BmcFaults:
     """Resets are answered with success and never carried out.
 
     NVIDIA/infra-controller#595 (Lenovo), redhat-performance/jetlag#245 (Dell).
     """
-    return replace(dials, deaf_resets=FOR_EVER)
+    return replace(faults, deaf_resets=FOR_EVER)
 
 
-def accepts_and_does_nothing_twice(dials: BmcDials) -> BmcDials:
+def accepts_and_does_nothing_twice(faults: BmcFaults) -> BmcFaults:
     """The first two resets are answered with success and not carried out; the third works.
 
     The passing form of the above.
     """
-    return replace(dials, deaf_resets=2)
+    return replace(faults, deaf_resets=2)
 
 
-def refuses_what_is_so_already(dials: BmcDials) -> BmcDials:
+def refuses_what_is_so_already(faults: BmcFaults) -> BmcFaults:
     """A reset into the state that the host is in is an error 409.
 
     cybozu-go/neco#1520 (iDRAC: PSU501, "Server is already powered ON").
     """
-    return replace(dials, already_status=409)
+    return replace(faults, already_status=409)
 
 
-def bad_request_when_so_already(dials: BmcDials) -> BmcDials:
+def bad_request_when_so_already(faults: BmcFaults) -> BmcFaults:
     """A reset into the state that the host is in is an error 400.
 
     goldyfruit/ansible-ilo#1 (iLO: InvalidOperationForSystemState), apache/cloudstack#12921 (iLO).
     """
-    return replace(dials, already_status=400)
+    return replace(faults, already_status=400)
 
 
-def reset_fails_inside(dials: BmcDials) -> BmcDials:
+def reset_fails_inside(faults: BmcFaults) -> BmcFaults:
     """The first two resets are answered with 500 InternalError and not carried out.
 
     RackHD/RackHD#382 (a listed reset type without an implementation).
     """
-    return replace(dials, failing_resets=2)
+    return replace(faults, failing_resets=2)
 
 
-def no_allowable_values(dials: BmcDials) -> BmcDials:
+def no_allowable_values(faults: BmcFaults) -> BmcFaults:
     """The Reset action does not list its reset types.
 
     stmcginnis/gofish#279 (HP Gen9, iLO 4).
     """
-    return replace(dials, reset_types_shown="nowhere")
+    return replace(faults, reset_types_shown="nowhere")
 
 
-def allowable_values_in_action_info_only(dials: BmcDials) -> BmcDials:
+def allowable_values_in_action_info_only(faults: BmcFaults) -> BmcFaults:
     """The reset types are in the ActionInfo resource and not in the action.
 
     ibm-openbmc/bmcweb#522 (OpenBMC); FuturFusion/operations-center#1012 tries both places.
     """
-    return replace(dials, reset_types_shown="action-info")
+    return replace(faults, reset_types_shown="action-info")
 
 
-def no_graceful_shutdown(dials: BmcDials) -> BmcDials:
+def no_graceful_shutdown(faults: BmcFaults) -> BmcFaults:
     """There is no orderly shutdown: neither GracefulShutdown nor GracefulRestart is known.
 
     RackHD/RackHD#382; quadsproject/badfish#66 (14th generation Dell, without GracefulRestart).
     """
-    return replace(dials, reset_types=_without("GracefulShutdown", "GracefulRestart"))
+    return replace(faults, reset_types=_without("GracefulShutdown", "GracefulRestart"))
 
 
-def no_force_off(dials: BmcDials) -> BmcDials:
+def no_force_off(faults: BmcFaults) -> BmcFaults:
     """Power cannot be taken at once: neither ForceOff nor PowerCycle is known.
 
     No thread names this one; ibm-openbmc/bmcweb#522 took ForceRestart away for the same reason (hosts that must shut
     down in order), and Lenovo hosts lack PushPowerButton (ironcore-dev/metal-operator#129).
     """
-    return replace(dials, reset_types=_without("ForceOff", "PowerCycle", "ForceRestart"))
+    return replace(faults, reset_types=_without("ForceOff", "PowerCycle", "ForceRestart"))
 
 
-def task_that_succeeds_slowly(dials: BmcDials) -> BmcDials:
+def task_that_succeeds_slowly(faults: BmcFaults) -> BmcFaults:
     """A reset is answered with 202 and a Task, and carried out when that ends.
 
     device-management-toolkit/console#679, lenovo/powershell-redfish-lenovo#76.
     """
-    return replace(dials, reset_task="succeeds")
+    return replace(faults, reset_task="succeeds")
 
 
-def task_that_fails(dials: BmcDials) -> BmcDials:
+def task_that_fails(faults: BmcFaults) -> BmcFaults:
     """A reset is answered with 202, and its Task ends in Exception without effect.
 
     No thread names this one; it is the failure that the Redfish specification (DSP0266) has for asynchronous
     operations.
     """
-    return replace(dials, reset_task="fails")
+    return replace(faults, reset_task="fails")
 
 
-def task_that_vanishes(dials: BmcDials) -> BmcDials:
+def task_that_vanishes(faults: BmcFaults) -> BmcFaults:
     """A reset is answered with 202; it is carried out, and the Task and its monitor are gone (404) when it ends.
 
     ironcore-dev/metal-operator#668 (iLO), dell/dellemc-openmanage-ansible-modules#420 (iDRAC 9).
     """
-    return replace(dials, reset_task="vanishes")
+    return replace(faults, reset_task="vanishes")
 
 
 # The host
 
 
-def os_ignores_shutdown(dials: BmcDials) -> BmcDials:
+def os_ignores_shutdown(faults: BmcFaults) -> BmcFaults:
     """The operating system does not react to the power button: an orderly shutdown never ends.
 
     ironcore-dev/metal-operator#129 (a host stuck in a failed network boot), v1k0d3n/kubevirt-redfish#3.
     """
-    return replace(dials, ignores_shutdown=True)
+    return replace(faults, ignores_shutdown=True)
 
 
-def switches_itself_on_again(dials: BmcDials) -> BmcDials:
+def switches_itself_on_again(faults: BmcFaults) -> BmcFaults:
     """A host that was switched off comes back on by itself after 3 s.
 
     openbmc/openbmc#2454 (power restore policy applied after a hard power off).
     """
-    return replace(dials, comes_back_s=3.0)
+    return replace(faults, comes_back_s=3.0)
 
 
-def lies_about_power(dials: BmcDials) -> BmcDials:
+def lies_about_power(faults: BmcFaults) -> BmcFaults:
     """For 10 s after a reset, PowerState shows the state from before it.
 
     tinkerbell/pbnj#127 (ASRock), tinkerbell/rufio#13.
     """
-    return replace(dials, power_lie_s=10.0)
+    return replace(faults, power_lie_s=10.0)
 
 
-def stale_power(dials: BmcDials) -> BmcDials:
+def stale_power(faults: BmcFaults) -> BmcFaults:
     """PowerState is read from the host every 5 s and shown from memory in between.
 
     xcat2/xcat-core#3966 (the state had to be queried until it was really off), openbmc/bmcweb#12.
     """
-    return replace(dials, power_cache_s=5.0)
+    return replace(faults, power_cache_s=5.0)
 
 
-def hides_transitions(dials: BmcDials) -> BmcDials:
+def hides_transitions(faults: BmcFaults) -> BmcFaults:
     """PowerState has On and Off only: On until the host is off, On from the request to start.
 
     ibm-openbmc/dev#2619 (OpenBMC before 2021).
     """
-    return replace(dials, transitions="hidden")
+    return replace(faults, transitions="hidden")
 
 
-def null_power_in_transition(dials: BmcDials) -> BmcDials:
+def null_power_in_transition(faults: BmcFaults) -> BmcFaults:
     """PowerState is null while the power changes.
 
     ironcore-dev/metal-operator#601 (HPE: no power state is reported).
     """
-    return replace(dials, transitions="null")
+    return replace(faults, transitions="null")
 
 
-def no_power_in_transition(dials: BmcDials) -> BmcDials:
+def no_power_in_transition(faults: BmcFaults) -> BmcFaults:
     """PowerState is absent while the power changes.
 
     ironcore-dev/metal-operator#601 (HPE: no power state is reported).
     """
-    return replace(dials, transitions="absent")
+    return replace(faults, transitions="absent")
 
 
-def unknown_power_in_transition(dials: BmcDials) -> BmcDials:
+def unknown_power_in_transition(faults: BmcFaults) -> BmcFaults:
     """PowerState is "Unknown", which the schema does not know, while the power changes.
 
     tinkerbell/rufio#13 (states that a client has no word for).
     """
-    return replace(dials, transitions="unknown")
+    return replace(faults, transitions="unknown")
 
 
-def odd_power_in_transition(dials: BmcDials) -> BmcDials:
+def odd_power_in_transition(faults: BmcFaults) -> BmcFaults:
     """PowerState is "Starting", which the schema does not know, while the power changes.
 
     ibm-openbmc/bmcweb#221 (found in review).
     """
-    return replace(dials, transitions="starting")
+    return replace(faults, transitions="starting")
 
 
-def empty_system_in_transition(dials: BmcDials) -> BmcDials:
+def empty_system_in_transition(faults: BmcFaults) -> BmcFaults:
     """The system is answered with 200 and an empty body while its power changes.
 
     device-management-toolkit/console#1051.
     """
-    return replace(dials, empty_in_transition=True)
+    return replace(faults, empty_in_transition=True)
 
 
-def boot_override_dropped(dials: BmcDials) -> BmcDials:
+def boot_override_dropped(faults: BmcFaults) -> BmcFaults:
     """A PATCH of the boot override is answered with success and forgotten.
 
     NVIDIA/infra-controller#505 (Supermicro), metal3-io/baremetal-operator#2691.
     """
-    return replace(dials, override="dropped")
+    return replace(faults, override="dropped")
 
 
-def boot_override_not_followed(dials: BmcDials) -> BmcDials:
+def boot_override_not_followed(faults: BmcFaults) -> BmcFaults:
     """The boot override is kept and shown, and the firmware boots from disk all the same.
 
     redhat-performance/jetlag#18 (Supermicro), NVIDIA/infra-controller#5201.
     """
-    return replace(dials, ignores_override=True)
+    return replace(faults, ignores_override=True)
 
 
-def boot_override_refused(dials: BmcDials) -> BmcDials:
+def boot_override_refused(faults: BmcFaults) -> BmcFaults:
     """The boot override cannot be written: 405.
 
     ibm-openbmc/dev#3277 (removed for PowerVM hosts).
     """
-    return replace(dials, override="refused")
+    return replace(faults, override="refused")
 
 
-def boot_override_stays(dials: BmcDials) -> BmcDials:
+def boot_override_stays(faults: BmcFaults) -> BmcFaults:
     """Once is taken for Continuous: the host boots from the network again and again.
 
     The emulator of OpenStack's sushy-tools 2.2.0 answers so; on hardware it makes a host install itself in a loop.
     """
-    return replace(dials, override="continuous")
+    return replace(faults, override="continuous")
 
 
-def boot_override_fails_when_off(dials: BmcDials) -> BmcDials:
+def boot_override_fails_when_off(faults: BmcFaults) -> BmcFaults:
     """The boot override of a host that is off cannot be written: 500.
 
     DMTF/Redfish-Tacklebox#143.
     """
-    return replace(dials, override="fails-when-off")
+    return replace(faults, override="fails-when-off")
 
 
-def no_uefi_http(dials: BmcDials) -> BmcDials:
+def no_uefi_http(faults: BmcFaults) -> BmcFaults:
     """The boot override has no target UefiHttp.
 
     xcat2/xcat2-task-management#518 (OpenBMC on POWER9).
     """
-    return replace(dials, boot_targets=tuple(target for target in dials.boot_targets if target != "UefiHttp"))
+    return replace(faults, boot_targets=tuple(target for target in faults.boot_targets if target != "UefiHttp"))
 
 
-def boot_mode_reverts(dials: BmcDials) -> BmcDials:
+def boot_mode_reverts(faults: BmcFaults) -> BmcFaults:
     """A PATCH of the override that does not name the mode sets it to Legacy.
 
     DMTF/Redfishtool#106 (Supermicro), ironcore-dev/metal-operator#607.
     """
-    return replace(dials, override_mode_reverts=True)
+    return replace(faults, override_mode_reverts=True)
 
 
-def sends_events(dials: BmcDials) -> BmcDials:
+def sends_events(faults: BmcFaults) -> BmcFaults:
     """No fault: an EventService streams an event of each change of the power at once.
 
     openbmc/bmcweb#282 (the stream of OpenBMC, which requires its media type in Accept).
     """
-    return replace(dials, event_service="works")
+    return replace(faults, event_service="works")
 
 
-def events_late(dials: BmcDials) -> BmcDials:
+def events_late(faults: BmcFaults) -> BmcFaults:
     """Each event is sent 20 s after the change.
 
     No thread names this one; it is longer than a host needs to change its power twice.
     """
-    return replace(dials, event_service="works", event_delay_s=20.0)
+    return replace(faults, event_service="works", event_delay_s=20.0)
 
 
-def events_twice(dials: BmcDials) -> BmcDials:
+def events_twice(faults: BmcFaults) -> BmcFaults:
     """Each event is sent twice, with the same id.
 
     No thread names this one; DSP0266 promises no single delivery.
     """
-    return replace(dials, event_service="works", event_copies=2)
+    return replace(faults, event_service="works", event_copies=2)
 
 
-def events_out_of_order(dials: BmcDials) -> BmcDials:
+def events_out_of_order(faults: BmcFaults) -> BmcFaults:
     """The events of 4 s are sent together, the newest first.
 
     No thread names this one; DSP0266 promises no order.
     """
-    return replace(dials, event_service="works", event_reversed_s=4.0)
+    return replace(faults, event_service="works", event_reversed_s=4.0)
 
 
-def events_never(dials: BmcDials) -> BmcDials:
+def events_never(faults: BmcFaults) -> BmcFaults:
     """The stream is accepted and stays empty.
 
     Dell's guide of iDRAC9 4.20: its stream has metric reports only, without a filter for others.
     """
-    return replace(dials, event_service="mute")
+    return replace(faults, event_service="mute")
 
 
-def event_stream_ends(dials: BmcDials) -> BmcDials:
+def event_stream_ends(faults: BmcFaults) -> BmcFaults:
     """The BMC closes each stream of events after 3 s.
 
     Dell's guide of iDRAC9 4.20 tells clients how long to wait before they open a closed stream again.
     """
-    return replace(dials, event_service="works", event_stream_s=3.0)
+    return replace(faults, event_service="works", event_stream_s=3.0)
 
 
-def event_streams_taken(dials: BmcDials) -> BmcDials:
+def event_streams_taken(faults: BmcFaults) -> BmcFaults:
     """All streams of events are taken by others: another one is answered with 503.
 
     Dell's guide of OpenManage Enterprise 3.9: at most eight subscribers and streams together.
     """
-    return replace(dials, event_service="works", event_streams=0)
+    return replace(faults, event_service="works", event_streams=0)
 
 
-def events_without_links(dials: BmcDials) -> BmcDials:
+def events_without_links(faults: BmcFaults) -> BmcFaults:
     """OriginOfCondition is the path as text instead of a link.
 
     Dell's guide of OpenManage Enterprise 3.9.
     """
-    return replace(dials, event_service="works", event_origin="text")
+    return replace(faults, event_service="works", event_origin="text")
 
 
-def events_without_origin(dials: BmcDials) -> BmcDials:
+def events_without_origin(faults: BmcFaults) -> BmcFaults:
     """Events have no OriginOfCondition, which is optional.
 
     Lenovo's guide of XClarity Controller: the origin stands in its Oem object.
     """
-    return replace(dials, event_service="works", event_origin="absent")
+    return replace(faults, event_service="works", event_origin="absent")
 
 
-def events_in_many_lines(dials: BmcDials) -> BmcDials:
+def events_in_many_lines(faults: BmcFaults) -> BmcFaults:
     """The data of an event has many lines.
 
     Lenovo's guide of XClarity Controller.
     """
-    return replace(dials, event_service="works", event_lines="many")
+    return replace(faults, event_service="works", event_lines="many")

@@ -6,8 +6,8 @@
 """
 
 from unbounded_lab.cloud.azure.local import LabAzure
-from unbounded_lab.cloud.azure.misbehaviours import AzureDials
+from unbounded_lab.cloud.azure.misbehaviours import AzureFaults
 from unbounded_lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
 from unbounded_lab.cloud.azure.seeding import VmShape
 
-__all__ = ["AzureDials", "AzureTimes", "LabAzure", "Provisioning", "VmPower", "VmShape"]
+__all__ = ["AzureFaults", "AzureTimes", "LabAzure", "Provisioning", "VmPower", "VmShape"]

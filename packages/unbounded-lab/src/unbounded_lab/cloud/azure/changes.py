@@ -1,6 +1,6 @@
 """Creation and changes of virtual machines: updates, merged into the model after validation, and reimages.
 
-A creation that fails leaves what the dial `failed_create_leaves` says of its disks and network interfaces. A reimage
+A creation that fails leaves what the fault `failed_create_leaves` names of its disks and network interfaces. A reimage
 gives the virtual machine a new OS disk from its image, and new custom data.
 """
 
@@ -69,9 +69,9 @@ def create(estate: AzureResources, resource: ResourceId, body: Document, now: fl
 
 
 def _leave_failed(estate: AzureResources, machine: VirtualMachine, at: float, problem: AzureProblem) -> None:
-    """Leave the remains of a failed creation, as the dial `failed_create_leaves` requires."""
+    """Leave the remains of a failed creation, as the fault `failed_create_leaves` requires."""
     estate.reserve_nics(machine, at)
-    if estate.dials.failed_create_leaves == "machine-and-disk":
+    if estate.faults.failed_create_leaves == "machine-and-disk":
         estate.failed(machine, at, problem)
         return
     os_disk = estate.disks.get(rules.id_of_disk(machine.id, machine.os_disk).key)
@@ -79,7 +79,7 @@ def _leave_failed(estate: AzureResources, machine: VirtualMachine, at: float, pr
         estate.put_disk(replace(os_disk, owner=None), at)
         estate.drop_disk(os_disk, at)
     estate.failed(machine, at, problem)
-    if estate.dials.failed_create_leaves == "nothing":
+    if estate.faults.failed_create_leaves == "nothing":
         estate.delete_machine(estate.machine(machine.id), at)
 
 

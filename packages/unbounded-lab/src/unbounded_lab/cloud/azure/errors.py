@@ -249,7 +249,7 @@ ERRORS: Final[Mapping[str, ErrorRow]] = {
         409, "VM has reported a failure when processing extension '{detail}'. Error message: 'enable failed'."
     ),
 }
-"""By the name that dials use; the code that raises an error supplies the fields of its message."""
+"""By the name that faults use; the code that raises an error supplies the fields of its message."""
 
 LOGIN_ERRORS: Final[Mapping[str, ErrorRow]] = {
     "invalid_request": ErrorRow(
@@ -287,7 +287,7 @@ LOGIN_ERRORS: Final[Mapping[str, ErrorRow]] = {
 
 
 class _Unfilled(dict[str, str]):
-    """Fields of a message, with a default for those without a value, as when a dial requires the error."""
+    """Fields of a message, with a default for those without a value, as when a fault requires the error."""
 
     def __missing__(self, key: str) -> str:
         return "-"

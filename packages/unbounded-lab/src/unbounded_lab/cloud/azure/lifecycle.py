@@ -43,14 +43,14 @@ def claim(estate: AzureResources, machine: model.VirtualMachine, action: str, no
         raise AzureProblem("MarkedForDeletion", detail=action, name=machine.id.name)
     if not machine.operation:
         return
-    if action != "delete" and estate.dials.concurrent == "refused":
+    if action != "delete" and estate.faults.concurrent == "refused":
         raise AzureProblem("Conflict")
     estate.cancel(machine.operation, now)
 
 
 def check_lock(estate: AzureResources, resource: model.ResourceId) -> None:
     """Refuse to delete a locked resource."""
-    if resource.name in estate.dials.locked:
+    if resource.name in estate.faults.locked:
         raise AzureProblem("ScopeLocked", subject=str(resource))
 
 
@@ -74,7 +74,7 @@ def act(
     settled = (action, machine.power) in SETTLED
     is_short = action == "PowerOff" and skip_shutdown
     takes_s = 0.0 if settled else getattr(estate.times, "skip_shutdown_s" if is_short else step.takes)
-    full = machine.properties["hardwareProfile"]["vmSize"] in estate.dials.sizes_out_of_capacity
+    full = machine.properties["hardwareProfile"]["vmSize"] in estate.faults.sizes_out_of_capacity
 
     def done(at: float) -> None:
         if settled:

@@ -16,7 +16,7 @@ from unbounded_lab.clock import LabClock
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.azure import model, seeding
 from unbounded_lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, LoginEndpoint
-from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS, AzureDials
+from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS, AzureFaults
 from unbounded_lab.cloud.azure.resource_manager import Azure
 from unbounded_lab.cloud.azure.resources import ALIVE, NAMESPACE, AzureResources
 from unbounded_lab.cloud.azure.seeding import LOCATION, VmShape
@@ -35,7 +35,7 @@ AGE_S: Final = 86400.0
 """Age of added resources, so that lagging reads show them."""
 
 
-class LabAzure(LabCloud[AzureDials]):
+class LabAzure(LabCloud[AzureFaults]):
     """One Azure tenant in this process: `async with LabAzure() as cloud:` serves Resource Manager and login.
 
     `cloud.url` is both `base_url` and the credentials' authority.
@@ -52,14 +52,14 @@ class LabAzure(LabCloud[AzureDials]):
         name: str = "azure",
         *,
         profile: str = "ideal",
-        dials: AzureDials | None = None,
+        faults: AzureFaults | None = None,
         subscriptions: int = 1,
         times: model.AzureTimes = model.USUAL_TIMES,
         seed: int = 0,
         clock: LabClock | None = None,
         port: int | None = 0,
     ) -> None:
-        super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
+        super().__init__(name, profile=profile, faults=faults, seed=seed, clock=clock, port=port)
         self._seed = f"{seed}/{name}"
         self.tenant = self._uuid("tenant")
         self.client_id = self._uuid("application")
@@ -68,14 +68,14 @@ class LabAzure(LabCloud[AzureDials]):
         self._times = times
         self._token_files: list[str] = []
 
-    def _begin(self, dials: AzureDials, now: float) -> Cloud:  # noqa: ARG002 - there is nothing in it yet that has a time
+    def _begin(self, faults: AzureFaults, now: float) -> Cloud:  # noqa: ARG002 - there is nothing in it yet that has a time
         self.estate = AzureResources(self.tenant, times=self._times, seed=self._seed)
         for subscription in self.subscriptions:
             self.estate.subscriptions.add(subscription)
             self.estate.groups[subscription, GROUP] = LOCATION
         login = LoginEndpoint(self.tenant, derived(f"{self._seed}/tokens"))
         login.applications[self.client_id] = Application(self.client_id, self.client_secret)
-        self.estate.set_dials(dials)
+        self.estate.set_faults(faults)
         self.login = login
         return Azure(self.estate, login, ROUTES)
 
@@ -120,7 +120,7 @@ class LabAzure(LabCloud[AzureDials]):
 
     def access_token(self) -> str:
         """Return a token for Resource Manager, as a login of the application gives it."""
-        application, lifetime_s = self.login.applications[self.client_id], self.estate.dials.token_lifetime_s
+        application, lifetime_s = self.login.applications[self.client_id], self.estate.faults.token_lifetime_s
         granted = self.login.grant(application, f"{RESOURCE}/.default", self.clock.now(), lifetime_s=lifetime_s)
         return str(granted["access_token"])
 

@@ -1,4 +1,4 @@
-"""The dials of a simulated Azure, and its misbehaviours, each as settings of dials.
+"""The faults of a simulated Azure, and its misbehaviours, each as settings of faults.
 
 The shared table has those of any cloud.
 """
@@ -13,8 +13,8 @@ from unbounded_lab.cloud.misbehaviours import COMMON, Misbehaviours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureDials(shared.CloudDials):
-    """Dials of an Azure. `_s` is seconds.
+class AzureFaults(shared.CloudFaults):
+    """Faults of an Azure. `_s` is seconds.
 
     Args:
         operation_errors: names from the table of errors; each of the next accepted operations ends with one.
@@ -57,206 +57,206 @@ class AzureDials(shared.CloudDials):
     token_lifetime_s: float = 3600.0
 
 
-IDEAL: Final = AzureDials()
+IDEAL: Final = AzureFaults()
 
 
 # Operations
 
 
-def operation_fails(dials: AzureDials) -> AzureDials:
+def operation_fails(faults: AzureFaults) -> AzureFaults:
     """The next operation that is accepted ends with InternalExecutionError; nothing was done."""
-    return replace(dials, operation_errors=("InternalExecutionError",))
+    return replace(faults, operation_errors=("InternalExecutionError",))
 
 
-def operation_fails_after_acting(dials: AzureDials) -> AzureDials:
+def operation_fails_after_acting(faults: AzureFaults) -> AzureFaults:
     """The next operation that is accepted is carried out, and ends with InternalExecutionError."""
-    return replace(dials, operation_errors=("InternalExecutionError",), operation_errors_after=True)
+    return replace(faults, operation_errors=("InternalExecutionError",), operation_errors_after=True)
 
 
-def operation_status_vanishes(dials: AzureDials) -> AzureDials:
+def operation_status_vanishes(faults: AzureFaults) -> AzureFaults:
     """Operations are carried out; their status is answered with 404."""
-    return replace(dials, operations_forgotten=True)
+    return replace(faults, operations_forgotten=True)
 
 
-def no_polling_hints(dials: AzureDials) -> AzureDials:
+def no_polling_hints(faults: AzureFaults) -> AzureFaults:
     """Replies have no Retry-After for the status of an operation."""
-    return replace(dials, poll_hints=False)
+    return replace(faults, poll_hints=False)
 
 
-def operation_preempted(dials: AzureDials) -> AzureDials:
+def operation_preempted(faults: AzureFaults) -> AzureFaults:
     """A change of a VM ends the one in progress with OperationPreempted, instead of being refused."""
-    return replace(dials, concurrent="preempts")
+    return replace(faults, concurrent="preempts")
 
 
-def another_operation_is_running(dials: AzureDials) -> AzureDials:
+def another_operation_is_running(faults: AzureFaults) -> AzureFaults:
     """The next three changes are refused with 409: they conflict with another request."""
-    return replace(dials, of="changes", errors=(*dials.errors, *("Conflict",) * 3))
+    return replace(faults, of="changes", errors=(*faults.errors, *("Conflict",) * 3))
 
 
 # Gateways and subscriptions
 
 
-def gateway_unconnected(dials: AzureDials) -> AzureDials:
+def gateway_unconnected(faults: AzureFaults) -> AzureFaults:
     """The next three requests are answered with 502: Resource Manager did not reach Compute."""
-    return replace(dials, errors=(*dials.errors, *("BadGatewayConnection",) * 3))
+    return replace(faults, errors=(*faults.errors, *("BadGatewayConnection",) * 3))
 
 
-def gateway_times_out(dials: AzureDials) -> AzureDials:
+def gateway_times_out(faults: AzureFaults) -> AzureFaults:
     """The next two changes are carried out, and answered with 504."""
-    return replace(dials, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
+    return replace(faults, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
 
 
-def subscription_disabled(dials: AzureDials) -> AzureDials:
+def subscription_disabled(faults: AzureFaults) -> AzureFaults:
     """Changes are refused with 409: the subscription is disabled, and can only be read."""
-    return replace(dials, of="changes", errors=("ReadOnlyDisabledSubscription",), errors_go_on=True)
+    return replace(faults, of="changes", errors=("ReadOnlyDisabledSubscription",), errors_go_on=True)
 
 
-def subscription_not_registered(dials: AzureDials) -> AzureDials:
+def subscription_not_registered(faults: AzureFaults) -> AzureFaults:
     """Changes are refused with 409: the subscription is not registered to use Compute."""
-    return replace(dials, of="changes", errors=("MissingSubscriptionRegistration",), errors_go_on=True)
+    return replace(faults, of="changes", errors=("MissingSubscriptionRegistration",), errors_go_on=True)
 
 
-def older_apis(dials: AzureDials) -> AzureDials:
+def older_apis(faults: AzureFaults) -> AzureFaults:
     """Every request to Compute is refused with 400: the cloud does not serve the SDK's version yet."""
-    return replace(dials, older_apis=True)
+    return replace(faults, older_apis=True)
 
 
 # Power
 
 
-def stop_never_ends(dials: AzureDials) -> AzureDials:
+def stop_never_ends(faults: AzureFaults) -> AzureFaults:
     """A VM that is powered off or deallocated never leaves stopping."""
-    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.PowerOff", "VirtualMachines.Deallocate"))
+    return replace(faults, hanging=(*faults.hanging, "VirtualMachines.PowerOff", "VirtualMachines.Deallocate"))
 
 
-def restart_never_ends(dials: AzureDials) -> AzureDials:
+def restart_never_ends(faults: AzureFaults) -> AzureFaults:
     """A restart is accepted and never ends."""
-    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Restart"))
+    return replace(faults, hanging=(*faults.hanging, "VirtualMachines.Restart"))
 
 
 # Deleting
 
 
-def delete_gets_stuck(dials: AzureDials) -> AzureDials:
+def delete_gets_stuck(faults: AzureFaults) -> AzureFaults:
     """A VM that is deleted never leaves Deleting."""
-    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Delete"))
+    return replace(faults, hanging=(*faults.hanging, "VirtualMachines.Delete"))
 
 
-def delete_fails_midway(dials: AzureDials) -> AzureDials:
+def delete_fails_midway(faults: AzureFaults) -> AzureFaults:
     """The next deletion of a VM fails: its host is gone, and the VM accepts nothing but another deletion."""
     return replace(
-        dials, operation_errors=("InternalExecutionError",), operation_errors_for=("VirtualMachines.Delete",)
+        faults, operation_errors=("InternalExecutionError",), operation_errors_for=("VirtualMachines.Delete",)
     )
 
 
-def delete_leaves_disks(dials: AzureDials) -> AzureDials:
+def delete_leaves_disks(faults: AzureFaults) -> AzureFaults:
     """Disks that should be deleted with their VM are left behind."""
-    return replace(dials, delete_leaves=(*dials.delete_leaves, "disks"))
+    return replace(faults, delete_leaves=(*faults.delete_leaves, "disks"))
 
 
-def delete_leaves_nics(dials: AzureDials) -> AzureDials:
+def delete_leaves_nics(faults: AzureFaults) -> AzureFaults:
     """Network interfaces that should be deleted with their VM are left behind."""
-    return replace(dials, delete_leaves=(*dials.delete_leaves, "nics"))
+    return replace(faults, delete_leaves=(*faults.delete_leaves, "nics"))
 
 
 # Creating
 
 
-def create_never_ends(dials: AzureDials) -> AzureDials:
+def create_never_ends(faults: AzureFaults) -> AzureFaults:
     """A VM that is created never leaves Creating."""
-    return replace(dials, hanging=(*dials.hanging, "VirtualMachines.CreateOrUpdate"))
+    return replace(faults, hanging=(*faults.hanging, "VirtualMachines.CreateOrUpdate"))
 
 
-def create_fails_after_accepting(dials: AzureDials) -> AzureDials:
+def create_fails_after_accepting(faults: AzureFaults) -> AzureFaults:
     """The next creation is accepted and ends with AllocationFailed: a VM without a host, with its OS disk, is left."""
     return replace(
-        dials, operation_errors=("AllocationFailed",), operation_errors_for=("VirtualMachines.CreateOrUpdate",)
+        faults, operation_errors=("AllocationFailed",), operation_errors_for=("VirtualMachines.CreateOrUpdate",)
     )
 
 
-def create_fails_and_is_gone(dials: AzureDials) -> AzureDials:
+def create_fails_and_is_gone(faults: AzureFaults) -> AzureFaults:
     """The next creation is accepted and ends with AllocationFailed: no VM is left, and no OS disk."""
-    return replace(create_fails_after_accepting(dials), failed_create_leaves="nothing")
+    return replace(create_fails_after_accepting(faults), failed_create_leaves="nothing")
 
 
-def zone_is_full(dials: AzureDials) -> AzureDials:
+def zone_is_full(faults: AzureFaults) -> AzureFaults:
     """The next creation is accepted and ends with OverconstrainedZonalAllocationRequest, as AllocationFailed does."""
-    return replace(create_fails_after_accepting(dials), operation_errors=("OverconstrainedZonalAllocationRequest",))
+    return replace(create_fails_after_accepting(faults), operation_errors=("OverconstrainedZonalAllocationRequest",))
 
 
-def image_deprecated(dials: AzureDials) -> AzureDials:
+def image_deprecated(faults: AzureFaults) -> AzureFaults:
     """All versions of all images are deprecated: creations are refused with 404, and so are reads of images."""
-    return replace(dials, images_deprecated=("*",))
+    return replace(faults, images_deprecated=("*",))
 
 
-def provisioning_times_out(dials: AzureDials) -> AzureDials:
+def provisioning_times_out(faults: AzureFaults) -> AzureFaults:
     """The next creation ends with OSProvisioningTimedOut: the VM runs, and is shown as one that failed."""
     return replace(
-        dials,
+        faults,
         operation_errors=("OSProvisioningTimedOut",),
         operation_errors_for=("VirtualMachines.CreateOrUpdate",),
         operation_errors_after=True,
     )
 
 
-def disk_name_taken_is_found_later(dials: AzureDials) -> AzureDials:
+def disk_name_taken_is_found_later(faults: AzureFaults) -> AzureFaults:
     """A VM whose OS disk's name is taken is accepted, and its creation fails (ConflictingUserInput)."""
-    return replace(dials, disk_conflicts="fail-later")
+    return replace(faults, disk_conflicts="fail-later")
 
 
-def size_not_available(dials: AzureDials) -> AzureDials:
+def size_not_available(faults: AzureFaults) -> AzureFaults:
     """The next creation is refused with SkuNotAvailable."""
-    return _creation_refused(dials, "SkuNotAvailable")
+    return _creation_refused(faults, "SkuNotAvailable")
 
 
-def quota_exceeded(dials: AzureDials) -> AzureDials:
+def quota_exceeded(faults: AzureFaults) -> AzureFaults:
     """The next creation is refused: it would exceed the quota of cores."""
-    return _creation_refused(dials, "QuotaExceeded")
+    return _creation_refused(faults, "QuotaExceeded")
 
 
-def terms_not_accepted(dials: AzureDials) -> AzureDials:
+def terms_not_accepted(faults: AzureFaults) -> AzureFaults:
     """Images with a purchase plan are refused: its terms are not accepted."""
-    return replace(dials, terms_accepted=False)
+    return replace(faults, terms_accepted=False)
 
 
-def policy_refuses_creations(dials: AzureDials) -> AzureDials:
+def policy_refuses_creations(faults: AzureFaults) -> AzureFaults:
     """Every creation is refused with 403: a policy forbids it. Existing VMs continue until they are deleted."""
-    return replace(dials, policy_refuses=True)
+    return replace(faults, policy_refuses=True)
 
 
-def _creation_refused(dials: AzureDials, error: str) -> AzureDials:
-    return replace(dials, only=("VirtualMachines.CreateOrUpdate",), errors=(*dials.errors, error))
+def _creation_refused(faults: AzureFaults, error: str) -> AzureFaults:
+    return replace(faults, only=("VirtualMachines.CreateOrUpdate",), errors=(*faults.errors, error))
 
 
 # Lists
 
 
-def long_lists(dials: AzureDials) -> AzureDials:
+def long_lists(faults: AzureFaults) -> AzureFaults:
     """Lists come two things at a time."""
-    return replace(dials, page_size=2)
+    return replace(faults, page_size=2)
 
 
 # Authentication
 
 
-def short_tokens(dials: AzureDials) -> AzureDials:
+def short_tokens(faults: AzureFaults) -> AzureFaults:
     """Tokens are valid for 5 s."""
-    return replace(dials, token_lifetime_s=5.0)
+    return replace(faults, token_lifetime_s=5.0)
 
 
-def token_refused(dials: AzureDials) -> AzureDials:
+def token_refused(faults: AzureFaults) -> AzureFaults:
     """The next request's token is refused with 401."""
-    return replace(dials, errors=(*dials.errors, "InvalidAuthenticationToken"))
+    return replace(faults, errors=(*faults.errors, "InvalidAuthenticationToken"))
 
 
-def not_authorized(dials: AzureDials) -> AzureDials:
+def not_authorized(faults: AzureFaults) -> AzureFaults:
     """Changes are refused with 403: the role is missing."""
-    return replace(dials, of="changes", errors=("AuthorizationFailed",), errors_go_on=True)
+    return replace(faults, of="changes", errors=("AuthorizationFailed",), errors_go_on=True)
 
 
-def login_unavailable(dials: AzureDials) -> AzureDials:
+def login_unavailable(faults: AzureFaults) -> AzureFaults:
     """The next three logins are answered with 503."""
-    return replace(dials, only=("Login.Token",), errors=("temporarily_unavailable",) * 3)
+    return replace(faults, only=("Login.Token",), errors=("temporarily_unavailable",) * 3)
 
 
 MISBEHAVIOURS: Final = Misbehaviours(

@@ -166,7 +166,7 @@ def check_scope(estate: AzureResources, call: str, names: Sequence[str], query: 
     group = names[1] if len(names) > 1 and "/locations" not in kind else None
     if "api-version" not in query:
         raise AzureProblem("MissingApiVersionParameter")
-    is_behind = estate.dials.older_apis and kind.startswith(f"{COMPUTE}/")
+    is_behind = estate.faults.older_apis and kind.startswith(f"{COMPUTE}/")
     known = OLDER if is_behind else API_VERSIONS[kind]
     if query["api-version"] not in known:
         raise _unknown_version(estate, kind, query["api-version"], known, (names[0].lower(), (group or "").lower()))

@@ -13,7 +13,7 @@ import msgspec
 from unbounded_lab.cloud.azure import model, request_checks, views
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
 from unbounded_lab.cloud.azure.login import LoginEndpoint
-from unbounded_lab.cloud.azure.misbehaviours import AzureDials
+from unbounded_lab.cloud.azure.misbehaviours import AzureFaults
 from unbounded_lab.cloud.azure.request_checks import CountedRequest as Counted
 from unbounded_lab.cloud.azure.request_checks import Throttling
 from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources, not_found
@@ -81,18 +81,18 @@ class Azure:
         self.throttling = Throttling()
 
     @property
-    def dials(self) -> AzureDials:
-        return self.estate.dials
+    def faults(self) -> AzureFaults:
+        return self.estate.faults
 
     @property
     def history(self) -> CloudHistory:
         return self.estate.history
 
-    def set_dials(self, dials: AzureDials, now: float) -> None:
-        if unknown := sorted(set(dials.operation_errors) - ERRORS.keys()):
+    def set_faults(self, faults: AzureFaults, now: float) -> None:
+        if unknown := sorted(set(faults.operation_errors) - ERRORS.keys()):
             raise ValueError(f"unknown error of operations: {', '.join(unknown)}; the errors are {', '.join(ERRORS)}")
         self.advance(now)
-        self.estate.set_dials(dials)
+        self.estate.set_faults(faults)
 
     def advance(self, now: float) -> None:
         self.estate.agenda.run(now)
@@ -116,7 +116,7 @@ class Azure:
         except AzureProblem as nobody:
             problem = nobody
         if problem.status in (429, 503):
-            problem.retry_after_s = self.dials.retry_after_s
+            problem.retry_after_s = self.faults.retry_after_s
         return self._with_headers(problem.reply(), None, now)
 
     def _problem(self, name: str, request: LabRequest, call: CloudCall, now: float) -> AzureProblem:
@@ -140,7 +140,7 @@ class Azure:
                 return row.act(self, ResourceManagerRequest(names, query, request, "", now))
             client = self.login.client(request, now)
             counted = self._counted(row, request, names, client)
-            if self.dials.rate_limits:
+            if self.faults.rate_limits:
                 self.throttling.admit(counted, now)
             request_checks.check_scope(self.estate, row.name, names, query)
             reply = row.act(self, ResourceManagerRequest(names, query, request, client, now))
@@ -177,7 +177,7 @@ class Azure:
     # Lagging reads, and accepted operations
 
     def read_machine(self, resource: model.ResourceId, now: float) -> model.VirtualMachine:
-        machine = self.estate.machines.value_at(resource.key, now - self.dials.get_lag_s)
+        machine = self.estate.machines.value_at(resource.key, now - self.faults.get_lag_s)
         if machine is None:
             raise not_found(resource)
         return machine
@@ -199,7 +199,7 @@ class Azure:
         return LabReply(202, b"", headers) if body is None else json_reply(body, status, headers)
 
     def hint(self) -> dict[str, str]:
-        return retry_after(self.estate.times.poll_s) if self.dials.poll_hints else {}
+        return retry_after(self.estate.times.poll_s) if self.faults.poll_hints else {}
 
     def _find(self, request: LabRequest) -> tuple[AzureCall, tuple[str, ...]] | None:
         routes = self._routes.get(request.method)

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 from unbounded_lab.cloud.azure.catalog import IMAGES
 from unbounded_lab.cloud.azure.errors import AzureProblem
-from unbounded_lab.cloud.azure.misbehaviours import IDEAL, AzureDials
+from unbounded_lab.cloud.azure.misbehaviours import IDEAL, AzureFaults
 from unbounded_lab.cloud.azure.model import (
     DISKS,
     USUAL_TIMES,
@@ -43,7 +43,7 @@ class AzureResources:
     """The subscriptions of one tenant with their resources."""
 
     tenant: str
-    dials: AzureDials = IDEAL
+    faults: AzureFaults = IDEAL
     times: AzureTimes = USUAL_TIMES
     seed: str = ""
     groups: dict[tuple[str, str], str] = field(default_factory=dict)  # {(subscription, group) lower: location}
@@ -63,9 +63,9 @@ class AzureResources:
     _operation_errors: deque[str] = field(default_factory=deque)
     _made: int = 0
 
-    def set_dials(self, dials: AzureDials) -> None:
-        self.dials = dials
-        self._operation_errors = deque(dials.operation_errors)
+    def set_faults(self, faults: AzureFaults) -> None:
+        self.faults = faults
+        self._operation_errors = deque(faults.operation_errors)
 
     def new_uuid(self) -> str:
         self._made += 1
@@ -184,11 +184,11 @@ class AzureResources:
         operation = self.operations[operation_id]
         if operation.status is not OperationStatus.IN_PROGRESS:
             return
-        if any(fnmatchcase(operation.call, pattern) for pattern in self.dials.hanging):
+        if any(fnmatchcase(operation.call, pattern) for pattern in self.faults.hanging):
             self.agenda.put(at + HANGING_CHECK_S, partial(self._end, operation_id, done, undone, fault))
             return
         try:
-            if fault is not None and not self.dials.operation_errors_after:
+            if fault is not None and not self.faults.operation_errors_after:
                 raise fault
             done(at)
         except AzureProblem as problem:
@@ -208,7 +208,7 @@ class AzureResources:
             self.machines.put(machine.id.key, replace(machine, operation=""), at)
 
     def _next_operation_error(self, call: str, subject: ResourceId) -> AzureProblem | None:
-        is_meant = any(fnmatchcase(call, pattern) for pattern in self.dials.operation_errors_for)
+        is_meant = any(fnmatchcase(call, pattern) for pattern in self.faults.operation_errors_for)
         if not is_meant or not self._operation_errors:
             return None
         return AzureProblem(self._operation_errors.popleft(), name=subject.name, subject=str(subject))
@@ -221,11 +221,11 @@ class AzureResources:
         self.drop_machine(machine, at)
         for disk in list(self.disks_of(machine.id)):
             self.put_disk(replace(disk, owner=None, leaving=False), at)
-            if disk.id.key in doomed_disks and "disks" not in self.dials.delete_leaves:
+            if disk.id.key in doomed_disks and "disks" not in self.faults.delete_leaves:
                 self.drop_disk(replace(disk, owner=None), at)
         for nic in list(self.nics_of(machine.id)):
             self.put_nic(replace(nic, owner=None), at)
-            if nic.id.key in doomed_nics and "nics" not in self.dials.delete_leaves:
+            if nic.id.key in doomed_nics and "nics" not in self.faults.delete_leaves:
                 self.drop_nic(nic, at)
 
     def _doomed(self, machine: VirtualMachine) -> tuple[set[str], set[str]]:

@@ -89,7 +89,7 @@ def check_new(
     """Check a new machine against all rules that are checked at once; returns its custom data and user data."""
     if not model.get("location"):
         raise AzureProblem("LocationRequired")
-    if estate.dials.policy_refuses:
+    if estate.faults.policy_refuses:
         raise AzureProblem("RequestDisallowedByPolicy", name=resource.name)
     properties = model["properties"]
     size = _choose_size(properties)
@@ -119,9 +119,9 @@ def _choose_size(properties: dict[str, Any]) -> str:
 
 
 def _check_capacity(estate: AzureResources, resource: ResourceId, size: str) -> None:
-    if size in estate.dials.sizes_not_available:
+    if size in estate.faults.sizes_not_available:
         raise AzureProblem("SkuNotAvailable", detail=size, target="vmSize")
-    quota = estate.dials.cores_quota
+    quota = estate.faults.cores_quota
     if quota is not None:
         used = sum(
             cores(machine.properties["hardwareProfile"]["vmSize"])
@@ -283,7 +283,7 @@ def _check_plan(
             f"The purchase information does not match. Unable to deploy from the Marketplace image. VM: '{resource}'."
         )
         raise AzureProblem("VMMarketplaceInvalidInput", detail=detail)
-    if not estate.dials.terms_accepted:
+    if not estate.faults.terms_accepted:
         raise AzureProblem("MarketplacePurchaseEligibilityFailed", detail=plan["name"])
 
 
@@ -300,10 +300,10 @@ def check_own_image(estate: AzureResources, image: str, location: str) -> None:
 def offered(estate: AzureResources, *image: str) -> ImageOffer:
     """Return whether an image is offered, by its publisher, offer, SKU and version."""
     urn, series, version = ":".join(image), ":".join(image[:-1]).lower(), image[-1].lower()
-    if any(fnmatchcase(urn, pattern) for pattern in estate.dials.images_deprecated):
+    if any(fnmatchcase(urn, pattern) for pattern in estate.faults.images_deprecated):
         return ImageOffer.DEPRECATED
     known = series in estate.images and version in ("latest", *estate.images[series])
-    return ImageOffer.YES if known and urn not in estate.dials.images_withdrawn else ImageOffer.NOT
+    return ImageOffer.YES if known and urn not in estate.faults.images_withdrawn else ImageOffer.NOT
 
 
 def _check_nics(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any], now: float) -> None:
@@ -369,7 +369,7 @@ def _check_attachment(resource: ResourceId, disk: Disk | None, disk_id: Resource
 
 
 def _fails_later(estate: AzureResources, disk: Document) -> bool:
-    return estate.dials.disk_conflicts == "fail-later" and "lun" not in disk
+    return estate.faults.disk_conflicts == "fail-later" and "lun" not in disk
 
 
 def check_identity(estate: AzureResources, resource: ResourceId, model: Mapping[str, Any]) -> None:
@@ -389,7 +389,7 @@ def later_problem(estate: AzureResources, resource: ResourceId, model: Mapping[s
         disk = estate.disks.get(resource.sibling(DISKS, os_disk["name"]).key)
         if disk is not None:
             return AzureProblem("DiskExists", detail=disk.id.name, group=disk.id.group, target=str(disk.id))
-    if size in estate.dials.sizes_out_of_capacity:
+    if size in estate.faults.sizes_out_of_capacity:
         return AzureProblem("ZonalAllocationFailed" if model.get("zones") else "AllocationFailed")
     return None
 

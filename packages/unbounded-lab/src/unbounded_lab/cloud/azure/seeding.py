@@ -76,16 +76,16 @@ def add_machine(estate: AzureResources, resource: ResourceId, shape: VmShape, no
     if estate.machines.get(resource.key) is not None:
         raise ValueError(f"virtual machine {resource.name} exists already")
     _add_surroundings(estate, resource, shape, now)
-    dials, times = estate.dials, estate.times
-    estate.dials, estate.times = (
-        replace(dials, hanging=(), cores_quota=None, terms_accepted=True),
+    faults, times = estate.faults, estate.times
+    estate.faults, estate.times = (
+        replace(faults, hanging=(), cores_quota=None, terms_accepted=True),
         AzureTimes(create_s=0.0),
     )
     try:
         operation = changes.create(estate, resource, model(resource, shape), now)
         estate.agenda.run(now)
     finally:
-        estate.dials, estate.times = dials, times
+        estate.faults, estate.times = faults, times
     del estate.operations[operation.id]
     for name in shape.extensions:
         _add_extension(estate, resource, name, shape.location, now)

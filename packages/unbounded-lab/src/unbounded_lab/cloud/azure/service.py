@@ -34,19 +34,19 @@ VERSION: Final = f"{IN_GROUP}/providers/{model.COMPUTE}/galleries/*/images/*/ver
 
 def _get_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(model.MACHINES), call.now)
-    extensions = azure.read_extensions(machine, call.now - azure.dials.get_lag_s)
+    extensions = azure.read_extensions(machine, call.now - azure.faults.get_lag_s)
     document = views.machine_document(azure.estate, machine, extensions, expand=call.expand)
     return json_reply(document, headers={"etag": views.etag(machine)})
 
 
 def _get_instance_view(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(model.MACHINES), call.now)
-    return json_reply(views.instance_view(machine, azure.read_extensions(machine, call.now - azure.dials.get_lag_s)))
+    return json_reply(views.instance_view(machine, azure.read_extensions(machine, call.now - azure.faults.get_lag_s)))
 
 
 def _list_machines(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     group = call.names[1] if len(call.names) > 1 else None
-    as_of = call.now - azure.dials.list_lag_s
+    as_of = call.now - azure.faults.list_lag_s
     visible = [each for _, each in azure.estate.machines.values_at(as_of) if each.id.is_in(call.subscription, group)]
     documents = [
         views.machine_document(azure.estate, each, azure.read_extensions(each, as_of), expand=call.expand)
@@ -57,7 +57,7 @@ def _list_machines(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _page(azure: Azure, call: ResourceManagerRequest, documents: list[dict[str, Any]]) -> LabReply:
     """Return a part of a list, with a link to the next one where there is more."""
-    token, size = call.query.get("$skiptoken", "0"), azure.dials.page_size
+    token, size = call.query.get("$skiptoken", "0"), azure.faults.page_size
     if not token.isdecimal():
         raise AzureProblem("BadRequest", detail=f"The skip token '{token}' is not valid.")
     first = int(token)
@@ -153,13 +153,13 @@ def _no_parent(_: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _list_extensions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(model.MACHINES), call.now)
-    visible = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
+    visible = azure.read_extensions(machine, call.now - azure.faults.list_lag_s)
     return json_reply({"value": [views.extension_document(each) for each in visible]})
 
 
 def _get_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(model.MACHINES), call.now)
-    for each in azure.read_extensions(machine, call.now - azure.dials.get_lag_s):
+    for each in azure.read_extensions(machine, call.now - azure.faults.get_lag_s):
         if each.name.lower() == call.names[3].lower():
             return json_reply(views.extension_document(each))
     raise lifecycle.extension_not_found(machine, call.names[3])
@@ -192,7 +192,7 @@ def _disk_document(azure: Azure, disk: model.Disk, as_of: float) -> dict[str, An
 
 
 def _get_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    resource, as_of = call.resource(model.DISKS), call.now - azure.dials.get_lag_s
+    resource, as_of = call.resource(model.DISKS), call.now - azure.faults.get_lag_s
     disk = azure.estate.disks.value_at(resource.key, as_of)
     if disk is None:
         raise not_found(resource)
@@ -201,7 +201,7 @@ def _get_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _list_disks(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     group = call.names[1] if len(call.names) > 1 else None
-    as_of = call.now - azure.dials.list_lag_s
+    as_of = call.now - azure.faults.list_lag_s
     visible = [each for _, each in azure.estate.disks.values_at(as_of) if each.id.is_in(call.subscription, group)]
     return _page(azure, call, [_disk_document(azure, each, as_of) for each in visible])
 
@@ -215,14 +215,14 @@ def _delete_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _get_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     resource = call.resource(model.NICS)
-    nic = azure.estate.nics.value_at(resource.key, call.now - azure.dials.get_lag_s)
+    nic = azure.estate.nics.value_at(resource.key, call.now - azure.faults.get_lag_s)
     if nic is None:
         raise not_found(resource)
     return json_reply(views.nic_document(nic))
 
 
 def _list_nics(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    as_of = call.now - azure.dials.list_lag_s
+    as_of = call.now - azure.faults.list_lag_s
     visible = azure.estate.nics.values_at(as_of)
     documents = [views.nic_document(each) for _, each in visible if each.id.is_in(call.subscription, call.names[1])]
     return _page(azure, call, documents)
@@ -309,7 +309,7 @@ def _get_group(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 def _get_operation(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     operation = azure.estate.operations.get(call.names[2])
     is_here = operation is not None and operation.subject.subscription.lower() == call.subscription.lower()
-    if operation is None or not is_here or azure.dials.operations_forgotten:
+    if operation is None or not is_here or azure.faults.operations_forgotten:
         raise AzureProblem("NotFound", detail=f"The entity '{call.names[2]}' was not found.")
     if "monitor" not in call.query:
         headers = azure.hint() if operation.status is model.OperationStatus.IN_PROGRESS else {}
@@ -321,7 +321,7 @@ def _get_operation(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _login(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    lifetime_s = azure.dials.token_lifetime_s
+    lifetime_s = azure.faults.token_lifetime_s
     return json_reply(azure.login.token(call.names[0], call.request, call.now, lifetime_s=lifetime_s))
 
 

@@ -7,7 +7,7 @@ needs.
 
 from unbounded_lab.cloud.oci.lifecycle import InstanceAction, InstanceState
 from unbounded_lab.cloud.oci.local import LabOci
-from unbounded_lab.cloud.oci.misbehaviours import OciDials
+from unbounded_lab.cloud.oci.misbehaviours import OciFaults
 from unbounded_lab.cloud.oci.tenancy import OciTimes
 
-__all__ = ["InstanceAction", "InstanceState", "LabOci", "OciDials", "OciTimes"]
+__all__ = ["InstanceAction", "InstanceState", "LabOci", "OciFaults", "OciTimes"]

@@ -71,7 +71,7 @@ ERRORS: Final[Mapping[str, tuple[str, str]]] = {
     "BadGateway": ("InternalError", "Bad Gateway"),  # turbot/steampipe-plugin-oci#652
     "GatewayTimeout": ("InternalError", "Gateway Timeout"),
 }
-"""Code and sentence by the names that the dial `errors` takes. InternalError is what LaunchInstance really says when
+"""Code and sentence by the names that the fault `errors` takes. InternalError is what LaunchInstance really says when
 there is no host (jpetazzo/ampernetacle#54); the table of API errors has OutOfHostCapacity."""
 
 RETRY_LATER: Final = frozenset({"TooManyRequests", "ServiceUnavailable"})

@@ -44,7 +44,7 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     _check_room(tenancy, shape)
     instance = make(tenancy, details, image, now)
     work = _provision(tenancy, instance, now)
-    vnic_at = now + tenancy.dials.vnic_late_s
+    vnic_at = now + tenancy.faults.vnic_late_s
     tenancy.later_for(instance, vnic_at, lambda at: _join(tenancy, instance, subnet, work, at))
     if token is not None:
         tenancy.tokens[token] = RetryToken(now, request, instance.id, work.id)
@@ -59,7 +59,7 @@ def earlier_result(tenancy: Tenancy, token: str | None, request: bytes, now: flo
     """
     check_token(token)
     used = tenancy.tokens.get(token or "")
-    if used is None or now - used.at >= tenancy.dials.retry_token_s:
+    if used is None or now - used.at >= tenancy.faults.retry_token_s:
         return None
     instance = tenancy.instances.get(used.instance_id)
     if instance is None or used.request != request or used.turn not in (None, instance.turn):
@@ -68,9 +68,9 @@ def earlier_result(tenancy: Tenancy, token: str | None, request: bytes, now: flo
 
 
 def _check_room(tenancy: Tenancy, shape: OciShape) -> None:
-    dials = tenancy.dials
+    faults = tenancy.faults
     used = sum(each.launch.shape == shape.name for each in tenancy.live())
-    if dials.shape_limit is not None and used >= dials.shape_limit:
+    if faults.shape_limit is not None and used >= faults.shape_limit:
         count = f"{shape.name.removeprefix('VM.').removesuffix('.Flex').replace('.', '-').lower()}-core-count"
         raise OciProblem(
             "LimitExceeded",
@@ -174,12 +174,12 @@ def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: LabWork
 
 
 def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> LabWorkRequest:
-    """Let an instance come up, or fail, as the dials require."""
+    """Let an instance come up, or fail, as the faults require."""
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
     if tenancy.spend("lost_launches"):
         tenancy.later_for(instance, done, lambda at: _fail_launch(tenancy, instance, work, at, NO_HOST))
-    elif not tenancy.dials.launch_never_ends:
+    elif not tenancy.faults.launch_never_ends:
         tenancy.later_for(instance, done, lambda at: _arrive(tenancy, instance, work, at))
     return work
 

@@ -13,7 +13,7 @@ from unbounded_lab.clock import LabClock
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.local import LabCloud
 from unbounded_lab.cloud.oci.federation import METADATA, TOKEN_S, VALID_TO, InstancePrincipal, Workload
-from unbounded_lab.cloud.oci.misbehaviours import TABLE, OciDials
+from unbounded_lab.cloud.oci.misbehaviours import TABLE, OciFaults
 from unbounded_lab.cloud.oci.model import REGION, OciInstance, digest, ocid
 from unbounded_lab.cloud.oci.request_signatures import Issuer, OciAccess, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.seeding import SeededInstance, seed_instance
@@ -25,7 +25,7 @@ from unbounded_lab.listener import HOST, LabListener, send, server
 PASSPHRASE: Final = "lab"  # noqa: S105 - of a key that lives as long as this process
 
 
-class LabOci(LabCloud[OciDials]):
+class LabOci(LabCloud[OciFaults]):
     """One tenancy in one region; `async with` serves it at `url`.
 
     Args:
@@ -40,21 +40,21 @@ class LabOci(LabCloud[OciDials]):
         name: str = "oci",
         *,
         profile: str = "ideal",
-        dials: OciDials | None = None,
+        faults: OciFaults | None = None,
         times: OciTimes = USUAL_TIMES,
         seed: int = 0,
         clock: LabClock | None = None,
         wall: Callable[[], float] = time.time,
         port: int | None = 0,
     ) -> None:
-        super().__init__(name, profile=profile, dials=dials, seed=seed, clock=clock, port=port)
+        super().__init__(name, profile=profile, faults=faults, seed=seed, clock=clock, port=port)
         self._times = times
         self._wall = wall
         self._text = f"{seed}/{name}"
         self._issuer = Issuer(self._text)
 
-    def _begin(self, dials: OciDials, now: float) -> OciService:
-        tenancy = self._tenancy = Tenancy(self._text, dials, self._times, now=now)
+    def _begin(self, faults: OciFaults, now: float) -> OciService:
+        tenancy = self._tenancy = Tenancy(self._text, faults, self._times, now=now)
         self.api_key = UserApiKey(tenancy.id, ocid("user", self._text), rsa_key(f"{self._text}/user"))
         self._principal = InstancePrincipal(self._text, tenancy.id, tenancy.compartment_id, self._issuer)
         claims = {
@@ -161,8 +161,8 @@ class LabOci(LabCloud[OciDials]):
         return self._tenancy
 
     @property
-    def dials(self) -> OciDials:
-        return self._tenancy.dials
+    def faults(self) -> OciFaults:
+        return self._tenancy.faults
 
     def add_instance(self, name: str, **requested: Any) -> OciInstance:
         """Add an existing instance with its resources; the arguments are those of `SeededInstance`."""

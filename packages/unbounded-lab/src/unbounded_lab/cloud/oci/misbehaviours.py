@@ -1,4 +1,4 @@
-"""Dials of a simulated Oracle cloud, and its misbehaviours, beside those that every cloud has.
+"""Faults of a simulated Oracle cloud, and its misbehaviours, beside those that every cloud has.
 
 `owner/repository#number` is a thread on GitHub where a misbehaviour was seen. Without one, the docstring names the
 source.
@@ -18,8 +18,8 @@ WRITES: Final = ("LaunchInstance", "InstanceAction", "TerminateInstance", "Updat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OciDials(shared.CloudDials):
-    """All dials. Counts are of the named events, from the moment they are set, or FOR_EVER; `_s` is seconds."""
+class OciFaults(shared.CloudFaults):
+    """All faults. Counts are of the named events, from the moment they are set, or FOR_EVER; `_s` is seconds."""
 
     # Launching
     shape_limit: int | None = None  # maximum number of instances of a shape; LimitExceeded above it
@@ -58,7 +58,7 @@ class OciDials(shared.CloudDials):
     key_revoked: bool = False
 
 
-IDEAL: Final = OciDials()
+IDEAL: Final = OciFaults()
 
 COUNTS: Final = frozenset({"lost_launches", "deaf_actions", "failing_starts", "images_first", "moves_first"})
 
@@ -66,337 +66,337 @@ COUNTS: Final = frozenset({"lost_launches", "deaf_actions", "failing_starts", "i
 # Launching
 
 
-def out_of_host_capacity(dials: OciDials) -> OciDials:
+def out_of_host_capacity(faults: OciFaults) -> OciFaults:
     """The next two launches are refused: 500 InternalError, "Out of host capacity.".
 
     jpetazzo/ampernetacle#54, oracle-devrel/leagueoflegends-optimizer#34.
     """
-    return replace(dials, only=LAUNCH, errors=("InternalErrorOutOfHostCapacity",) * 2)
+    return replace(faults, only=LAUNCH, errors=("InternalErrorOutOfHostCapacity",) * 2)
 
 
-def out_of_host_capacity_by_its_code(dials: OciDials) -> OciDials:
+def out_of_host_capacity_by_its_code(faults: OciFaults) -> OciFaults:
     """The next two launches are refused: 500 OutOfHostCapacity.
 
     The code that Oracle's table of API errors has for it.
     """
-    return replace(dials, only=LAUNCH, errors=("OutOfHostCapacity",) * 2)
+    return replace(faults, only=LAUNCH, errors=("OutOfHostCapacity",) * 2)
 
 
-def capacity_is_missing_later(dials: OciDials) -> OciDials:
+def capacity_is_missing_later(faults: OciFaults) -> OciFaults:
     """The next launch is accepted, and its instance TERMINATED when it should be RUNNING; its work request FAILED.
 
     No thread names this one; it is how work requests report what a launch only finds out later.
     """
-    return replace(dials, lost_launches=1)
+    return replace(faults, lost_launches=1)
 
 
-def over_the_limit(dials: OciDials) -> OciDials:
+def over_the_limit(faults: OciFaults) -> OciFaults:
     """The next launch is refused: 400 LimitExceeded.
 
     mohankumarpaluru/oracle-freetier-instance-creation#15 (without an instance that would have used the limit).
     """
-    return replace(dials, only=LAUNCH, errors=("LimitExceeded",))
+    return replace(faults, only=LAUNCH, errors=("LimitExceeded",))
 
 
-def over_the_quota(dials: OciDials) -> OciDials:
+def over_the_quota(faults: OciFaults) -> OciFaults:
     """The next launch is refused: 400 QuotaExceeded.
 
     Oracle's table of API errors.
     """
-    return replace(dials, only=LAUNCH, errors=("QuotaExceeded",))
+    return replace(faults, only=LAUNCH, errors=("QuotaExceeded",))
 
 
-def launch_is_invalid(dials: OciDials) -> OciDials:
+def launch_is_invalid(faults: OciFaults) -> OciFaults:
     """The next launch is refused: 400 InvalidParameter.
 
     Oracle's table of API errors. What the service refuses of a launch by itself, it refuses at any time.
     """
-    return replace(dials, only=LAUNCH, errors=("InvalidParameter",))
+    return replace(faults, only=LAUNCH, errors=("InvalidParameter",))
 
 
-def launch_lacks_a_parameter(dials: OciDials) -> OciDials:
+def launch_lacks_a_parameter(faults: OciFaults) -> OciFaults:
     """The next launch is refused: 400 MissingParameter.
 
     Oracle's table of API errors.
     """
-    return replace(dials, only=LAUNCH, errors=("MissingParameter",))
+    return replace(faults, only=LAUNCH, errors=("MissingParameter",))
 
 
-def launch_names_what_is_not_there(dials: OciDials) -> OciDials:
+def launch_names_what_is_not_there(faults: OciFaults) -> OciFaults:
     """The next launch is refused: 400 RelatedResourceNotAuthorizedOrNotFound.
 
     Oracle's table of API errors: the policy does not allow something that the request's body names, or it is gone.
     """
-    return replace(dials, only=LAUNCH, errors=("RelatedResourceNotAuthorizedOrNotFound",))
+    return replace(faults, only=LAUNCH, errors=("RelatedResourceNotAuthorizedOrNotFound",))
 
 
-def launch_never_ends(dials: OciDials) -> OciDials:
+def launch_never_ends(faults: OciFaults) -> OciFaults:
     """A new instance stays PROVISIONING.
 
     No thread names this one; every wait has to have an end.
     """
-    return replace(dials, launch_never_ends=True)
+    return replace(faults, launch_never_ends=True)
 
 
-def vnic_comes_late(dials: OciDials) -> OciDials:
+def vnic_comes_late(faults: OciFaults) -> OciFaults:
     """A new instance has no VNIC attachment for 30 s, while it is RUNNING already.
 
     No thread names this one; VNIC and instance are resources of two services.
     """
-    return replace(dials, vnic_late_s=30.0)
+    return replace(faults, vnic_late_s=30.0)
 
 
-def retry_tokens_are_forgotten(dials: OciDials) -> OciDials:
+def retry_tokens_are_forgotten(faults: OciFaults) -> OciFaults:
     """A retry token is forgotten at once: the same launch twice makes two instances.
 
     The token of a real launch ends after 24 hours, or with what it made.
     """
-    return replace(dials, retry_token_s=0.0)
+    return replace(faults, retry_token_s=0.0)
 
 
-def retry_tokens_are_invalidated(dials: OciDials) -> OciDials:
+def retry_tokens_are_invalidated(faults: OciFaults) -> OciFaults:
     """The next launch is refused: 409 InvalidatedRetryToken.
 
     Oracle's table of API errors: what was made with the token has changed since.
     """
-    return replace(dials, only=LAUNCH, errors=("InvalidatedRetryToken",))
+    return replace(faults, only=LAUNCH, errors=("InvalidatedRetryToken",))
 
 
 # Power
 
 
-def ignores_actions(dials: OciDials) -> OciDials:
+def ignores_actions(faults: OciFaults) -> OciFaults:
     """The next two power actions are answered with success and not carried out.
 
     No thread names this one; BMCs do it, and what is not observed is not known.
     """
-    return replace(dials, deaf_actions=2)
+    return replace(faults, deaf_actions=2)
 
 
-def is_imaged_first(dials: OciDials) -> OciDials:
+def is_imaged_first(faults: OciFaults) -> OciFaults:
     """The next power action finds an image being made: 409 IncorrectState, CREATING_IMAGE for 60 s, then as before.
 
     The documentation of CreateImage: an instance is shut down while its image is made.
     """
-    return replace(dials, images_first=1)
+    return replace(faults, images_first=1)
 
 
-def is_moved_first(dials: OciDials) -> OciDials:
+def is_moved_first(faults: OciFaults) -> OciFaults:
     """The next power action finds the instance being moved: 409 IncorrectState, MOVING for 30 s, then as before.
 
     No thread names this one; MOVING is one of the states that the documentation lists.
     """
-    return replace(dials, moves_first=1)
+    return replace(faults, moves_first=1)
 
 
-def hides_resets(dials: OciDials) -> OciDials:
+def hides_resets(faults: OciFaults) -> OciFaults:
     """An instance is shown RUNNING all through a RESET.
 
     No thread names this one; a client that waits for RUNNING must not take this for the end.
     """
-    return replace(dials, reset_shown="running")
+    return replace(faults, reset_shown="running")
 
 
-def resets_at_once(dials: OciDials) -> OciDials:
+def resets_at_once(faults: OciFaults) -> OciFaults:
     """A RESET is over as soon as it is answered; the answer still shows the instance STOPPING.
 
     No thread names this one; a client that polls rarely sees no more of a fast RESET either.
     """
-    return replace(dials, reset_s=0.0)
+    return replace(faults, reset_s=0.0)
 
 
-def resets_unseen(dials: OciDials) -> OciDials:
+def resets_unseen(faults: OciFaults) -> OciFaults:
     """A RESET is over as soon as it is answered, and no state shows it; it has a work request, which a list shows.
 
     No thread names this one. The reference does not mention work requests of power actions.
     """
-    return replace(dials, reset_s=0.0, reset_shown="running", action_work="listed")
+    return replace(faults, reset_s=0.0, reset_shown="running", action_work="listed")
 
 
-def actions_have_work_requests(dials: OciDials) -> OciDials:
+def actions_have_work_requests(faults: OciFaults) -> OciFaults:
     """A power action has a work request, which its answer names; Retry-After requires 5 s between two reads of it.
 
     Other answers of Compute have the header, and the reference of GetWorkRequest names Retry-After.
     """
-    return replace(dials, action_work="told", work_again_s=5.0)
+    return replace(faults, action_work="told", work_again_s=5.0)
 
 
-def accepts_what_is_so_already(dials: OciDials) -> OciDials:
+def accepts_what_is_so_already(faults: OciFaults) -> OciFaults:
     """A power action into the state that the instance is in is answered with success, not with 409.
 
     Which of both is answered is not documented.
     """
-    return replace(dials, already="accepted")
+    return replace(faults, already="accepted")
 
 
-def os_ignores_shutdown(dials: OciDials) -> OciDials:
+def os_ignores_shutdown(faults: OciFaults) -> OciFaults:
     """SOFTSTOP and SOFTRESET take 15 minutes: the operating system does not listen.
 
     The documentation of InstanceAction.
     """
-    return replace(dials, os_ignores_shutdown=True)
+    return replace(faults, os_ignores_shutdown=True)
 
 
-def stop_never_ends(dials: OciDials) -> OciDials:
+def stop_never_ends(faults: OciFaults) -> OciFaults:
     """A stopped instance stays STOPPING.
 
     No thread names this one; every wait has to have an end.
     """
-    return replace(dials, stop_never_ends=True)
+    return replace(faults, stop_never_ends=True)
 
 
-def starts_fail(dials: OciDials) -> OciDials:
+def starts_fail(faults: OciFaults) -> OciFaults:
     """The next two starts end in STOPPED again, a start after a RESET included.
 
     No thread names this one; a stopped instance has given its host away.
     """
-    return replace(dials, failing_starts=2)
+    return replace(faults, failing_starts=2)
 
 
-def busy_after_changes(dials: OciDials) -> OciDials:
+def busy_after_changes(faults: OciFaults) -> OciFaults:
     """For 10 s after a change of an instance others are refused: 409 Conflict, "currently being modified".
 
     oracle/terraform-provider-oci#1282.
     """
-    return replace(dials, busy_s=10.0)
+    return replace(faults, busy_s=10.0)
 
 
-def conflicts(dials: OciDials) -> OciDials:
+def conflicts(faults: OciFaults) -> OciFaults:
     """The next two changes are refused with 409 IncorrectState.
 
     Oracle's table of API errors allows a retry; the SDK's own retries do so.
     """
-    return replace(dials, only=WRITES, errors=("IncorrectState",) * 2)
+    return replace(faults, only=WRITES, errors=("IncorrectState",) * 2)
 
 
 # Terminating
 
 
-def terminate_gets_stuck(dials: OciDials) -> OciDials:
+def terminate_gets_stuck(faults: OciFaults) -> OciFaults:
     """A terminated instance stays TERMINATING.
 
     No thread names this one; oracle/terraform-provider-oci#663 reports VNIC attachments that stay DETACHING.
     """
-    return replace(dials, terminate="stuck")
+    return replace(faults, terminate="stuck")
 
 
-def terminate_leaves_the_boot_volume(dials: OciDials) -> OciDials:
+def terminate_leaves_the_boot_volume(faults: OciFaults) -> OciFaults:
     """An instance is TERMINATED and its boot volume is still there, with no attachment.
 
     No thread names this one; it is a delete that is done by half.
     """
-    return replace(dials, terminate="leaves-boot-volume")
+    return replace(faults, terminate="leaves-boot-volume")
 
 
-def terminate_leaves_the_vnic(dials: OciDials) -> OciDials:
+def terminate_leaves_the_vnic(faults: OciFaults) -> OciFaults:
     """An instance is TERMINATED and its VNIC is still there, and keeps its address.
 
     No thread names this one; it is a delete that is done by half.
     """
-    return replace(dials, terminate="leaves-vnic")
+    return replace(faults, terminate="leaves-vnic")
 
 
-def terminated_is_gone_at_once(dials: OciDials) -> OciDials:
+def terminated_is_gone_at_once(faults: OciFaults) -> OciFaults:
     """A TERMINATED instance is not shown any more: 404.
 
     The documentation promises 12 hours, and nothing after them.
     """
-    return replace(dials, terminated_shown=False)
+    return replace(faults, terminated_shown=False)
 
 
-def work_requests_vanish(dials: OciDials) -> OciDials:
+def work_requests_vanish(faults: OciFaults) -> OciFaults:
     """A work request is gone (404) when it has ended.
 
     No thread names this one; the documentation keeps them for 12 hours.
     """
-    return replace(dials, work_requests="vanish")
+    return replace(faults, work_requests="vanish")
 
 
 # Access and throttling
 
 
-def bad_gateway(dials: OciDials) -> OciDials:
+def bad_gateway(faults: OciFaults) -> OciFaults:
     """The next two changes are answered with 502 and not carried out.
 
     turbot/steampipe-plugin-oci#652.
     """
-    return replace(dials, only=WRITES, errors=("BadGateway",) * 2)
+    return replace(faults, only=WRITES, errors=("BadGateway",) * 2)
 
 
-def gateway_times_out(dials: OciDials) -> OciDials:
+def gateway_times_out(faults: OciFaults) -> OciFaults:
     """The next two changes are carried out and answered with 504.
 
     No thread names this one; a gateway does not know what becomes of what it has passed on.
     """
-    return replace(dials, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
+    return replace(faults, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
 
 
-def throttles_the_tenancy(dials: OciDials) -> OciDials:
+def throttles_the_tenancy(faults: OciFaults) -> OciFaults:
     """The next five requests are refused with 429 "for the tenant", without Retry-After, as for users.
 
     ManageIQ/manageiq#22936; zoom/karpenter-oci#52 shows that there is no Retry-After.
     """
-    return replace(dials, errors=("TooManyRequestsOfTenant",) * 5, retry_after_s=None)
+    return replace(faults, errors=("TooManyRequestsOfTenant",) * 5, retry_after_s=None)
 
 
-def key_is_revoked(dials: OciDials) -> OciDials:
+def key_is_revoked(faults: OciFaults) -> OciFaults:
     """The API key is not known any more: 401.
 
     Oracle's table of API errors.
     """
-    return replace(dials, key_revoked=True)
+    return replace(faults, key_revoked=True)
 
 
-def clock_is_ahead(dials: OciDials) -> OciDials:
+def clock_is_ahead(faults: OciFaults) -> OciFaults:
     """The service's clock is ten minutes ahead: each signature is too old for it, 401.
 
     The documentation of request signatures allows five minutes.
     """
-    return replace(dials, clock_ahead_s=600.0)
+    return replace(faults, clock_ahead_s=600.0)
 
 
-def no_permission(dials: OciDials) -> OciDials:
+def no_permission(faults: OciFaults) -> OciFaults:
     """Changes are answered with 404 NotAuthorizedOrNotFound, as if the instance were not there.
 
     oracle/oci-python-sdk#430: a policy is missing, and the answer is the same as for a missing resource.
     """
-    return replace(dials, only=WRITES, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+    return replace(faults, only=WRITES, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
 
 
-def forbidden(dials: OciDials) -> OciDials:
+def forbidden(faults: OciFaults) -> OciFaults:
     """Changes are answered with 403 NotAuthorized.
 
     Oracle's table of API errors.
     """
-    return replace(dials, only=WRITES, errors=("NotAuthorized",), errors_go_on=True)
+    return replace(faults, only=WRITES, errors=("NotAuthorized",), errors_go_on=True)
 
 
-def no_permission_to_look(dials: OciDials) -> OciDials:
+def no_permission_to_look(faults: OciFaults) -> OciFaults:
     """Instances are answered with 404 NotAuthorizedOrNotFound, as if they were not there; lists are shown.
 
     oracle/oci-python-sdk#430: as for changes.
     """
-    return _not_found_for(dials, "GetInstance")
+    return _not_found_for(faults, "GetInstance")
 
 
-def no_permission_for_networks(dials: OciDials) -> OciDials:
+def no_permission_for_networks(faults: OciFaults) -> OciFaults:
     """VNICs and subnets are answered with 404 NotAuthorizedOrNotFound, as if they were not there.
 
     oracle/oci-python-sdk#430; the network has policies of its own.
     """
-    return _not_found_for(dials, "GetVnic", "GetSubnet")
+    return _not_found_for(faults, "GetVnic", "GetSubnet")
 
 
-def no_permission_for_volumes(dials: OciDials) -> OciDials:
+def no_permission_for_volumes(faults: OciFaults) -> OciFaults:
     """Boot volumes are answered with 404 NotAuthorizedOrNotFound, as if they were not there.
 
     oracle/oci-python-sdk#430; volumes have policies of their own.
     """
-    return _not_found_for(dials, "GetBootVolume")
+    return _not_found_for(faults, "GetBootVolume")
 
 
-def _not_found_for(dials: OciDials, *calls: str) -> OciDials:
-    return replace(dials, only=calls, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+def _not_found_for(faults: OciFaults, *calls: str) -> OciFaults:
+    return replace(faults, only=calls, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
 
 
 TABLE: Final = Misbehaviours(

@@ -28,7 +28,7 @@ RESTARTS: Final = frozenset({InstanceAction.RESET, InstanceAction.SOFTRESET})
 
 
 def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> LabWorkRequest | None:
-    """Begin a power action; returns its work request, if the dials give it one.
+    """Begin a power action; returns its work request, if the faults give it one.
 
     Raises:
         Problem: the instance's state does not allow it, or another action is in progress.
@@ -41,7 +41,7 @@ def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: fl
         return None
     tenancy.begin(instance, now)
     tenancy.record(now, instance, "asked", action.value)
-    work = None if tenancy.dials.action_work == "none" else begin_work(tenancy, "InstanceAction", instance, now)
+    work = None if tenancy.faults.action_work == "none" else begin_work(tenancy, "InstanceAction", instance, now)
     starts = EFFECTS[instance.state][action] is ActionEffect.START
     error = NO_HOST if (starts or action in RESTARTS) and tenancy.spend("failing_starts") else None
     if starts:
@@ -52,12 +52,12 @@ def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: fl
 
 
 def _interfere(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
-    """Simulate an image or a move of the instance by another client, if the dials require it."""
-    for dial, state, takes_s in (
+    """Simulate an image or a move of the instance by another client, if the faults require it."""
+    for fault, state, takes_s in (
         ("images_first", InstanceState.CREATING_IMAGE, tenancy.times.image_s),
         ("moves_first", InstanceState.MOVING, tenancy.times.move_s),
     ):
-        if instance.state in SETTLED and tenancy.spend(dial):
+        if instance.state in SETTLED and tenancy.spend(fault):
             _occupy(tenancy, instance, state, now, until=now + takes_s)
 
 
@@ -78,7 +78,7 @@ def _is_needed(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, 
         # docs.oracle.com, Preemptible Instances; the error is not documented
         raise invalid(f"{action.value} cannot be done: instance {instance.id} is preemptible")
     effect = EFFECTS[instance.state][action]
-    if effect is ActionEffect.ALREADY and tenancy.dials.already == "accepted":
+    if effect is ActionEffect.ALREADY and tenancy.faults.already == "accepted":
         return False
     if effect in (ActionEffect.ALREADY, ActionEffect.WRONG):
         raise OciProblem(
@@ -109,24 +109,24 @@ def _start(
 def _stop(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float, begun: _StartedAction) -> None:
     """Stop an instance, and start it again for the two kinds of RESET."""
     restarts = action in RESTARTS
-    instance.shown = InstanceState.RUNNING if restarts and tenancy.dials.reset_shown == "running" else None
+    instance.shown = InstanceState.RUNNING if restarts and tenancy.faults.reset_shown == "running" else None
     tenancy.enter(instance, InstanceState.STOPPING, now)
-    if tenancy.dials.stop_never_ends:
+    if tenancy.faults.stop_never_ends:
         return
     due = now + _stop_takes_s(tenancy, action)
     if restarts:
-        half_s = None if tenancy.dials.reset_s is None else tenancy.dials.reset_s / 2
+        half_s = None if tenancy.faults.reset_s is None else tenancy.faults.reset_s / 2
         tenancy.later_for(instance, due, lambda at: _start(tenancy, instance, at, begun, half_s))
     else:
         tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, InstanceState.STOPPED, at, begun))
 
 
 def _stop_takes_s(tenancy: Tenancy, action: InstanceAction) -> float:
-    if action is InstanceAction.RESET and tenancy.dials.reset_s is not None:
-        return tenancy.dials.reset_s / 2
+    if action is InstanceAction.RESET and tenancy.faults.reset_s is not None:
+        return tenancy.faults.reset_s / 2
     if action not in SOFT:
         return tenancy.times.stop_s
-    return tenancy.times.soft_limit_s if tenancy.dials.os_ignores_shutdown else tenancy.times.soft_stop_s
+    return tenancy.times.soft_limit_s if tenancy.faults.os_ignores_shutdown else tenancy.times.soft_stop_s
 
 
 def _arrive(tenancy: Tenancy, instance: OciInstance, state: InstanceState, at: float, begun: _StartedAction) -> None:
@@ -166,7 +166,7 @@ def terminate(
     for earlier in [each for each in tenancy.work_requests if each.instance_id == instance.id and not each.finished]:
         end_work(tenancy, earlier, now, error=("Conflict", "The instance was terminated."))
     work = begin_work(tenancy, "TerminateInstance", instance, now)
-    if tenancy.dials.terminate != "stuck":
+    if tenancy.faults.terminate != "stuck":
         tenancy.later_for(instance, now + tenancy.times.terminate_s, lambda at: _finish(tenancy, instance, work, at))
     return work
 
@@ -177,10 +177,10 @@ def _finish(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: f
 
 
 def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
-    """Set an instance to TERMINATED, and delete its resources as the dials and its last request require."""
+    """Set an instance to TERMINATED, and delete its resources as the faults and its last request require."""
     instance.turn += 1
     instance.ended = at
-    leaves = tenancy.dials.terminate
+    leaves = tenancy.faults.terminate
     for attachment in _detached(tenancy, tenancy.vnic_attachments, instance, at):
         vnic = tenancy.vnics.get(attachment.target_id)
         if vnic is not None and leaves != "leaves-vnic":
@@ -198,7 +198,7 @@ def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
             tenancy.end_volume(tenancy.volumes, volume, at)
     tenancy.enter(instance, InstanceState.TERMINATED, at)
     tenancy.record(at, instance, "deleted")
-    shown_s = tenancy.times.terminated_shown_s if tenancy.dials.terminated_shown else 0.0
+    shown_s = tenancy.times.terminated_shown_s if tenancy.faults.terminated_shown else 0.0
     tenancy.agenda.put(at + shown_s, lambda due: _purge(tenancy, instance, due))
 
 
@@ -239,7 +239,7 @@ def end_work(tenancy: Tenancy, work: LabWorkRequest, at: float, *, error: tuple[
     work.started = work.started if work.started is not None else at
     work.finished, work.error = at, error
     work.status = WorkStatus.SUCCEEDED if error is None else WorkStatus.FAILED
-    if tenancy.dials.work_requests == "vanish":
+    if tenancy.faults.work_requests == "vanish":
         tenancy.work_requests.drop(work.id, at)
     else:
         tenancy.work_requests.put(work, at)

@@ -32,10 +32,10 @@ def json_reply(body: Any, *, status: int = 200, **headers: str | None) -> LabRep
 
 
 def one(shelf: ShelfOf) -> Read:
-    """Return a call that reads a single resource, with the lag of the dial `get_lag_s`."""
+    """Return a call that reads a single resource, with the lag of the fault `get_lag_s`."""
 
     def read(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, now: float) -> LabReply:
-        shown = shelf(tenancy).view_at(ids[0], now - tenancy.dials.get_lag_s)
+        shown = shelf(tenancy).view_at(ids[0], now - tenancy.faults.get_lag_s)
         if shown is None:
             raise not_found()
         return json_reply(shown.body, etag=shown.etag)
@@ -54,7 +54,7 @@ def many(shelf: ShelfOf, *, filters: tuple[str, ...], needed: tuple[str, ...] = 
     def read(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
         check_compartment(tenancy, query, needed)
         requested = {name: query[name] for name in (*filters, "compartmentId") if name in query}
-        every = shelf(tenancy).views_at(now - tenancy.dials.list_lag_s)
+        every = shelf(tenancy).views_at(now - tenancy.faults.list_lag_s)
         return page(tenancy, query, ordered(query, (shown.body for shown in every if _matches(shown, requested))))
 
     return read
@@ -102,7 +102,7 @@ def page(tenancy: Tenancy, query: Query, bodies: list[Body], *, key: str = "id")
     if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ON_A_PAGE:
         raise invalid(f"limit has to be between 1 and {MOST_ON_A_PAGE}")
     start = _start(query.get("page"), [body[key] for body in bodies])
-    shown = bodies[start : start + min(int(limit), tenancy.dials.page_size)]
+    shown = bodies[start : start + min(int(limit), tenancy.faults.page_size)]
     is_last = start + len(shown) >= len(bodies)
     token = None if is_last else urlsafe_b64encode(shown[-1][key].encode()).decode()
     return json_reply(shown, opc_next_page=token)
@@ -127,7 +127,7 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
     fitting = {image.id for image in tenancy.images if shape is None or image.fits(shape)}
     filters = ("displayName", "operatingSystem", "operatingSystemVersion", "lifecycleState")
     requested = {name: query[name] for name in filters if name in query}
-    every = tenancy.images.views_at(now - tenancy.dials.list_lag_s)
+    every = tenancy.images.views_at(now - tenancy.faults.list_lag_s)
     found = (shown.body for shown in every if shown.body["id"] in fitting and _matches(shown, requested))
     here = (body for body in found if body["compartmentId"] in (None, query["compartmentId"]))
     return page(tenancy, query, ordered(query, here))
@@ -157,16 +157,16 @@ def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, 
 
 
 def work_request(tenancy: Tenancy, ids: tuple[str, ...], query: Query, now: float) -> LabReply:
-    """Return one work request, with Retry-After from the dial `work_again_s`."""
+    """Return one work request, with Retry-After from the fault `work_again_s`."""
     reply = one(lambda t: t.work_requests)(tenancy, ids, query, now)
-    again_s = tenancy.dials.work_again_s
+    again_s = tenancy.faults.work_again_s
     return reply if again_s is None else replace(reply, headers={**reply.headers, "retry-after": f"{again_s:.0f}"})
 
 
 def work_requests(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) -> LabReply:
     """List summaries of work requests, newest first; `resourceId` selects those of one resource."""
     check_compartment(tenancy, query)
-    every = (shown.body for shown in tenancy.work_requests.views_at(now - tenancy.dials.list_lag_s))
+    every = (shown.body for shown in tenancy.work_requests.views_at(now - tenancy.faults.list_lag_s))
     here = (body for body in every if body["compartmentId"] == query["compartmentId"])
     requested = query.get("resourceId")
     found = [body for body in here if requested in (None, *(each["identifier"] for each in body["resources"]))]

@@ -13,7 +13,7 @@ from unbounded_lab.cloud.frontend import CloudCall, CloudRateLimit, TokenBuckets
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.cloud.oci import reads, writes
 from unbounded_lab.cloud.oci.errors import ERRORS, RETRY_LATER, OciProblem, problem_named
-from unbounded_lab.cloud.oci.misbehaviours import OciDials
+from unbounded_lab.cloud.oci.misbehaviours import OciFaults
 from unbounded_lab.cloud.oci.reads import json_reply
 from unbounded_lab.cloud.oci.request_signatures import OciAccess
 from unbounded_lab.cloud.oci.tenancy import Tenancy
@@ -126,8 +126,8 @@ class OciService:
         self._answers = 0
 
     @property
-    def dials(self) -> OciDials:
-        return self.tenancy.dials
+    def faults(self) -> OciFaults:
+        return self.tenancy.faults
 
     @property
     def history(self) -> CloudHistory:
@@ -137,9 +137,9 @@ class OciService:
     def error_names(self) -> Collection[str]:
         return ERRORS.keys()
 
-    def set_dials(self, dials: OciDials, now: float) -> None:
-        self.tenancy.set_dials(dials, now)
-        self._access.revoked = dials.key_revoked
+    def set_faults(self, faults: OciFaults, now: float) -> None:
+        self.tenancy.set_faults(faults, now)
+        self._access.revoked = faults.key_revoked
 
     def advance(self, now: float) -> None:
         self.tenancy.advance(now)
@@ -160,16 +160,16 @@ class OciService:
 
     def error(self, name: str, request: LabRequest, _call: CloudCall, now: float) -> LabReply:
         problem = problem_named(name)
-        wait_s = self.dials.retry_after_s if problem.code in RETRY_LATER else None
+        wait_s = self.faults.retry_after_s if problem.code in RETRY_LATER else None
         return self._tagged(_refusal(problem, wait_s), request, now)
 
     def _answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
-        signed_at = self._wall() + self.dials.clock_ahead_s
+        signed_at = self._wall() + self.faults.clock_ahead_s
         if call.is_login:
             return self._logins[request.path](request, signed_at)
         self._access.admit(request, signed_at)
         limit = {str(call.changes): LIMITS[call.changes]}
-        if self.dials.rate_limits and self._buckets.take(limit, now) is not None:
+        if self.faults.rate_limits and self._buckets.take(limit, now) is not None:
             raise problem_named("TooManyRequests")  # without Retry-After: zoom/karpenter-oci#52
         known, ids = _find(request)
         if known is None:

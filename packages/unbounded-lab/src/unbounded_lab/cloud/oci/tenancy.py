@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from unbounded_lab.cloud.history import Act, CloudEvent, CloudHistory, HistoryMap, Schedule
 from unbounded_lab.cloud.oci import model, views
 from unbounded_lab.cloud.oci.lifecycle import LIVE, InstanceState
-from unbounded_lab.cloud.oci.misbehaviours import COUNTS, IDEAL, OciDials
+from unbounded_lab.cloud.oci.misbehaviours import COUNTS, IDEAL, OciFaults
 from unbounded_lab.cloud.oci.model import (
     SHAPES,
     Attachment,
@@ -28,7 +28,7 @@ from unbounded_lab.cloud.oci.model import (
     Volume,
     platform_images,
 )
-from unbounded_lab.dials import Counts
+from unbounded_lab.fault_settings import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Permitted:
 class Tenancy:
     """All resources of one tenancy in one region."""
 
-    def __init__(self, seed: str, dials: OciDials = IDEAL, times: OciTimes = USUAL_TIMES, *, now: float) -> None:
+    def __init__(self, seed: str, faults: OciFaults = IDEAL, times: OciTimes = USUAL_TIMES, *, now: float) -> None:
         self.seed = seed
         self.times = times
         self.id = model.ocid("tenancy", seed)
@@ -114,7 +114,7 @@ class Tenancy:
         self.work_requests: HistoryMap[LabWorkRequest] = HistoryMap(views.work_request_body)
         self._numbers = 0
         self.now = now
-        self.set_dials(dials, now)
+        self.set_faults(faults, now)
         for image in platform_images(now):
             self.images.put(image, image.created)
         self.vcn_id = model.ocid("vcn", seed)
@@ -124,16 +124,16 @@ class Tenancy:
         self.public_subnet = self.add_subnet("public", "10.0.0.0/20", now=now)
         self.private_subnet = self.add_subnet("private", "10.0.16.0/20", now=now, prohibits_public_ip=True)
 
-    # Dials and time
+    # Faults and time
 
-    def set_dials(self, dials: OciDials, now: float) -> None:
-        """Set the dials; counts restart."""
+    def set_faults(self, faults: OciFaults, now: float) -> None:
+        """Set the faults; counts restart."""
         self.advance(now)
-        self.dials = dials
-        self._counts = Counts(dials, COUNTS)
+        self.faults = faults
+        self._counts = Counts(faults, COUNTS)
 
     def spend(self, count: str) -> bool:
-        """Return whether a dial that counts is still on; each call uses one up."""
+        """Return whether a fault that counts is still on; each call uses one up."""
         return self._counts.spend(count)
 
     def advance(self, now: float) -> None:
@@ -210,7 +210,7 @@ class Tenancy:
     def begin(self, instance: OciInstance, now: float) -> None:
         """Record the start of an action on an instance: it voids the one in progress."""
         instance.turn += 1
-        instance.busy_until = now + self.dials.busy_s
+        instance.busy_until = now + self.faults.busy_s
 
     def enter(self, instance: OciInstance, state: InstanceState, at: float) -> None:
         """Set an instance's state, and record that."""

@@ -51,7 +51,7 @@ def instance_action(tenancy: Tenancy, ids: tuple[str, ...], query: Query, reques
     request_digest = f"{instance.id} {requested} ".encode() + request.body
     if (used := earlier_result(tenancy, token, request_digest, now)) is None:
         work = act(tenancy, instance, InstanceAction(requested), now)
-        work_id = work.id if work is not None and tenancy.dials.action_work == "told" else ""
+        work_id = work.id if work is not None and tenancy.faults.action_work == "told" else ""
         used = RetryToken(now, request_digest, instance.id, work_id, instance.turn)
         if token is not None:
             tenancy.tokens[token] = used

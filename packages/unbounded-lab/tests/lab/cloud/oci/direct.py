@@ -1,7 +1,7 @@
 """Oracle's SDK without sockets and threads: its requests are handed to a cloud in the same process.
 
 The SDK blocks. Where calls of an executor run in the event loop itself, as in virtual time, nothing could answer it
-over a socket; this answers at once. Faults are those of the dials: a lost answer is a broken connection, an answer that
+over a socket; this answers at once. A lost answer is a broken connection, an answer that
 takes longer than the client waits is a timeout. Time itself does not pass during a call: how long it would have been is
 in `waited_s`.
 """

@@ -13,7 +13,7 @@ import oci.core
 import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
-from unbounded_lab.cloud.oci import InstanceState, LabOci, OciDials
+from unbounded_lab.cloud.oci import InstanceState, LabOci, OciFaults
 from unbounded_lab.cloud.oci.model import OciInstance
 from unbounded_lab.cloud.oci.seeding import Disks
 from unbounded_lab.cloud.oci.service import CALLS
@@ -80,7 +80,7 @@ async def lost_launch(sdk: Sdk, clock: Any) -> Any:
 
 @pytest.mark.slow
 async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
-    async with serving(dials=OciDials(lost_launches=1)) as (cloud, sdk, clock):
+    async with serving(faults=OciFaults(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
         other = cloud.add_instance("other", state=InstanceState.STOPPED)
         answers = {"LaunchInstance": await lost_launch(sdk, clock)}
@@ -108,7 +108,7 @@ async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
 
 @pytest.mark.slow
 async def test_every_list_supports_the_pages_and_filters_of_the_sdk() -> None:
-    async with serving(dials=OciDials(lost_launches=1)) as (cloud, sdk, clock):
+    async with serving(faults=OciFaults(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
         cloud.add_instance("other")
         values = known(cloud, worker, (await lost_launch(sdk, clock)).headers["opc-work-request-id"])

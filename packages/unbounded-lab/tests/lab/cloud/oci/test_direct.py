@@ -11,7 +11,7 @@ import pytest
 from tests.lab.cloud.oci.direct import connect
 from tests.lab.cloud.oci.sdk import Sdk
 from tests.support.virtual_time import run_virtual
-from unbounded_lab.cloud.oci import InstanceState, LabOci, OciDials, OciTimes
+from unbounded_lab.cloud.oci import InstanceState, LabOci, OciFaults, OciTimes
 
 pytestmark = pytest.mark.slow
 
@@ -49,19 +49,19 @@ def test_a_long_operation_passes_in_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "dials",
+    "faults",
     [{"lost_before": 1}, {"lost_after": 1}, {"cut_off": 1}, {"stalls": 1}, {"stalls": 1, "stall_then": "acts-after"}],
 )
-async def test_transport_faults_are_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
-    async with LabOci(dials=OciDials(already="accepted")) as cloud:
+async def test_transport_faults_are_the_same_as_over_a_socket(faults: dict[str, Any]) -> None:
+    async with LabOci(faults=OciFaults(already="accepted")) as cloud:
         ident, over_socket, direct = cloud.add_instance("worker").id, Sdk(cloud), Sdk(cloud)
         connect(direct.compute, cloud)
         for sdk in (over_socket, direct):
             sdk.compute.base_client.timeout = (5.0, 0.3)
-        cloud.set_dials(**dials)
+        cloud.set_faults(**faults)
         with pytest.raises(oci.exceptions.RequestException) as met:
             await over_socket.ask(over_socket.compute.instance_action, ident, "STOP")
-        cloud.set_dials(**dials)
+        cloud.set_faults(**faults)
         with pytest.raises(oci.exceptions.RequestException) as met_directly:
             direct.compute.instance_action(ident, "STOP")  # in the loop's own thread, as intended
         assert type(met.value.args[0]) is type(met_directly.value.args[0])

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
 from unbounded_lab.clock import ManualClock
-from unbounded_lab.cloud.oci import InstanceState, LabOci, OciDials
+from unbounded_lab.cloud.oci import InstanceState, LabOci, OciFaults
 from unbounded_lab.cloud.oci.errors import ERRORS, GATEWAYS, STATUSES
 from unbounded_lab.cloud.oci.misbehaviours import TABLE
 from unbounded_lab.cloud.oci.model import OciInstance
@@ -79,7 +79,7 @@ def test_every_misbehaviour_is_shown() -> None:
 
 
 async def test_every_error_arrives_under_its_code() -> None:
-    async with serving(dials=OciDials(errors=tuple(ERRORS))) as (_, sdk, _):
+    async with serving(faults=OciFaults(errors=tuple(ERRORS))) as (_, sdk, _):
         for name, (code, message) in ERRORS.items():
             error = await sdk.failure(sdk.compute.get_instance, "any")
             status = GATEWAYS.get(name, STATUSES[code])

@@ -18,7 +18,7 @@ from oci._vendor import requests
 
 from tests.lab.cloud.oci.models import annotation, fields_of
 from tests.lab.cloud.strict import faults
-from unbounded_lab.cloud.oci import OciDials, OciTimes
+from unbounded_lab.cloud.oci import OciFaults, OciTimes
 from unbounded_lab.cloud.oci.errors import OciProblem
 from unbounded_lab.cloud.oci.launching import launch
 from unbounded_lab.cloud.oci.lifecycle import POWER_ACTIONS, InstanceAction, InstanceState
@@ -51,8 +51,8 @@ STEPS: Final = st.one_of(
     st.tuples(st.sampled_from([*POWER_ACTIONS, InstanceAction.TERMINATE]), st.integers(0, 3)),
     st.tuples(st.just("wait"), st.sampled_from([0.3, 1.0, 5.0, 50_000.0])),
 )
-DIALS: Final = st.builds(
-    OciDials,
+FAULTS: Final = st.builds(
+    OciFaults,
     lost_launches=st.integers(0, 2),
     deaf_actions=st.integers(0, 2),
     images_first=st.integers(0, 1),
@@ -72,10 +72,10 @@ DIALS: Final = st.builds(
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
-@given(DIALS, st.lists(STEPS, max_size=25))
-def test_what_belongs_to_an_instance_follows_it(dials: OciDials, steps: list[tuple[str, Any]]) -> None:
+@given(FAULTS, st.lists(STEPS, max_size=25))
+def test_what_belongs_to_an_instance_follows_it(faults: OciFaults, steps: list[tuple[str, Any]]) -> None:
     now = 1_000_000.0
-    tenancy = Tenancy("any", dials, OciTimes(), now=now)
+    tenancy = Tenancy("any", faults, OciTimes(), now=now)
     seed_instance(tenancy, SeededInstance("first"), now)
     for step, how in steps:
         if step == "wait":
@@ -137,7 +137,7 @@ def test_each_kind_of_call_has_its_own_rate() -> None:
     assert Counter(status(change, 0.0) for _ in range(201)) == {404: 200, 429: 1}
     assert status(look, 0.0) == 200
     assert [status(change, 1.0) for _ in range(11)] == [404] * 10 + [429]
-    service.set_dials(OciDials(rate_limits=False), 1.0)
+    service.set_faults(OciFaults(rate_limits=False), 1.0)
     assert status(change, 1.0) == 404
 
 

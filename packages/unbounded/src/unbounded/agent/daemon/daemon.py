@@ -16,10 +16,10 @@ from typing import Final
 
 from unbounded.agent.build import this_build
 from unbounded.agent.cluster_access import access_of_config
-from unbounded.agent.daemon.followers import AccessFollower, AccessNodes, ReleaseKeyFollower, follow_logins
+from unbounded.agent.daemon.cluster_sync import AccessNodes, AccessSync, ReleaseKeySync, follow_logins
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected, identity_when_joined, kubelet_access
 from unbounded.agent.daemon.reporting import AgentStatusReporter, DeletedMachineReport, SystemdNotifier, host_conditions
-from unbounded.agent.daemon.succession import Succession, finish_succession
+from unbounded.agent.daemon.server_migration import ServerMigration, finish_migration
 from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.executor import AgentExecutor
@@ -164,7 +164,7 @@ async def _moved(parts: DaemonParts, config: AgentConfig) -> None:
     """Complete a move to another API server, with retries without end: nothing else runs before."""
     while parts.access is not None:
         try:
-            await finish_succession(parts.paths, config, parts.access, partial(host_lock, parts.paths))
+            await finish_migration(parts.paths, config, parts.access, partial(host_lock, parts.paths))
         except (Failure, OSError) as error:
             log.warning("the move to another API server is not complete yet", error=error)
             await asyncio.sleep(MOVE_AGAIN_S)
@@ -205,7 +205,7 @@ class AgentDaemon:
         self._api = api
         self._caches = caches or AgentCaches.of(api, self._machine)
         self._logins = PullSecrets(api, parts.paths)
-        self._key = ReleaseKeyFollower(
+        self._key = ReleaseKeySync(
             api,
             parts.paths,
             RecreationStatusWriter(api, self._machine, now=utc_now),
@@ -248,7 +248,7 @@ class AgentDaemon:
             access=access_of_config(self._config),
         )
 
-    def _access_follower(self, nodes: AccessNodes) -> AccessFollower:
+    def _access_follower(self, nodes: AccessNodes) -> AccessSync:
         paths = self._parts.paths
 
         async def probe(config: AgentConfig) -> None:
@@ -260,7 +260,7 @@ class AgentDaemon:
                     f"{config.kubelet.api_server} has another Machine {self._machine}, so it is another cluster"
                 )
 
-        return AccessFollower(
+        return AccessSync(
             self._api,
             paths,
             self._config,
@@ -277,9 +277,9 @@ class AgentDaemon:
         machine = self._caches.machines.get(self._machine)
         return machine is not None and ANNOTATION_SUCCESSOR in machine.metadata.annotations
 
-    def _succession(self) -> Succession:
+    def _succession(self) -> ServerMigration:
         paths = self._parts.paths
-        return Succession(
+        return ServerMigration(
             self._api,
             paths,
             self._config,

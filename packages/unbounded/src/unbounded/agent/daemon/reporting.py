@@ -16,8 +16,8 @@ from unbounded.agent.node.gpus import gpus_described, read_cdi_result
 from unbounded.agent.node.manual_changes import node_modified
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.observe import graphics
-from unbounded.agent.recreation.goal import deleted_machine_message
 from unbounded.agent.recreation.report import ConditionReport
+from unbounded.agent.recreation.version_resolution import deleted_machine_message
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Api

@@ -20,7 +20,7 @@ from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
-from unbounded.agent.recreation.goal import Unresolved, VersionResolver
+from unbounded.agent.recreation.version_resolution import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES

@@ -18,8 +18,8 @@ from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes
-from unbounded.agent.recreation import report, trigger
-from unbounded.agent.recreation.goal import Unresolved, Version, VersionResolver, pending_condition
+from unbounded.agent.recreation import recreation_decision, report
+from unbounded.agent.recreation.node_sync import LabelSync, NodeRestarter, labels_differ
 from unbounded.agent.recreation.perform import AccessFor, Lock, Performer
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.prefetch import Prefetch, is_rolled, requested_version
@@ -33,7 +33,7 @@ from unbounded.agent.recreation.state_store import (
     Transition,
 )
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
-from unbounded.agent.recreation.upkeep import LabelSync, NodeRestarter, labels_differ
+from unbounded.agent.recreation.version_resolution import Unresolved, Version, VersionResolver, pending_condition
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
@@ -203,8 +203,12 @@ class RecreationController:
         version = await self._resolver.version(machine, fresh=requested_version(machine) is not None)
         desired = _desired_of(version, machine, applied)
         again_s = self._resolver.again_s(machine)
-        boot_id = (await self._nodes.observe(home)).boot_id if trigger.needs_boot_id(applied, failed, node) else ""
-        view = trigger.NodeObservation(
+        boot_id = (
+            (await self._nodes.observe(home)).boot_id
+            if recreation_decision.needs_boot_id(applied, failed, node)
+            else ""
+        )
+        view = recreation_decision.NodeObservation(
             applied=applied,
             node=node,
             desired=desired if isinstance(desired, DesiredNode) else None,
@@ -221,18 +225,18 @@ class RecreationController:
             refused = await self._follower.sync(home, applied.node_uid, applied.goal, desired.goal)
             if not refused:
                 return 0.0
-        decided = trigger.verdict(view, self._limits)
-        if isinstance(decided, trigger.Recreate) and _is_node(machine):
+        decided = recreation_decision.verdict(view, self._limits)
+        if isinstance(decided, recreation_decision.Recreate) and _is_node(machine):
             begun_s = await self._begin(machine, home, applied, desired, decided)
             return begun_s if check_s is None else min(begun_s, check_s)
-        if isinstance(decided, trigger.Registered):
+        if isinstance(decided, recreation_decision.Registered):
             return await self._remember(home, decided.node_uid, failed)
-        if isinstance(decided, trigger.ForgetFailure):
+        if isinstance(decided, recreation_decision.ForgetFailure):
             self._store.forget()
             failed = None
         self._prefetch.follow(machine, view, version if isinstance(version, MachineConfigurationVersion) else None)
         await self._report(applied, desired, failed, refused)
-        rest_s = decided.requeue_after_s if isinstance(decided, trigger.NoRecreation) else None
+        rest_s = decided.requeue_after_s if isinstance(decided, recreation_decision.NoRecreation) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, check_s) if one is not None]
         return min(waits_s, default=None)
 
@@ -303,7 +307,7 @@ class RecreationController:
         home: Slot,
         applied: BuildRecord,
         desired: DesiredNode | Unresolved,
-        decided: trigger.Recreate,
+        decided: recreation_decision.Recreate,
     ) -> float:
         """Decide by live reads. Claim the Machine, write the decision to disk, and begin.
 

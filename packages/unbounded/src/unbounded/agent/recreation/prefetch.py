@@ -14,8 +14,8 @@ from typing import Final
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.pull_secrets import BringLogins
 from unbounded.agent.ports import Nodes
+from unbounded.agent.recreation.recreation_decision import NodeObservation
 from unbounded.agent.recreation.report import one_line
-from unbounded.agent.recreation.trigger import NodeObservation
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, NodeUpdate, NodeUpdatePhase, PreparedVersion

@@ -13,7 +13,6 @@ from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
-from unbounded.agent.recreation.goal import Unresolved, VersionResolver
 from unbounded.agent.recreation.perform import Performer
 from unbounded.agent.recreation.plan import (
     TABLE,
@@ -30,9 +29,10 @@ from unbounded.agent.recreation.plan import (
     Step,
     plan,
 )
+from unbounded.agent.recreation.recreation_decision import retry_message
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, RecreationStore, Transition
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.recreation.trigger import retry_message
+from unbounded.agent.recreation.version_resolution import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Stale
 from unbounded.api.machine import MACHINES

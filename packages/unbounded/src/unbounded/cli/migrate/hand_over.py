@@ -21,7 +21,7 @@ from unbounded.api.names import (
 from unbounded.cli.migrate.copier import AT_ONCE, Report
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.terminal_text import one_line
-from unbounded.join.successor import Successor, encoded
+from unbounded.join.migration_successor import Successor, encoded
 from unbounded.kube.api import AlreadyExists, Api
 from unbounded.kube.tasks import gather
 from unbounded.machina.csr_approval.request import Holder, UnfitRequest, is_decided, requested_machine, requester_of

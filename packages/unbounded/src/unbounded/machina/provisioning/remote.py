@@ -108,7 +108,7 @@ def command(name: str, *words: str) -> str:
 
 @cache
 def _code(name: str) -> str:
-    lines = (line.strip() for line in (script("common.sh") + script(name)).splitlines())
+    lines = (line.strip() for line in (script("prelude.sh") + script(name)).splitlines())
     code = " ".join(line for line in lines if line and not line.startswith("#"))
     if wrong := _NOT_TAKEN & set(code):
         raise ValueError(f"{name}: {''.join(sorted(wrong))} differs between shells")
@@ -224,7 +224,7 @@ class HostInstaller:
         self._clean: set[str] = set()  # Machines whose run left nothing behind
 
     async def observe(self, shell: Shell, uid: str) -> model.ObservedRun:
-        return _run_of(await shell.run(command("look.sh", uid), limit_s=CALL_S))
+        return _run_of(await shell.run(command("observe_run.sh", uid), limit_s=CALL_S))
 
     async def begin(self, shell: Shell, install: model.Install) -> model.ObservedRun:
         return await self._begin(shell, install, limit_s=self._limit_s)
@@ -233,7 +233,7 @@ class HostInstaller:
         self, shell: Shell, install: model.Install, *, limit_s: float, more: dict[str, str] | None = None
     ) -> model.ObservedRun:
         self._clean.discard(install.uid)
-        call = command("begin.sh", install.uid, install.attempt, str(self._settle_s))
+        call = command("start_run.sh", install.uid, install.attempt, str(self._settle_s))
         sent = payload(install, limit_s=limit_s, more=more)
         found = _run_of(await shell.run(call, stdin=sent, limit_s=BEGIN_S), install.hidden)
         return self._noting_clean(install, found)
@@ -245,7 +245,7 @@ class HostInstaller:
         self, shell: Shell, install: model.Install, report: Callable[[str], None], *, limit_s: float
     ) -> model.ObservedRun:
         output = bytearray()  # the answer
-        call = command("follow.sh", install.uid)
+        call = command("follow_run.sh", install.uid)
         async for line in shell.follow(call, limit_s=limit_s + _REPORT_MARGIN_S, silence_s=SILENCE_S):
             if output or line.startswith(b"unbounded-install: "):
                 output += line + b"\n"
@@ -265,7 +265,7 @@ class HostInstaller:
         if uid in self._clean:  # a successful run removes its files itself
             self._clean.discard(uid)
             return
-        result = await shell.run(command("clear.sh", uid), limit_s=CALL_S)
+        result = await shell.run(command("clear_run.sh", uid), limit_s=CALL_S)
         if split_answer(result.stdout) is None:
             raise _refused(result)
 
@@ -279,20 +279,20 @@ class HostInstaller:
         """
         attempt = secrets.token_hex(_NEW_ATTEMPT_BYTES)
         whose = {"RESET_MACHINE": machine, "RESET_UID": uid}
-        install = model.Install(RESET, attempt, SecretStr("{}"), script("reset.sh"), whose)
+        install = model.Install(RESET, attempt, SecretStr("{}"), script("reset_host.sh"), whose)
         for _ in range(_RESETS):
             found = await self._reset(shell, install, limit_s, report)
             if isinstance(found, model.NoRun) or found.attempt == attempt or found == model.Finished(found.attempt, 0):
                 break  # else the run belonged to another Machine, and its failure does not concern this one
         match found:
             case model.Finished(status=0):
-                await self._remove_remains(shell, "forget.sh")
+                await self._remove_remains(shell, "remove_runs.sh")
                 return found
             case model.Finished(attempt=other) if other != attempt:
                 raise SshUncertain("a reset for another Machine is in progress on the host")
             case model.Finished(status=status):
                 if status == model.ANOTHER_MACHINE:
-                    await self._remove_remains(shell, "clear.sh")
+                    await self._remove_remains(shell, "clear_run.sh")
                 return found
             case model.Interrupted(why=why):
                 raise SshUncertain(f"the reset did not finish: {why}")

@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from unbounded.metalman.http import statements
+from unbounded.metalman.http import response_signing
 from unbounded.metalman.http.boot_service import FileRejected, OnDisk, Rendered, ReportAnswer
 from unbounded.metalman.http.file_sender import FileSender, SendOutcome
 from unbounded.metalman.packet_counters import PacketCounters
@@ -42,14 +42,14 @@ class Sender:
         metrics: HttpMetrics,
         tally: PacketCounters,
         within_s: float,
-        keys: statements.StatementKeySource = statements.no_statements,
+        keys: response_signing.StatementKeySource = response_signing.no_statements,
     ) -> None:
         self._file_sender = file_sender
         self._metrics = metrics
         self._tally = tally
         self._within_s = within_s
         self._keys = keys
-        self._digests = statements.PartDigests()
+        self._digests = response_signing.PartDigests()
         self._digesting = asyncio.Semaphore(MOST_DIGESTS)
 
     async def short(
@@ -110,16 +110,16 @@ class Sender:
         key = await self._keys() if is_to_be_signed(request) else None
         if key is None:
             return
-        stated = statements.statement(
+        stated = response_signing.statement(
             request.method,
             request.raw_path,
-            request.headers[statements.NONCE_FIELD],
+            request.headers[response_signing.NONCE_FIELD],
             sent,
             code=response.status,
             content_range=response.headers.get("Content-Range"),
             digest=digest,
         )
-        response.headers[statements.STATEMENT_FIELD] = key.sign(stated)
+        response.headers[response_signing.STATEMENT_FIELD] = key.sign(stated)
 
     async def _digest(self, found: OnDisk, start: int, stop: int) -> str | None:
         async with self._digesting:
@@ -164,7 +164,7 @@ class Sender:
 
 
 def is_to_be_signed(request: web.BaseRequest) -> bool:
-    return statements.NONCE.fullmatch(request.headers.get(statements.NONCE_FIELD, "")) is not None
+    return response_signing.NONCE.fullmatch(request.headers.get(response_signing.NONCE_FIELD, "")) is not None
 
 
 def _opened(found: OnDisk) -> int:

@@ -19,8 +19,8 @@ from unbounded.metalman.http import requests, responses
 from unbounded.metalman.http.boot_service import BootService, FileRejected, NotReadyYet, ReportAnswer
 from unbounded.metalman.http.file_sender import MINIMUM_RATE, TRANSFERS_OF_ONE, FileSender, MinimumRate
 from unbounded.metalman.http.listener import BootHttpListener
+from unbounded.metalman.http.response_signing import StatementKeySource, no_statements
 from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
-from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20

@@ -35,7 +35,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationsS
 from unbounded.kube.api import AlreadyExists, Api, ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.metalman.boot_order import as_booted, boots_by_media
-from unbounded.metalman.http.statements import StatementKey
+from unbounded.metalman.http.response_signing import StatementKey
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.power import UNDOING
 from unbounded.metalman.replace import (

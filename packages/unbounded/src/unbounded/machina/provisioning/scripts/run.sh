@@ -1,4 +1,4 @@
-# One run, in a process of its own on the host: run.sh [locked]. Beside it lie install.sh, its environment and config.json.
+# One run, in a process of its own on the host: run.sh [locked]. install.sh, its environment and config.json are beside it.
 cd "${0%/*}" || exit 1
 umask 077
 export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

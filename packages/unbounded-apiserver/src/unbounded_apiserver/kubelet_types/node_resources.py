@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from unbounded_apiserver import field_errors, name_validation, type_notation
+from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, Resource, TableColumn
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
-from unbounded_apiserver.infrastructure.storage import driver_name, immutable
+from unbounded_apiserver.kubelet_types.storage import driver_name, immutable
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.schema.errors import too_many
-from unbounded_apiserver.types import Object, Resource, TableColumn
 from unbounded_apiserver.workloads.pods import TYPES as POD_TYPES
 
 RUNTIME_GROUP: Final = "node.k8s.io"
-_CLASS_TYPES: Final = type_notation.read(
+_CLASS_TYPES: Final = type_descriptor_parser.read(
     """
 RuntimeClass: A handler of the container runtime that pods can name.
   handler string!  The handler as the runtime calls it.
@@ -64,7 +64,9 @@ RUNTIME_CLASSES: Final = Resource(
     "runtimeclasses",
     "runtimeclass",
     False,
-    BuiltInType(type_notation.kind(_CLASS_TYPES, "RuntimeClass"), unconditional_update=False, rules=_class_rules),
+    BuiltInType(
+        type_descriptor_parser.kind(_CLASS_TYPES, "RuntimeClass"), unconditional_update=False, rules=_class_rules
+    ),
     columns=(NAME, TableColumn("Handler", path=".handler"), AGE),
 )
 
@@ -73,7 +75,7 @@ GROUP: Final = "resource.k8s.io"
 NAME_BYTES: Final = 253
 DEVICES: Final = 128
 ONE_OF: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-TYPES: Final = type_notation.read(
+TYPES: Final = type_descriptor_parser.read(
     """
 ResourceSlice: Devices of one pool, as a driver publishes them.
   spec ResourceSliceSpec!  The devices.
@@ -230,7 +232,7 @@ RESOURCE_SLICES: Final = Resource(
     "resourceslices",
     "resourceslice",
     False,
-    BuiltInType(type_notation.kind(TYPES, "ResourceSlice"), generation=True, decide=_decide, rules=_rules),
+    BuiltInType(type_descriptor_parser.kind(TYPES, "ResourceSlice"), generation=True, decide=_decide, rules=_rules),
     selectable={"spec.driver": "spec.driver", "spec.nodeName": "spec.nodeName"},
     columns=(
         NAME,

@@ -18,8 +18,8 @@ from tests.metalman.support.fixed_boots import PREFIX, FixedBoots
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS
 from unbounded.api.names import NAMESPACE
+from unbounded.metalman.http.response_signing import LARGEST_PART_BYTES, StatementKey
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
-from unbounded.metalman.http.statements import LARGEST_PART_BYTES, StatementKey
 from unbounded.metalman.netboot.boot_requests import STATEMENT_DATA, STATEMENT_SECRET, StatementKeys
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

@@ -1,4 +1,4 @@
-# Takes away what a run was started with and what it said; how it ended stays. Nothing happens to one that is at work.
+# Remove the files and the output of a run that has ended; its exit status stays. A run in progress is not changed.
 if [ -d "$here" ]; then
   one_by_one;
   find_run;

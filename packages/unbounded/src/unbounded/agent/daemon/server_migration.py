@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, config_with
-from unbounded.agent.daemon.followers import AccessNodes
+from unbounded.agent.daemon.cluster_sync import AccessNodes
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, exec_access
 from unbounded.agent.model import CertificateAccess, Slot
 from unbounded.agent.paths import HostPaths
@@ -34,7 +34,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.join import csr
 from unbounded.join.agent_config import AgentConfig
-from unbounded.join.successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
+from unbounded.join.migration_successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -56,7 +56,7 @@ def _digest(successor: Successor) -> str:
     return hashlib.sha256(f"{successor.server}\0{successor.ca_pem}".encode()).hexdigest()[:_DIGITS]
 
 
-class Succession:
+class ServerMigration:
     """Moves this host's agent to the successor that its Machine names.
 
     Args:
@@ -160,7 +160,7 @@ class Succession:
             raise Rejected(f"{successor.server} has another Machine {config.machine_name}, so it is another cluster")
 
 
-async def finish_succession(paths: HostPaths, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:
+async def finish_migration(paths: HostPaths, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:
     """Complete a move whose configuration is written; discard one that was not committed.
 
     Raises:

@@ -29,7 +29,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded_apiserver.type_desc import (
+from unbounded_apiserver.type_descriptors import (
     ANYTHING,
     BOOL,
     BYTES,

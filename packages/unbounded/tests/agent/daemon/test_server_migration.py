@@ -20,7 +20,7 @@ from unbounded.agent.cluster_access import ClusterAccess, access_of_config, goal
 from unbounded.agent.daemon import daemon
 from unbounded.agent.daemon.daemon import DaemonParts
 from unbounded.agent.daemon.identity import connected, join
-from unbounded.agent.daemon.succession import Succession, finish_succession
+from unbounded.agent.daemon.server_migration import ServerMigration, finish_migration
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.ports import Units
@@ -36,7 +36,7 @@ from unbounded.cli.migrate.record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.csr import IdentityFiles, certificate
-from unbounded.join.successor import Successor, encoded, successor_agent, successor_in, successor_kubelet
+from unbounded.join.migration_successor import Successor, encoded, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
@@ -198,7 +198,7 @@ async def test_cluster_info_of_another_server_is_ignored(move: Move) -> None:
 
 
 @asynccontextmanager
-async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
+async def succession(it: Move) -> AsyncIterator[tuple[ServerMigration, list[str]]]:
     """As the daemon has it, with the agent's own rights."""
     restarts: list[str] = []
 
@@ -213,7 +213,7 @@ async def succession(it: Move) -> AsyncIterator[tuple[Succession, list[str]]]:
         async with running_caches(Runtime(api), machines):
             paths, config = it.host.paths, it.host.config
             status = RecreationStatusWriter(api, "m1", now=utc_now)
-            yield Succession(
+            yield ServerMigration(
                 api, paths, config, machines, status, lock=lock, held_back=lambda: "", restart=restart
             ), restarts  # fmt: skip
 
@@ -282,11 +282,11 @@ async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -
     new = require_stored_config(paths)
     assert access_of_config(new).server == move.target.url
     saved = paths.succession.read_bytes()
-    await finish_succession(paths, old, move.kubelets, lock)  # the configuration was not written
+    await finish_migration(paths, old, move.kubelets, lock)  # the configuration was not written
     assert (move.kubelets.moves, paths.succession.exists()) == ([], False)
     paths.succession.write_bytes(saved)
     with pytest.raises(Rejected):  # nor can certificates that are gone be made up
-        await finish_succession(paths, new, move.kubelets, lock)
+        await finish_migration(paths, new, move.kubelets, lock)
     async with succession(move) as (moving, _), relaying(move):
         await moving.follow(successor)
 
@@ -295,9 +295,9 @@ async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -
             raise Rejected("kubelet does not start")
 
     with pytest.raises(Rejected, match="kubelet does not start"):
-        await finish_succession(paths, new, Failing(move.host), lock)
-    await finish_succession(paths, new, move.kubelets, lock)
-    await finish_succession(paths, new, move.kubelets, lock)
+        await finish_migration(paths, new, Failing(move.host), lock)
+    await finish_migration(paths, new, move.kubelets, lock)
+    await finish_migration(paths, new, move.kubelets, lock)
     assert [uid for _, uid, _ in move.kubelets.moves] == [successor.node_uid]
 
 

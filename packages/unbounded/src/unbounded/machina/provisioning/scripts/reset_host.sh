@@ -1,7 +1,7 @@
-# Takes the agent and its node off this host, by the agent where there is one that runs. A run of the install script that
-# is at work is stopped before. Nothing is done on a host that is another Machine, or is about to become one.
+# Remove the agent and its node from this host: by the agent itself if it works. An install in progress is stopped first.
+# A host of another Machine, or one that is about to become another Machine, is not changed.
 #
-#   RESET_MACHINE, RESET_UID  the Machine that is to be taken off
+#   RESET_MACHINE, RESET_UID  the Machine to remove
 #   UNBOUNDED_HOST_ROOT       a folder that stands for / (files alone; for tests)
 export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ANOTHER=65 # exit status: this host is another Machine, which waiting does not change

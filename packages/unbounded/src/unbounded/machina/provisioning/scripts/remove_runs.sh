@@ -1,4 +1,4 @@
-# Nothing of any run is left; where somebody is at work by now, nothing of this one.
+# Remove all runs of this host; if another run is in progress, only those of this Machine.
 if [ -d "$top" ]; then
   one_by_one;
   find_other;

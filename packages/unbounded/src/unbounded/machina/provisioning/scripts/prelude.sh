@@ -1,4 +1,4 @@
-# What each command on a host begins with. $1: the folder of a Machine, $2: the name of a run.
+# The beginning of each command on a host. $1: the folder of a Machine, $2: the name of a run.
 #
 # These files become one line of a login shell that may be any, and each command is public on its host: so there is no
 # secret in them, no single quote, backslash or exclamation mark, and each line can stand before the next with a space.

@@ -1,6 +1,6 @@
-# Unpacks what comes on stdin, and starts it, unless something has ended under the same name or is at work, for whichever
-# Machine.
-# $3: for how many seconds its end is waited for.
+# Unpack the archive on stdin and start it as a run. A run of the same name that has ended, or one of any Machine in
+# progress, is reported instead.
+# $3: the seconds to wait for its end.
 for tool in bash tar flock setsid timeout tail; do
   command -v "$tool" >/dev/null || { echo "$tool is not installed on this host" >&2; exit 1; };
 done;

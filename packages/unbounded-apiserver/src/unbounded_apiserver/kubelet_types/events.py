@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from unbounded_apiserver import type_notation
+from unbounded_apiserver import type_descriptor_parser
+from unbounded_apiserver.api_resources import Object, ResourceView, TableColumn
 from unbounded_apiserver.builtin import EVENTS, BuiltInType
 from unbounded_apiserver.core_types import EVENT, rules_of_changed_event, rules_of_event, rules_of_new_event
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.types import Object, ResourceView, TableColumn
 
 GROUP: Final = "events.k8s.io"
 NAMES: Final = {  # field of this view, and its name in the core group, where the two differ
@@ -22,7 +22,7 @@ NAMES: Final = {  # field of this view, and its name in the core group, where th
     "deprecatedCount": "count",
 }
 _SHOWN: Final = {core: name for name, core in NAMES.items()}
-TYPES: Final = type_notation.read(
+TYPES: Final = type_descriptor_parser.read(
     """
 Event: An event of an object; kept for an hour.
   action string  The action on the object.
@@ -87,7 +87,7 @@ EVENTS_V1: Final = replace(
     EVENTS,
     group=GROUP,
     type=BuiltInType(
-        type_notation.kind(TYPES, "Event"), create_on_update=True, rules=_rules, qualified_finalizers=False
+        type_descriptor_parser.kind(TYPES, "Event"), create_on_update=True, rules=_rules, qualified_finalizers=False
     ),
     selectable={_selector(name): path for name, path in EVENTS.selectable.items() if name != "source"},
     columns=tuple(map(_column, EVENTS.columns)),

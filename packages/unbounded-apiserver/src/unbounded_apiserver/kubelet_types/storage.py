@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unbounded_apiserver import field_errors, name_validation, type_notation
+from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
+from unbounded_apiserver.api_resources import STATUS, Object, Resource, TableColumn
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
 
 FIELDS: Final = """
 CSINode: The CSI drivers on a node.
@@ -83,7 +83,9 @@ DRIVER_NAME_BYTES: Final = 63
 NODE_ID_BYTES: Final = 256
 METADATA_BYTES: Final = 256 * 1024
 PARAMETERS: Final = 512
-TYPES: Final = type_notation.read(FIELDS, package="io.k8s.api.storage.v1", known=type_notation.read(TOPOLOGY))
+TYPES: Final = type_descriptor_parser.read(
+    FIELDS, package="io.k8s.api.storage.v1", known=type_descriptor_parser.read(TOPOLOGY)
+)
 
 
 def immutable(new: Any, old: Any, where: str) -> list[FieldError]:
@@ -272,7 +274,7 @@ CSI_NODES: Final = Resource(
     "csinodes",
     "csinode",
     False,
-    BuiltInType(type_notation.kind(TYPES, "CSINode"), unconditional_update=False, rules=_rules_csi_node),
+    BuiltInType(type_descriptor_parser.kind(TYPES, "CSINode"), unconditional_update=False, rules=_rules_csi_node),
     columns=(NAME, TableColumn("Drivers", "integer", cell=lambda obj: len(obj["spec"]["drivers"] or ())), AGE),
 )
 CSI_DRIVERS: Final = Resource(
@@ -283,7 +285,7 @@ CSI_DRIVERS: Final = Resource(
     "csidriver",
     False,
     BuiltInType(
-        type_notation.kind(TYPES, "CSIDriver"),
+        type_descriptor_parser.kind(TYPES, "CSIDriver"),
         unconditional_update=False,
         defaults=_default_driver,
         rules=_rules_driver,
@@ -306,7 +308,7 @@ STORAGE_CLASSES: Final = Resource(
     "storageclasses",
     "storageclass",
     False,
-    BuiltInType(type_notation.kind(TYPES, "StorageClass"), defaults=_default_class, rules=_rules_class),
+    BuiltInType(type_descriptor_parser.kind(TYPES, "StorageClass"), defaults=_default_class, rules=_rules_class),
     short_names=("sc",),
     columns=(
         TableColumn("Name", format="name", cell=_class_name),
@@ -325,7 +327,7 @@ VOLUME_ATTACHMENTS: Final = Resource(
     "volumeattachment",
     False,
     BuiltInType(
-        type_notation.kind(TYPES, "VolumeAttachment"),
+        type_descriptor_parser.kind(TYPES, "VolumeAttachment"),
         unconditional_update=False,
         decide=_decide_attachment,
         rules=_rules_attachment,

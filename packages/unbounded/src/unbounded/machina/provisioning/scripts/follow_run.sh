@@ -1,6 +1,5 @@
-# Lines with a + before them, as the run that there is says them: the last one each second; before that, of one of another
-# folder that is at work, that it is. A point now and then says that the line is well. At the end what there is to be said
-# about the run.
+# Print the last line of output of the run each second, with a + before it. While a run of another folder is in
+# progress, report that first. A point from time to time shows that the connection works. The report of the run is last.
 last=;
 quiet=0;
 tell() {

@@ -1,7 +1,7 @@
-"""Dials of a simulated BMC: every deviation from good behaviour.
+"""Faults of a simulated BMC: every deviation from good behaviour.
 
-The defaults are a BMC without faults. Several dials can be set together, and while the BMC runs. `misbehaviours/` names
-the settings that occur in the field.
+The defaults are a BMC without faults. Several faults can be set together, also while the BMC runs. `misbehaviours/`
+names the combinations that occur in the field.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BOOT_TARGETS: Final = ("None", "Pxe", "Hdd", "Cd", "Usb", "BiosSetup", "UefiHttp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BmcDials:
-    """All dials of one BMC. Counts are of requests from the moment they are set, or FOR_EVER; `_s` is seconds."""
+class BmcFaults:
+    """All faults of one BMC. Counts are of requests from the moment they are set, or FOR_EVER; `_s` is seconds."""
 
     # The host
     ignores_shutdown: bool = False
@@ -135,7 +135,7 @@ class BmcDials:
     slashes: Literal["either", "redirected"] = "either"  # redirected: a path without a slash at its end
 
 
-IDEAL: Final = BmcDials()
+IDEAL: Final = BmcFaults()
 
 COUNTS: Final = frozenset(
     {"deaf_resets", "failing_resets", "stalls", "lost_before", "lost_after", "truncated", "cut_off", "doubled"}

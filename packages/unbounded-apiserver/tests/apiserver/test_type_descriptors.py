@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded_apiserver import type_desc
-from unbounded_apiserver.type_notation import OBJECT_META
+from unbounded_apiserver import type_descriptors
+from unbounded_apiserver.type_descriptor_parser import OBJECT_META
 
 TEXT = st.sampled_from(["", "a", "2026-01-01T00:00:00Z", "not a time"])
 VALUES = st.one_of(TEXT, st.none(), st.booleans(), st.integers(-3, 3), st.just(1 << 63), st.lists(TEXT, max_size=2))
@@ -36,8 +36,8 @@ METADATA = st.fixed_dictionaries(
 def decoded(value: dict[str, Any]) -> tuple[object, list[str]]:
     unknown: list[str] = []
     try:
-        return type_desc.decode(OBJECT_META, deepcopy(value), unknown), unknown
-    except type_desc.WrongType as error:
+        return type_descriptors.decode(OBJECT_META, deepcopy(value), unknown), unknown
+    except type_descriptors.WrongType as error:
         return str(error), []
 
 
@@ -63,5 +63,5 @@ def test_what_was_decoded_is_in_form(value: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("seconds", [-(1 << 63) - 1, 1 << 63])
 def test_an_integer_beyond_its_type_is_refused(seconds: int) -> None:
-    with pytest.raises(type_desc.WrongType):
-        type_desc.decode(OBJECT_META, {"deletionGracePeriodSeconds": seconds}, [])
+    with pytest.raises(type_descriptors.WrongType):
+        type_descriptors.decode(OBJECT_META, {"deletionGracePeriodSeconds": seconds}, [])

@@ -20,7 +20,7 @@ from unbounded_apiserver.metadata import encode
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import qualified
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.type_desc import StructType
+from unbounded_apiserver.type_descriptors import StructType
 
 Object = dict[str, Any]
 

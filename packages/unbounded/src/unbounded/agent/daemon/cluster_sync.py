@@ -102,7 +102,7 @@ async def _dns(api: Api) -> str:
         return ""
 
 
-class AccessFollower:
+class AccessSync:
     """Follows the published access on this host.
 
     Args:
@@ -244,7 +244,7 @@ KEY_POLL_S: Final = 300.0
 _ANY: Final = "any release may run: neither this host nor the cluster names a key"
 
 
-class ReleaseKeyFollower:
+class ReleaseKeySync:
     """Follows the published public key.
 
     Args:
