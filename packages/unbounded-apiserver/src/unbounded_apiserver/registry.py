@@ -16,7 +16,7 @@ from unbounded_apiserver.auth import AuthChain, Authorizer, MastersAuthorizer
 from unbounded_apiserver.builtin import NAMESPACES, NODES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.controllers.aggregation import RoleAggregationController
-from unbounded_apiserver.controllers.certificates import CertificateController
+from unbounded_apiserver.controllers.certificates import CertificateController, ClusterInfoSigner, RootCaPublisher
 from unbounded_apiserver.controllers.definitions import DefinitionController
 from unbounded_apiserver.controllers.disruption import DisruptionController
 from unbounded_apiserver.controllers.expiry import EventExpiry, TokenExpiry
@@ -28,7 +28,6 @@ from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
 from unbounded_apiserver.controllers.nodes.lifecycle import NodeLifecycle
 from unbounded_apiserver.controllers.nodes.pods import OrphanCollector, TaintEviction
 from unbounded_apiserver.controllers.policy_status import PolicyStatusController
-from unbounded_apiserver.controllers.published_ca import ClusterInfoSigner, RootCaPublisher
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import WriteOptions

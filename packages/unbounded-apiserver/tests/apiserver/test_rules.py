@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded_apiserver.access.rules import PolicyRule, uncovered_rules
+from unbounded_apiserver.access.rbac_authorizer import PolicyRule, uncovered_rules
 from unbounded_apiserver.auth import AuthAttributes
 from unbounded_apiserver.http import paths
 

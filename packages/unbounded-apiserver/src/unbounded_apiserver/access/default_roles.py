@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from unbounded_apiserver.access.node_authorizer import NODE_RULES
+from unbounded_apiserver.access.rbac_authorizer import PolicyRule, uncovered_rules
 from unbounded_apiserver.access.resource_types import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
-from unbounded_apiserver.access.rules import PolicyRule, uncovered_rules
 from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
 from unbounded_apiserver.certificates.signers import SIGNERS

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from unbounded_apiserver.access.rules import PolicyRule
+from unbounded_apiserver.access.rbac_authorizer import PolicyRule
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded_apiserver.certificates.signers import NODE_PREFIX, NODES
 from unbounded_apiserver.collection import ObjectChange, StoredObject

@@ -9,8 +9,7 @@ from typing import Any, Final
 from unbounded_apiserver import field_errors, metadata, status
 from unbounded_apiserver.access import resource_types as kinds
 from unbounded_apiserver.access.node_authorizer import node_of
-from unbounded_apiserver.access.rbac_authorizer import RbacAuthorizer
-from unbounded_apiserver.access.rules import EVERYTHING
+from unbounded_apiserver.access.rbac_authorizer import EVERYTHING, RbacAuthorizer
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded_apiserver.api_resources import Object, ResourcePath
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, User

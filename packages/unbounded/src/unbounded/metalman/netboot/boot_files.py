@@ -19,9 +19,9 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
-from unbounded.metalman.foreign_yaml import load_foreign
 from unbounded.metalman.host_network import network_faults, render_network, with_installer_leases
 from unbounded.metalman.http.boot_service import FileRejected, NotReadyYet, OnDisk, Rendered
+from unbounded.metalman.images.metadata import load_foreign
 from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
