@@ -9,16 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from unbounded_apiserver import status
-from unbounded_apiserver.admission import params
+from unbounded_apiserver.admission import expressions, params
 from unbounded_apiserver.admission.environment import BUDGET
-from unbounded_apiserver.admission.expressions import (
-    CompiledPolicy,
-    Decide,
-    PolicyVerdict,
-    RequestValues,
-    ValidationFailure,
-    compile_policy,
-)
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES, POLICY_RESOURCES
 from unbounded_apiserver.admission.requests import AdmissionRequest, RequestMatch
 from unbounded_apiserver.api_resources import Object, Resource
@@ -55,7 +47,7 @@ class IndexedPolicy:
     match: RequestMatch
     param_kind: Part | None
     bindings: tuple[PolicyBinding, ...]
-    code: Callable[[], CompiledPolicy]
+    code: Callable[[], expressions.CompiledPolicy]
 
 
 @dataclass
@@ -75,7 +67,9 @@ class PolicyIndex:
         self._catalog = catalog
         self._policies: tuple[IndexedPolicy, ...] | None = None
         self._by_resource: dict[tuple[str, str], tuple[IndexedPolicy, ...]] = {}
-        self._code: dict[str, tuple[tuple[str, int], CompiledPolicy]] = {}  # by name, with uid and generation
+        self._code: dict[
+            str, tuple[tuple[str, int], expressions.CompiledPolicy]
+        ] = {}  # by name, with uid and generation
         for resource in POLICY_RESOURCES:
             store.listen(self._invalidate, resource.name)
 
@@ -89,7 +83,7 @@ class PolicyIndex:
             self._by_resource[key] = found
         return found
 
-    def review(self, admission: AdmissionRequest, decide: Decide) -> PolicyReview:
+    def review(self, admission: AdmissionRequest, decide: expressions.Decide) -> PolicyReview:
         """Apply all matching policies to a request."""
         review = PolicyReview()
         denied: list[_Denial] = []
@@ -167,14 +161,14 @@ class PolicyIndex:
         self._code = {policy.name: self._code[policy.name] for policy in policies if policy.name in self._code}
         return tuple(policies)
 
-    def _code_of(self, policy: Object) -> Callable[[], CompiledPolicy]:
+    def _code_of(self, policy: Object) -> Callable[[], expressions.CompiledPolicy]:
         meta = policy["metadata"]
         name, state = meta["name"], (meta["uid"], meta.get("generation", 1))
 
-        def code() -> CompiledPolicy:
+        def code() -> expressions.CompiledPolicy:
             compiled = self._code.get(name)
             if compiled is None or compiled[0] != state:
-                compiled = self._code[name] = (state, compile_policy(policy["spec"]))
+                compiled = self._code[name] = (state, expressions.compile_policy(policy["spec"]))
             return compiled[1]
 
         return code
@@ -189,14 +183,16 @@ class _Case:
     version: str
     versions: list[str]
     namespace: Callable[[], Object | None]
-    decide: Decide
+    decide: expressions.Decide
 
-    def evaluate(self, given: Object | None) -> PolicyVerdict:
+    def evaluate(self, given: Object | None) -> expressions.PolicyVerdict:
         code, budget = self.policy.code(), Meter(BUDGET)
         around = self.namespace if self.admission.resource is not NAMESPACES else lambda: None
 
-        def values(decide: Decide | None, budget: Meter) -> RequestValues:
-            return RequestValues(self.admission, self.version, given, around, decide, code.variables, budget)
+        def values(decide: expressions.Decide | None, budget: Meter) -> expressions.RequestValues:
+            return expressions.RequestValues(
+                self.admission, self.version, given, around, decide, code.variables, budget
+            )
 
         return code.evaluate(values(self.decide, budget), budget, partial(values, None))
 
@@ -215,7 +211,7 @@ class _Annotations:
     def __init__(self) -> None:
         self._found: dict[str, list[str]] = {}
 
-    def add(self, verdict: PolicyVerdict) -> None:
+    def add(self, verdict: expressions.PolicyVerdict) -> None:
         for key, value in verdict.annotations:
             cut = value.encode()[:MAX_ANNOTATION_BYTES].decode(errors="ignore")
             values = self._found.setdefault(key, [])
@@ -226,7 +222,9 @@ class _Annotations:
         return {f"{policy}/{key}": ", ".join(values) for key, values in self._found.items()}
 
 
-def _apply_actions(policy: str, binding: PolicyBinding, verdict: PolicyVerdict, review: PolicyReview) -> list[_Denial]:
+def _apply_actions(
+    policy: str, binding: PolicyBinding, verdict: expressions.PolicyVerdict, review: PolicyReview
+) -> list[_Denial]:
     """Add warnings and annotations as the binding requires; return the denials."""
     denied = []
     for failure in verdict.failures:
@@ -242,7 +240,7 @@ def _apply_actions(policy: str, binding: PolicyBinding, verdict: PolicyVerdict, 
     return denied + [_Denial(policy, binding.name, why) for why in verdict.unusable]
 
 
-def _failure_text(policy: str, binding: PolicyBinding, failure: ValidationFailure) -> str:
+def _failure_text(policy: str, binding: PolicyBinding, failure: expressions.ValidationFailure) -> str:
     detail = {
         "message": failure.message,
         "policy": policy,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from unbounded_lab.bmc import resources
 from unbounded_lab.bmc.access import ACCOUNT_ID
 from unbounded_lab.bmc.bodies import ROOT
 from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, Task, TaskState
@@ -19,18 +20,6 @@ from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, js
 from unbounded_lab.bmc.inventory import CHASSIS_ID, FIRMWARE, SIMPLE_UPDATE
 from unbounded_lab.bmc.media import ACTIONS_OF_MEDIA
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
-from unbounded_lab.bmc.resources import (
-    BOOT_MODES,
-    CHASSIS_RESETS,
-    MANAGER_ID,
-    MANAGER_RESETS,
-    SSE,
-    account,
-    monitor_path,
-    session_body,
-    system,
-    task_body,
-)
 from unbounded_lab.http import LabReply, Routes
 
 Act = Callable[[SimulatedBmc, tuple[str, ...], BmcRequest, float], LabReply]
@@ -40,7 +29,7 @@ NO_CONTENT: Final = LabReply(204)
 
 BOOT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "BootSourceOverrideEnabled": tuple(OverrideEnabled),
-    "BootSourceOverrideMode": BOOT_MODES,
+    "BootSourceOverrideMode": resources.BOOT_MODES,
 }
 
 
@@ -50,7 +39,7 @@ def login(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, now: fl
     body = request.json()
     username, password = (_string(body, name) for name in ("UserName", "Password"))
     session = bmc.access.login(username, password, now, bmc.faults)
-    shown = session_body(bmc, session)
+    shown = resources.session_body(bmc, session)
     if bmc.faults.password_expired and not bmc.access.password_changed:
         shown[EXTENDED_INFO] = [message_body("PasswordChangeRequired", f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}")]
     headers = {"x-auth-token": session.token, "location": shown["@odata.id"]}
@@ -108,8 +97,8 @@ def _reset_by_task(bmc: SimulatedBmc, found: BmcSystem, press: Press, now: float
 
 
 def _accepted(task: Task, now: float) -> LabReply:
-    headers = {"location": monitor_path(task), "retry-after": "1"}
-    return json_reply(task_body(task, now), status=202, headers=headers)
+    headers = {"location": resources.monitor_path(task), "retry-after": "1"}
+    return json_reply(resources.task_body(task, now), status=202, headers=headers)
 
 
 def simple_update(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
@@ -147,8 +136,8 @@ def monitor(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: f
         raise RedfishProblem("ResourceMissingAtURI", request.path)
     match task.state(now):
         case TaskState.RUNNING:
-            headers = {"location": monitor_path(task), "retry-after": "1"}
-            return json_reply(task_body(task, now), status=202, headers=headers)
+            headers = {"location": resources.monitor_path(task), "retry-after": "1"}
+            return json_reply(resources.task_body(task, now), status=202, headers=headers)
         case TaskState.EXCEPTION:
             raise RedfishProblem(*task.problem)
         case TaskState.COMPLETED:
@@ -168,18 +157,18 @@ def reset_chassis(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, 
     """Switch all hosts of the chassis; the faults of a system's own reset do not apply."""
     if ids[0] != CHASSIS_ID:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
-    press = Press(_reset_type(request, "Chassis.Reset", CHASSIS_RESETS))
+    press = Press(_reset_type(request, "Chassis.Reset", resources.CHASSIS_RESETS))
     for found in bmc.systems:
         bmc.press(found, press, now)
     return NO_CONTENT
 
 
 def reset_manager(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
-    if ids[0] != MANAGER_ID:
+    if ids[0] != resources.MANAGER_ID:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
     if bmc.faults.manager_reset == "absent":
         raise RedfishProblem("ActionNotSupported", "Manager.Reset")
-    _reset_type(request, "Manager.Reset", MANAGER_RESETS)
+    _reset_type(request, "Manager.Reset", resources.MANAGER_RESETS)
     if bmc.faults.manager_reset == "restarts":
         bmc.restart(now)
     return NO_CONTENT
@@ -202,7 +191,7 @@ def patch_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, n
             found.host.boot = HostBootOverride(OverrideEnabled.CONTINUOUS, boot.target, boot.mode)
         case _:
             found.host.boot = boot
-    return json_reply(system(bmc, ids, now) or {})
+    return json_reply(resources.system(bmc, ids, now) or {})
 
 
 def _boot_from(
@@ -236,7 +225,7 @@ def patch_account(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, 
     body = request.json()
     _only(body, "Password")
     bmc.access.request_password(_string(body, "Password"), now, bmc.faults)
-    return json_reply(account(bmc, ids, now) or {})
+    return json_reply(resources.account(bmc, ids, now) or {})
 
 
 def change_password(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
@@ -285,7 +274,7 @@ def _string(body: Mapping[str, Any], name: str) -> str:
 
 
 ACTIONS: Final[Mapping[str, Routes[Act]]] = {
-    "GET": Routes({f"{ROOT}/TaskService/TaskMonitors/*": monitor, SSE: stream}),
+    "GET": Routes({f"{ROOT}/TaskService/TaskMonitors/*": monitor, resources.SSE: stream}),
     "POST": Routes(
         {
             f"{ROOT}/SessionService/Sessions": login,

@@ -16,13 +16,7 @@ from unbounded.metalman.certify.certification import Certification, certify, sum
 from unbounded.metalman.certify.checks import NoSuchSystem
 from unbounded.metalman.certify.connection import NoRedfish
 from unbounded.metalman.certify.uses import Grade
-from unbounded.metalman.redfish.bmc_interface import (
-    BmcAccount,
-    CertificateChanged,
-    CertificateUntrusted,
-    InvalidBmcUrl,
-    PasswordRejected,
-)
+from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
 
 UNTRUSTED: Final = 4
@@ -52,7 +46,7 @@ async def run(session: CommandSession) -> int:
     return GRADED_F if found.grades.overall is Grade.F else DONE
 
 
-def _account(invocation: CliInvocation) -> BmcAccount:
+def _account(invocation: CliInvocation) -> bmc_interface.BmcAccount:
     """Return the account; all arguments are checked before the password is read.
 
     Raises:
@@ -61,7 +55,7 @@ def _account(invocation: CliInvocation) -> BmcAccount:
     args = invocation.args
     try:
         is_encrypted = endpoint_of(args.url).encrypted
-    except InvalidBmcUrl:
+    except bmc_interface.InvalidBmcUrl:
         raise CliError(
             "URL is not the address of a BMC",
             next_step="write https://HOST[:PORT], without a user name and a password",
@@ -78,7 +72,7 @@ def _account(invocation: CliInvocation) -> BmcAccount:
             pinned_digest(args.fingerprint)
     except Failure as error:
         raise CliError(f"--fingerprint: {error}", next_step="write 64 hexadecimal digits", status=USAGE) from None
-    return BmcAccount(
+    return bmc_interface.BmcAccount(
         args.url, args.username, _password(invocation), args.system, cert_fingerprint=args.fingerprint or None
     )
 
@@ -146,14 +140,14 @@ def _error_of(error: Failure) -> CliError:
     """Return the error for the user: the cause, what would be right, and the exit status."""
     text = str(error)
     match error:
-        case CertificateChanged():
+        case bmc_interface.CertificateChanged():
             step = "compare with the fingerprint that the BMC shows on its own page or console"
             return CliError(text, next_step=step, status=UNTRUSTED)
-        case CertificateUntrusted():
+        case bmc_interface.CertificateUntrusted():
             step = "pin the certificate with --fingerprint SHA256, or accept the present one with --insecure"
             return CliError(text.replace("to the CA bundle", "to a CA of this machine"), next_step=step,
                             status=UNTRUSTED)  # fmt: skip
-        case PasswordRejected():
+        case bmc_interface.PasswordRejected():
             step = "correct --username or the password; it was offered once, and is not offered again"
             return CliError(text, next_step=step, status=REFUSED)
         case NoSuchSystem():

@@ -12,20 +12,11 @@ from unbounded.api.names import PCRPolicy
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
+from unbounded.metalman import settings
 from unbounded.metalman.flag_values import file_or_none, interface, ipv4, plain_url, tls_url
 from unbounded.metalman.layout.profile_check import SCRIPT_FLAG
-from unbounded.metalman.settings import (
-    DHCP_PORT,
-    HTTP_PORT,
-    MEDIA_PORT,
-    TFTP_PORT,
-    DhcpMode,
-    FlagNames,
-    NetbootSettings,
-    media_settings,
-)
 
-FLAGS: Final = FlagNames(
+FLAGS: Final = settings.FlagNames(
     interface="--pxe-interface",
     auto_interface="--pxe-interface",
     mode="--pxe-dhcp-mode",
@@ -44,7 +35,7 @@ FLAGS: Final = FlagNames(
     media_key="--pxe-media-key",
 )
 CACHE: Final = Path("metalman") / "cache"
-MODES: Final = (DhcpMode.INTERFACE.value, DhcpMode.PROXY.value, DhcpMode.NONE.value)
+MODES: Final = (settings.DhcpMode.INTERFACE.value, settings.DhcpMode.PROXY.value, settings.DhcpMode.NONE.value)
 
 
 def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +61,7 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         help="Set the DHCP mode. proxy: another DHCP server on the segment assigns the addresses of "
         "spec.pxe.dhcpLeases. none: no DHCP, for machines that boot by virtual media (default: interface)",
     )
-    for name, default in (("http", HTTP_PORT), ("tftp", TFTP_PORT), ("dhcp", DHCP_PORT)):
+    for name, default in (("http", settings.HTTP_PORT), ("tftp", settings.TFTP_PORT), ("dhcp", settings.DHCP_PORT)):
         group.add_argument(
             f"--pxe-{name}-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {default})"
         )
@@ -102,7 +93,7 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         help="Set the URL at which BMCs reach the boot images (default: https:// with the interface's address)",
     )
     group.add_argument(
-        "--pxe-media-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {MEDIA_PORT})"
+        "--pxe-media-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {settings.MEDIA_PORT})"
     )
     group.add_argument(
         "--pxe-pcr-policy",
@@ -119,7 +110,7 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
+def netboot_of(args: argparse.Namespace) -> settings.NetbootSettings | None:
     """Return the settings of network boot; None without --pxe-interface.
 
     Raises:
@@ -132,19 +123,19 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
             flag = SCRIPT_FLAG if name == "pxe_scripts" else f"--{name.replace('_', '-')}"
             raise SettingsError(f"{flag} needs --pxe-interface NAME")
         return None
-    return NetbootSettings(
+    return settings.NetbootSettings(
         cache_dir=args.data / CACHE,
         interface=desired,
-        dhcp_mode=DhcpMode(given.get("pxe_dhcp_mode", MODES[0])),
+        dhcp_mode=settings.DhcpMode(given.get("pxe_dhcp_mode", MODES[0])),
         serve_url=given.get("pxe_serve_url", ""),
-        http_port=given.get("pxe_http_port", HTTP_PORT),
-        tftp_port=given.get("pxe_tftp_port", TFTP_PORT),
-        dhcp_port=given.get("pxe_dhcp_port", DHCP_PORT),
+        http_port=given.get("pxe_http_port", settings.HTTP_PORT),
+        tftp_port=given.get("pxe_tftp_port", settings.TFTP_PORT),
+        dhcp_port=given.get("pxe_dhcp_port", settings.DHCP_PORT),
         cluster_dns=given.get("pxe_cluster_dns", ""),
         ek_ca=given.get("pxe_ek_ca"),
         pcr_policy=PCRPolicy(given.get("pxe_pcr_policy", PCRPolicy.RECORDED)),
         allow_profile_scripts=given.get("pxe_scripts", False),
-        media=media_settings(
+        media=settings.media_settings(
             FLAGS,
             given.get("pxe_media_certificate"),
             given.get("pxe_media_key"),
@@ -155,14 +146,14 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
     )
 
 
-def deploy_flags(desired: NetbootSettings) -> dict[str, str]:
+def deploy_flags(desired: settings.NetbootSettings) -> dict[str, str]:
     """Return the same settings as flags of `site deploy-pxe`, without dashes and without this machine's address."""
     values = {
-        "interface": "" if desired.dhcp_mode is DhcpMode.NONE else desired.interface or "",
-        "dhcp-mode": "" if desired.dhcp_mode is DhcpMode.INTERFACE else desired.dhcp_mode.value,
-        "http-port": "" if desired.http_port == HTTP_PORT else str(desired.http_port),
-        "tftp-port": "" if desired.tftp_port == TFTP_PORT else str(desired.tftp_port),
-        "dhcp-port": "" if desired.dhcp_port == DHCP_PORT else str(desired.dhcp_port),
+        "interface": "" if desired.dhcp_mode is settings.DhcpMode.NONE else desired.interface or "",
+        "dhcp-mode": "" if desired.dhcp_mode is settings.DhcpMode.INTERFACE else desired.dhcp_mode.value,
+        "http-port": "" if desired.http_port == settings.HTTP_PORT else str(desired.http_port),
+        "tftp-port": "" if desired.tftp_port == settings.TFTP_PORT else str(desired.tftp_port),
+        "dhcp-port": "" if desired.dhcp_port == settings.DHCP_PORT else str(desired.dhcp_port),
         "cluster-dns": desired.cluster_dns,
         "ek-ca": "" if desired.ek_ca is None else str(desired.ek_ca.absolute()),
         "pcr-policy": "" if desired.pcr_policy is PCRPolicy.RECORDED else desired.pcr_policy.value,
@@ -171,15 +162,15 @@ def deploy_flags(desired: NetbootSettings) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def on_address(desired: NetbootSettings, address: str) -> NetbootSettings:
+def on_address(desired: settings.NetbootSettings, address: str) -> settings.NetbootSettings:
     """Listen on the interface's address alone: no booting machine uses the others."""
     return replace(desired, bind_address=address)
 
 
-def screen_line(desired: NetbootSettings, serve_url: str) -> str:
+def screen_line(desired: settings.NetbootSettings, serve_url: str) -> str:
     """Return the line for the screen."""
-    beside = ", beside another DHCP server" if desired.dhcp_mode is DhcpMode.PROXY else ""
-    served = "TFTP" if desired.dhcp_mode is DhcpMode.NONE else "TFTP and DHCP"
+    beside = ", beside another DHCP server" if desired.dhcp_mode is settings.DhcpMode.PROXY else ""
+    served = "TFTP" if desired.dhcp_mode is settings.DhcpMode.NONE else "TFTP and DHCP"
     media = "" if desired.media is None else ", boot images for BMCs"
     return f"  netboot     {serve_url}, {served} on {desired.interface}{beside}{media}"
 

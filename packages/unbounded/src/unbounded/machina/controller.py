@@ -26,15 +26,9 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, running_caches
+from unbounded.machina import configuration_versions
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_plan import configurations_of
-from unbounded.machina.configuration_versions import (
-    CONFIGURATIONS,
-    INDEX_CONFIGURATION,
-    VERSIONS,
-    VersionController,
-    by_configuration,
-)
 from unbounded.machina.csr_approval.controller import Approver
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
@@ -103,7 +97,7 @@ def create_machina_caches(api: Api) -> MachinaCaches:
     """Create caches that are not running yet."""
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     of_machines = {
-        INDEX_CONFIGURATION: configurations_of,
+        configuration_versions.INDEX_CONFIGURATION: configurations_of,
         INDEX_BMC: by_bmc,
         INDEX_HOST: by_host,
         INDEX_UPDATE: updated_by,
@@ -114,8 +108,12 @@ def create_machina_caches(api: Api) -> MachinaCaches:
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=names.NAMESPACE, fields=f"metadata.name={names.CONFIGMAP_OPERATIONS}"),
         requests=Cache(api, CERTIFICATE_REQUESTS),
-        configurations=Cache(api, CONFIGURATIONS),
-        versions=Cache(api, VERSIONS, indexes={INDEX_CONFIGURATION: by_configuration}),
+        configurations=Cache(api, configuration_versions.CONFIGURATIONS),
+        versions=Cache(
+            api,
+            configuration_versions.VERSIONS,
+            indexes={configuration_versions.INDEX_CONFIGURATION: configuration_versions.by_configuration},
+        ),
         budgets=Cache(api, MACHINE_DISRUPTION_BUDGETS),
     )
 
@@ -229,9 +227,9 @@ class MachinaTerm:
             loop_metrics=runtime.metrics,
         )
 
-    def _versions(self) -> VersionController:
+    def _versions(self) -> configuration_versions.VersionController:
         runtime, caches = self._runtime, self._caches
-        return VersionController(
+        return configuration_versions.VersionController(
             runtime.api, caches.configurations, caches.versions, caches.machines, loop_metrics=runtime.metrics
         )
 

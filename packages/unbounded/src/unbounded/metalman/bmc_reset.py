@@ -12,14 +12,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.reasons import BMC_NOT_RESTARTED, POWER_CHANGED
-from unbounded.metalman.redfish.bmc_interface import (
-    BmcPowerState,
-    BmcUnreachable,
-    CircuitOpen,
-    ManagerState,
-    PasswordRejected,
-    SystemState,
-)
+from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.operations.record import Run
 from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
@@ -104,7 +97,7 @@ async def observe(run: Run, bmc: PooledBmc, url: str) -> Observation:
     try:
         manager = await bmc.manager()
         system = await _system(bmc)
-    except (BmcUnreachable, CircuitOpen) as silence:
+    except (bmc_interface.BmcUnreachable, bmc_interface.CircuitOpen) as silence:
         if run.stage in ("", READING_BMC):
             raise
         return Observation(BmcResetFact.GONE, str(silence), where)
@@ -115,38 +108,42 @@ async def observe(run: Run, bmc: PooledBmc, url: str) -> Observation:
     return Observation(fact, detail, where, evidence=_findings(run.stage, recorded, manager, system, fact))
 
 
-async def _system(bmc: PooledBmc) -> SystemState | None:
+async def _system(bmc: PooledBmc) -> bmc_interface.SystemState | None:
     """Read the host's power; None where the BMC answers and cannot say: it may be reset for that reason."""
     try:
         return await bmc.system()
-    except (BmcUnreachable, CircuitOpen, PasswordRejected):
+    except (bmc_interface.BmcUnreachable, bmc_interface.CircuitOpen, bmc_interface.PasswordRejected):
         raise
     except Failure:
         return None
 
 
-def _power_text(system: SystemState | None) -> str:
+def _power_text(system: bmc_interface.SystemState | None) -> str:
     return system.power_text if system is not None and system.power_text else "in an unknown power state"
 
 
-def _restart_fact(recorded: frozenset[str], manager: ManagerState) -> BmcResetFact:
+def _restart_fact(recorded: frozenset[str], manager: bmc_interface.ManagerState) -> BmcResetFact:
     before = next((what for what in recorded if what.startswith(_RESET_AT)), None)
     if before is None or not manager.last_reset:
         return BmcResetFact.RUNNING
     return BmcResetFact.SAME if before == f"{_RESET_AT}{manager.last_reset}" else BmcResetFact.RESTARTED
 
 
-def _power_fact(recorded: frozenset[str], system: SystemState | None) -> BmcResetFact:
+def _power_fact(recorded: frozenset[str], system: bmc_interface.SystemState | None) -> BmcResetFact:
     before = next((what for what in recorded if what.startswith(_POWER_WAS)), _NO_POWER)
     is_same = before == _NO_POWER or before == f"{_POWER_WAS}{_power_text(system)}"
     return BmcResetFact.POWER_AS_BEFORE if is_same else BmcResetFact.POWER_DIFFERS
 
 
 def _findings(
-    stage: str, recorded: frozenset[str], manager: ManagerState, system: SystemState | None, fact: BmcResetFact
+    stage: str,
+    recorded: frozenset[str],
+    manager: bmc_interface.ManagerState,
+    system: bmc_interface.SystemState | None,
+    fact: BmcResetFact,
 ) -> tuple[str, ...]:
     if stage in ("", READING_BMC):
-        settled = system is not None and system.power is not BmcPowerState.UNSETTLED
+        settled = system is not None and system.power is not bmc_interface.BmcPowerState.UNSETTLED
         power = f"{_POWER_WAS}{_power_text(system)}" if settled else _NO_POWER
         return (power, f"{_RESET_AT}{manager.last_reset}") if manager.last_reset else (power,)
     if fact is not BmcResetFact.POWER_AS_BEFORE:

@@ -15,17 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api import hardware
 from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.fields import ApiStruct
-from unbounded.api.hardware import (
-    AcceleratorFacts,
-    BMCPart,
-    BMCReading,
-    DiskFacts,
-    HardwareFacts,
-    HardwareSource,
-    HardwareStatus,
-)
 from unbounded.metalman.inspection import (
     HardwareChanges,
     amount_changes,
@@ -65,8 +57,13 @@ _FILLED: Final = ("system", "firmware", "cpus", "processor", "memory_bytes")  # 
 
 
 def reading_of(
-    facts: HardwareFacts, old: BMCReading | None, at: str, *, failed: Collection[str] = (), is_on: bool = True
-) -> BMCReading:
+    facts: hardware.HardwareFacts,
+    old: hardware.BMCReading | None,
+    at: str,
+    *,
+    failed: Collection[str] = (),
+    is_on: bool = True,
+) -> hardware.BMCReading:
     """Return what a BMC lists; the reading before, if it was the same.
 
     Args:
@@ -74,22 +71,26 @@ def reading_of(
     """
     found = _in_order(_parts(facts))
     if old is None:
-        return BMCReading(at=at, cpus=facts.cpus, memory_bytes=facts.memory_bytes, parts=found)
+        return hardware.BMCReading(at=at, cpus=facts.cpus, memory_bytes=facts.memory_bytes, parts=found)
     unknown = {_KINDS.get(part) for part in failed}
     known = {identity for part in found for identity in part.identities}
     kept = tuple(
         part for part in old.parts if known.isdisjoint(part.identities) and (not is_on or part.kind in unknown)
     )
-    new = BMCReading(
+    new = hardware.BMCReading(
         at=old.at,
         cpus=_amount(facts.cpus, old.cpus, is_on=is_on),
         memory_bytes=_amount(facts.memory_bytes, old.memory_bytes, is_on=is_on),
         parts=_in_order((*found, *kept)),
     )
-    return old if new == old else BMCReading(at=at, cpus=new.cpus, memory_bytes=new.memory_bytes, parts=new.parts)
+    return (
+        old if new == old else hardware.BMCReading(at=at, cpus=new.cpus, memory_bytes=new.memory_bytes, parts=new.parts)
+    )
 
 
-def reading_condition(old: BMCReading | None, new: BMCReading, reason: str | None) -> ConditionState | None:
+def reading_condition(
+    old: hardware.BMCReading | None, new: hardware.BMCReading, reason: str | None
+) -> ConditionState | None:
     """Return the update of HardwareChanged after a reading; None if it stays.
 
     A reading without a difference takes nothing back: an inspection of the host does. Health is a state: the alarm
@@ -120,28 +121,30 @@ def reading_condition(old: BMCReading | None, new: BMCReading, reason: str | Non
     return ConditionState(ConditionStatus.TRUE, why, f"since the BMC's reading of {old.at}, {text}")
 
 
-def is_healthy(reading: BMCReading) -> bool:
+def is_healthy(reading: hardware.BMCReading) -> bool:
     """Return whether the BMC reports no part as anything but OK."""
     return all(part.health in (None, OK) for part in reading.parts)
 
 
-def _parts(facts: HardwareFacts) -> Iterator[BMCPart]:
+def _parts(facts: hardware.HardwareFacts) -> Iterator[hardware.BMCPart]:
     for part in parts_of(facts):
-        yield BMCPart(kind=part.kind, name=part.name, identities=tuple(sorted(part.identities)), health=part.health)
+        yield hardware.BMCPart(
+            kind=part.kind, name=part.name, identities=tuple(sorted(part.identities)), health=part.health
+        )
     for supply in facts.power_supplies:
         identity = f"power supply {supply.name}"
-        yield BMCPart(kind="power supply", name=supply.name, identities=(identity,), health=supply.health)
+        yield hardware.BMCPart(kind="power supply", name=supply.name, identities=(identity,), health=supply.health)
 
 
-def _in_order(parts: Iterable[BMCPart]) -> tuple[BMCPart, ...]:
+def _in_order(parts: Iterable[hardware.BMCPart]) -> tuple[hardware.BMCPart, ...]:
     return tuple(sorted(parts, key=lambda part: (part.kind, part.name)))
 
 
-def _text(part: BMCPart) -> str:
+def _text(part: hardware.BMCPart) -> str:
     return f"{part.kind} {part.name}".rstrip()
 
 
-def _turned(part: BMCPart, before: dict[str, BMCPart]) -> Iterator[str]:
+def _turned(part: hardware.BMCPart, before: dict[str, hardware.BMCPart]) -> Iterator[str]:
     """Yield the health of a part that was another one before, and is not OK."""
     known = next((before[identity] for identity in part.identities if identity in before), None)
     if known is not None and known.health is not None and part.health not in (None, OK, known.health):
@@ -154,7 +157,7 @@ def _amount(now: int | None, before: int | None, *, is_on: bool) -> int | None:
     return now or before
 
 
-def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStatus:
+def merged(old: hardware.HardwareStatus | None, read: Inventory, at: str) -> hardware.HardwareStatus:
     """Return the hardware of a Machine after a reading of its BMC.
 
     An installer's report stays, and Redfish adds to it. A part that could not be read stays as it was.
@@ -162,8 +165,8 @@ def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStat
     found = bounded(read.facts)
     bmc = reading_of(found, old.bmc if old else None, at, failed=read.failed, is_on=read.is_on)
     facts = _with_failed_parts(found, old, read.failed)
-    if old is None or old.source != HardwareSource.INSTALLER:
-        return msgspec.structs.replace(inspected(facts, HardwareSource.REDFISH, at), bmc=bmc)
+    if old is None or old.source != hardware.HardwareSource.INSTALLER:
+        return msgspec.structs.replace(inspected(facts, hardware.HardwareSource.REDFISH, at), bmc=bmc)
     filled = {name: _filled(getattr(old, name), getattr(facts, name)) for name in _FILLED}
     added = {name: getattr(facts, name) for name in _ONLY_REDFISH}
     disks = old.disks if "Storage" in read.failed else tuple(_with_health(old.disks, facts.disks))
@@ -172,7 +175,7 @@ def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStat
     return msgspec.structs.replace(both, digest=facts_digest(both))
 
 
-def reported(old: HardwareStatus | None, report: HardwareStatus) -> HardwareStatus:
+def reported(old: hardware.HardwareStatus | None, report: hardware.HardwareStatus) -> hardware.HardwareStatus:
     """Return the hardware of a Machine after an installer's report: with what only its BMC knew before."""
     if old is None:
         return report
@@ -182,7 +185,9 @@ def reported(old: HardwareStatus | None, report: HardwareStatus) -> HardwareStat
     return msgspec.structs.replace(both, digest=facts_digest(both))
 
 
-def _with_failed_parts(facts: HardwareFacts, old: HardwareFacts | None, failed: dict[str, str]) -> HardwareFacts:
+def _with_failed_parts(
+    facts: hardware.HardwareFacts, old: hardware.HardwareFacts | None, failed: dict[str, str]
+) -> hardware.HardwareFacts:
     names = [name for part in failed for name in _FACTS_OF[part]] if old is not None else []
     kept = {
         name: _filled(getattr(facts, name), value) if isinstance(value, ApiStruct) else value
@@ -200,14 +205,18 @@ def _filled(old: Any, new: Any) -> Any:
     return msgspec.structs.replace(old, **{name: getattr(new, name) for name in unknown})
 
 
-def _with_health(disks: tuple[DiskFacts, ...], drives: tuple[DiskFacts, ...]) -> Iterator[DiskFacts]:
+def _with_health(
+    disks: tuple[hardware.DiskFacts, ...], drives: tuple[hardware.DiskFacts, ...]
+) -> Iterator[hardware.DiskFacts]:
     health = {identity: drive.health for drive in drives for identity in disk_identities(drive)}
     for disk in disks:
         known = next((health[identity] for identity in disk_identities(disk) if identity in health), None)
         yield msgspec.structs.replace(disk, health=known)
 
 
-def _completed(cards: tuple[AcceleratorFacts, ...], known: HardwareFacts) -> Iterator[AcceleratorFacts]:
+def _completed(
+    cards: tuple[hardware.AcceleratorFacts, ...], known: hardware.HardwareFacts
+) -> Iterator[hardware.AcceleratorFacts]:
     """Yield the accelerators of a report, with what a BMC knows of the card at the same PCI address."""
     listed = {card.pci_address: card for card in known.accelerators if card.pci_address}
     for card in cards:
@@ -215,6 +224,6 @@ def _completed(cards: tuple[AcceleratorFacts, ...], known: HardwareFacts) -> Ite
         yield _filled(msgspec.structs.replace(card, **health), listed.get(card.pci_address or ""))
 
 
-def hardware_change(old: HardwareStatus | None, new: HardwareStatus) -> dict[str, Any] | None:
+def hardware_change(old: hardware.HardwareStatus | None, new: hardware.HardwareStatus) -> dict[str, Any] | None:
     """Return `status.hardware` as a merge patch; None if nothing changes."""
     return None if new == old else with_nulls(new)

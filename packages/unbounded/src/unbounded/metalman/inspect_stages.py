@@ -17,31 +17,10 @@ from dataclasses import replace
 from typing import Final
 
 from unbounded.api.operation import MachineOperation
-from unbounded.metalman import reasons
+from unbounded.metalman import power, reasons, replace_stages
 from unbounded.metalman import replace as netboot
 from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
-from unbounded.metalman.power import (
-    CONFIRM_S,
-    EVIDENCE_OFF,
-    IS_OFF,
-    IS_ON,
-    IS_POWERING_OFF,
-    POWER_LIMIT_S,
-    SHUT_DOWN,
-    SHUTTING_DOWN,
-    SWITCH_OFF,
-    SWITCH_ON,
-    WAITING_OFF,
-    table_rows,
-)
 from unbounded.metalman.replace import ReplaceFact
-from unbounded.metalman.replace_stages import (
-    BOOT_ORDER_LIMIT_S,
-    INSTALLER_LIMIT_S,
-    boot_stages,
-    image_stage,
-    off_stages,
-)
 from unbounded.operations.parameters import grace_s, rescue_minutes
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Capacity, Procedure, Stage, Step
@@ -60,7 +39,7 @@ _TIMED_OUT: Final = Step(
     fail=reasons.INSPECTION_TIMED_OUT,
     message="the installer did not report the hardware in time",
 )
-_SHUTDOWN: Final = frozenset({SHUTTING_DOWN, WAITING_OFF})  # the host still runs its own system
+_SHUTDOWN: Final = frozenset({power.SHUTTING_DOWN, power.WAITING_OFF})  # the host still runs its own system
 ENDING_RESCUE: Final = "EndingRescue"
 SHUTTING_DOWN_RESCUE: Final = "ShuttingDownRescue"
 
@@ -87,7 +66,7 @@ def _boot_rows() -> netboot.Table:
 
     rows = {key: follow(step) for key, step in netboot.TABLE.items() if key[0] in netboot.BEFORE_INSTALLER}
     for fact in (ReplaceFact.ON, ReplaceFact.ON_ARMED):
-        rows[netboot.WAITING_IMAGE, fact] = Step(SHUTTING_DOWN, action=SHUT_DOWN, evidence=WAS_ON)
+        rows[netboot.WAITING_IMAGE, fact] = Step(power.SHUTTING_DOWN, action=power.SHUT_DOWN, evidence=WAS_ON)
     for fact in (ReplaceFact.OFF, ReplaceFact.OFF_ARMED):
         rows[netboot.WAITING_IMAGE, fact] = replace(rows[netboot.WAITING_IMAGE, fact], evidence=WAS_OFF)
     return rows
@@ -95,14 +74,14 @@ def _boot_rows() -> netboot.Table:
 
 def _report_rows() -> netboot.Table:
     failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
-    reported = {ReplaceFact.REPORTED: Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=EVIDENCE_REPORT)}
-    return table_rows(netboot.WAITING_REPORT, ReplaceFact, {**reported, **failures})
+    reported = {ReplaceFact.REPORTED: Step(WAITING_INSTALLER_OFF, action=power.SWITCH_OFF, evidence=EVIDENCE_REPORT)}
+    return power.table_rows(netboot.WAITING_REPORT, ReplaceFact, {**reported, **failures})
 
 
 def _off_rows(off_stage: str, restoring: str) -> netboot.Table:
     """Return the rows of a stage in which the host, which may run the installer, goes off."""
-    switch_off, is_off = Step(off_stage, action=SWITCH_OFF), Step(restoring, evidence=EVIDENCE_OFF)
-    return table_rows(
+    switch_off, is_off = Step(off_stage, action=power.SWITCH_OFF), Step(restoring, evidence=power.EVIDENCE_OFF)
+    return power.table_rows(
         off_stage,
         ReplaceFact,
         {
@@ -118,21 +97,21 @@ def _restoring_rows(restoring: str, end: Step) -> netboot.Table:
     """Return the rows of a stage in which the host gets its power state back."""
     clear = Step(restoring, action=netboot.CLEAR_BOOT)
     rows = {
-        ReplaceFact.ON: Step(restoring, action=SWITCH_OFF),
-        ReplaceFact.OFF: Step(restoring, action=SWITCH_ON),
+        ReplaceFact.ON: Step(restoring, action=power.SWITCH_OFF),
+        ReplaceFact.OFF: Step(restoring, action=power.SWITCH_ON),
         ReplaceFact.ON_ARMED: clear,
         ReplaceFact.OFF_ARMED: clear,
         ReplaceFact.ON_AS_BEFORE: end,
         ReplaceFact.OFF_AS_BEFORE: end,
     }
-    return table_rows(restoring, ReplaceFact, rows)
+    return power.table_rows(restoring, ReplaceFact, rows)
 
 
-def _restoring_stage(cleanup_stage: str | None, dwell_s: float = CONFIRM_S) -> Stage:
+def _restoring_stage(cleanup_stage: str | None, dwell_s: float = power.CONFIRM_S) -> Stage:
     """Return the stage in which the host gets its power state back; without a cleanup stage it is one itself."""
     return Stage(
         "the host to have its former power state, and to boot from its disk",
-        limit_s=POWER_LIMIT_S + BOOT_ORDER_LIMIT_S + dwell_s,
+        limit_s=power.POWER_LIMIT_S + replace_stages.BOOT_ORDER_LIMIT_S + dwell_s,
         dwell_s=dwell_s,  # the last action may take effect after the first reading
         is_cleanup=cleanup_stage is None,
         cleanup_stage=cleanup_stage,
@@ -142,8 +121,8 @@ def _restoring_stage(cleanup_stage: str | None, dwell_s: float = CONFIRM_S) -> S
 def _restoring_stages(off_stage: str, restoring: str, cleanup_stage: str | None) -> Mapping[str, Stage]:
     off = Stage(
         "the host, which runs the installer, to be Off",
-        limit_s=POWER_LIMIT_S,
-        condition=IS_POWERING_OFF,
+        limit_s=power.POWER_LIMIT_S,
+        condition=power.IS_POWERING_OFF,
         is_cleanup=cleanup_stage is None,
         cleanup_stage=cleanup_stage,
     )
@@ -179,10 +158,13 @@ TABLE: Final = _table()
 def _before_report(grace: int) -> Mapping[str, Stage]:
     """Return the stages up to the report: a cancel undoes each of them, as nothing is written."""
     stages = {
-        **off_stages(grace),
-        **boot_stages(),
+        **replace_stages.off_stages(grace),
+        **replace_stages.boot_stages(),
         netboot.WAITING_REPORT: Stage(
-            "the installer to report the hardware", INSTALLER_LIMIT_S, on_timeout=_TIMED_OUT, condition=IS_ON
+            "the installer to report the hardware",
+            replace_stages.INSTALLER_LIMIT_S,
+            on_timeout=_TIMED_OUT,
+            condition=power.IS_ON,
         ),
     }
     undo, undo_shutdown = Step(UNDOING_INSTALLER), Step(netboot.RESTORING_AFTER_SHUTDOWN)
@@ -207,7 +189,7 @@ def inspect(operation: MachineOperation) -> Procedure:
     """Return the procedure of HostInspect: off, network boot, hardware reported, and the former power state."""
     grace = max(grace_s(operation), 1)
     stages = {
-        netboot.WAITING_IMAGE: image_stage(),
+        netboot.WAITING_IMAGE: replace_stages.image_stage(),
         **_before_report(grace),
         # a requested shutdown can still take effect until its grace has passed
         netboot.RESTORING_AFTER_SHUTDOWN: _restoring_stage(netboot.CLEANING_UP_SHUTDOWN, float(grace)),
@@ -227,8 +209,8 @@ def inspect(operation: MachineOperation) -> Procedure:
         },
         proof=frozenset({netboot.EVIDENCE_LOADER, EVIDENCE_REPORT, EVIDENCE_RESTORED}),
         fact_conditions={
-            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.ON_AS_BEFORE), IS_ON),
-            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.OFF_AS_BEFORE), IS_OFF),
+            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.ON_AS_BEFORE), power.IS_ON),
+            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.OFF_AS_BEFORE), power.IS_OFF),
         },
     )
 
@@ -236,18 +218,21 @@ def inspect(operation: MachineOperation) -> Procedure:
 def _rescue_table() -> netboot.Table:
     started = Step(netboot.RESCUING, evidence=EVIDENCE_RESCUE)
     failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
-    shut_down, off = Step(SHUTTING_DOWN_RESCUE, action=SHUT_DOWN), Step(netboot.RESTORING, evidence=EVIDENCE_OFF)
+    shut_down, off = (
+        Step(SHUTTING_DOWN_RESCUE, action=power.SHUT_DOWN),
+        Step(netboot.RESTORING, evidence=power.EVIDENCE_OFF),
+    )
     is_off = {ReplaceFact.OFF: off, ReplaceFact.OFF_ARMED: off}
     return {
         **TABLE,
-        **table_rows(
+        **power.table_rows(
             netboot.WAITING_REPORT, ReplaceFact, {ReplaceFact.RESCUED: started, ReplaceFact.LEFT: started, **failures}
         ),
-        **table_rows(
+        **power.table_rows(
             netboot.RESCUING, ReplaceFact, {ReplaceFact.LEFT: replace(_END_RESCUE, evidence=EVIDENCE_LEFT), **failures}
         ),
-        **table_rows(ENDING_RESCUE, ReplaceFact, is_off),
-        **table_rows(
+        **power.table_rows(ENDING_RESCUE, ReplaceFact, is_off),
+        **power.table_rows(
             SHUTTING_DOWN_RESCUE, ReplaceFact, {**is_off, ReplaceFact.ON: shut_down, ReplaceFact.ON_ARMED: shut_down}
         ),
     }
@@ -272,22 +257,22 @@ def rescue(operation: MachineOperation) -> Procedure:
             on_timeout=_END_RESCUE,
             cancel=Cancel.UNDO,
             undo=_END_RESCUE,
-            condition=IS_ON,
+            condition=power.IS_ON,
             capacity=Capacity.BACKGROUND,
             cleanup_stage=CLEANING_UP_INSTALLER,
         ),
         ENDING_RESCUE: Stage(
             "the rescue system to switch the host off",
             limit_s=RESCUE_OFF_LIMIT_S,
-            on_timeout=Step(SHUTTING_DOWN_RESCUE, action=SHUT_DOWN),
-            condition=IS_POWERING_OFF,
+            on_timeout=Step(SHUTTING_DOWN_RESCUE, action=power.SHUT_DOWN),
+            condition=power.IS_POWERING_OFF,
             cleanup_stage=CLEANING_UP_INSTALLER,
         ),
         SHUTTING_DOWN_RESCUE: Stage(
             "the host, which the rescue system has not switched off, to shut down",
             limit_s=max(float(grace_s(operation)), 1.0),
-            on_timeout=Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF),
-            condition=IS_POWERING_OFF,
+            on_timeout=Step(WAITING_INSTALLER_OFF, action=power.SWITCH_OFF),
+            condition=power.IS_POWERING_OFF,
             cleanup_stage=CLEANING_UP_INSTALLER,
         ),
     }

@@ -15,17 +15,10 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from unbounded.api import hardware
 from unbounded.api.conditions import ConditionReason, ConditionStatus, fit_message
 from unbounded.api.crd import unwrapped
 from unbounded.api.fields import MAX_LIST, MAX_STRING, ApiStruct
-from unbounded.api.hardware import (
-    AcceleratorFacts,
-    BMCReading,
-    DiskFacts,
-    HardwareFacts,
-    HardwareSource,
-    HardwareStatus,
-)
 from unbounded.metalman.netboot.model import ConditionState
 
 LARGEST_INT: Final = (1 << 63) - 1
@@ -149,20 +142,22 @@ def _printable(line: str) -> str:
     return line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
 
 
-def facts_digest(facts: HardwareFacts) -> str:
+def facts_digest(facts: hardware.HardwareFacts) -> str:
     """Return the SHA-256 digest of facts, over their JSON with sorted keys and without spaces."""
-    parts = {name: getattr(facts, name) for name in HardwareFacts.__struct_fields__}
-    plain = msgspec.to_builtins(HardwareFacts(**parts))
+    parts = {name: getattr(facts, name) for name in hardware.HardwareFacts.__struct_fields__}
+    plain = msgspec.to_builtins(hardware.HardwareFacts(**parts))
     return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
 
-def inspected(facts: HardwareFacts, source: HardwareSource, at: str, boot: str | None = None) -> HardwareStatus:
+def inspected(
+    facts: hardware.HardwareFacts, source: hardware.HardwareSource, at: str, boot: str | None = None
+) -> hardware.HardwareStatus:
     """Return the facts of an inspection as `status.hardware`."""
-    parts = {name: getattr(facts, name) for name in HardwareFacts.__struct_fields__}
-    return HardwareStatus(**parts, source=source, boot=boot, at=at, digest=facts_digest(facts))
+    parts = {name: getattr(facts, name) for name in hardware.HardwareFacts.__struct_fields__}
+    return hardware.HardwareStatus(**parts, source=source, boot=boot, at=at, digest=facts_digest(facts))
 
 
-def is_repetition(old: HardwareStatus | None, new: HardwareStatus) -> bool:
+def is_repetition(old: hardware.HardwareStatus | None, new: hardware.HardwareStatus) -> bool:
     """Return whether an inspection is recorded already: the same boot has reported the same facts."""
     return old is not None and (old.source, old.boot, old.digest) == (new.source, new.boot, new.digest)
 
@@ -179,7 +174,7 @@ class HardwareChanges:
     turned: tuple[str, ...] = ()  # parts whose health is another one, which only a BMC knows
 
 
-def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
+def hardware_changes(old: hardware.HardwareFacts, new: hardware.HardwareFacts) -> HardwareChanges:
     """Compare two inspections part by part. Names that a kernel gives do not count: a part is known by its identity.
 
     A fact that only one inspection could read is no difference.
@@ -194,7 +189,7 @@ def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
     return HardwareChanges(tuple(missing), tuple(added))
 
 
-def change_condition(old: HardwareStatus | None, new: HardwareStatus) -> ConditionState | None:
+def change_condition(old: hardware.HardwareStatus | None, new: hardware.HardwareStatus) -> ConditionState | None:
     """Return the update of HardwareChanged; None if it stays.
 
     The first inspection has nothing to compare with, nor has one by another inspector. A boot that reports the same
@@ -242,7 +237,7 @@ def _without(parts: tuple[Part, ...], others: tuple[Part, ...]) -> list[str]:
     return [part.text for part in parts if part.identities.isdisjoint(known)]
 
 
-def parts_of(facts: HardwareFacts) -> Iterator[Part]:
+def parts_of(facts: hardware.HardwareFacts) -> Iterator[Part]:
     """Yield the parts that an inspection can find missing."""
     for disk in facts.disks:
         identities = tuple(disk_identities(disk)) or (next(iter((*disk.by_id, *disk.by_path)), disk.name),)
@@ -262,7 +257,7 @@ def _part(kind: str, name: str, *identities: str, health: str | None = None) -> 
     return Part(kind, name, frozenset(f"{kind} {identity}" for identity in identities), health)
 
 
-def _of_card(card: AcceleratorFacts) -> Iterator[str]:
+def _of_card(card: hardware.AcceleratorFacts) -> Iterator[str]:
     """Yield what identifies an accelerator: the slot with the kind of card in it, and what only a BMC knows."""
     if card.pci_address:
         yield f"{card.pci_address} ({card.vendor_id}:{card.device_id})"
@@ -272,7 +267,7 @@ def _of_card(card: AcceleratorFacts) -> Iterator[str]:
         yield f"serial number {card.serial_number.strip().lower()}"
 
 
-def disk_identities(disk: DiskFacts) -> Iterator[str]:
+def disk_identities(disk: hardware.DiskFacts) -> Iterator[str]:
     """Yield the WWN and the serial number in a form that the kernel's and the BMC's spellings share."""
     if disk.wwn:
         yield "wwn " + disk.wwn.lower().removeprefix("0x").removeprefix("naa.").removeprefix("eui.")
@@ -280,7 +275,7 @@ def disk_identities(disk: DiskFacts) -> Iterator[str]:
         yield "serial number " + disk.serial_number.strip().lower()
 
 
-def _exchanged(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, str, str]]:
+def _exchanged(old: hardware.HardwareFacts, new: hardware.HardwareFacts) -> Iterator[tuple[str, str, str]]:
     """Yield each part that a machine has once, if both inspections know its identity and it is another one."""
     for name in ("serial_number", "uuid"):
         was, now = getattr(old.system, name, None), getattr(new.system, name, None)
@@ -293,7 +288,9 @@ def _exchanged(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, st
         yield "TPM", "with the certificate of before", "with another certificate"
 
 
-def amount_changes(old: HardwareFacts | BMCReading, new: HardwareFacts | BMCReading) -> Iterator[tuple[str, int, int]]:
+def amount_changes(
+    old: hardware.HardwareFacts | hardware.BMCReading, new: hardware.HardwareFacts | hardware.BMCReading
+) -> Iterator[tuple[str, int, int]]:
     """Yield each amount that differs, as text and as numbers."""
     if old.cpus and new.cpus is not None and old.cpus != new.cpus:
         yield f"CPUs: {new.cpus} after {old.cpus}", old.cpus, new.cpus

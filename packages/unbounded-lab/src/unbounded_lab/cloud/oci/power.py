@@ -9,16 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded_lab.cloud.history import HistoryMap
+from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.errors import ERRORS, OciProblem, invalid
 from unbounded_lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, ActionEffect, InstanceAction, InstanceState
-from unbounded_lab.cloud.oci.model import (
-    Attachment,
-    AttachmentState,
-    LabWorkRequest,
-    OciInstance,
-    ResourceState,
-    WorkStatus,
-)
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 
 ACCEPTED_S: Final = 0.1
@@ -27,7 +20,9 @@ NO_HOST: Final = ERRORS["OutOfHostCapacity"]
 RESTARTS: Final = frozenset({InstanceAction.RESET, InstanceAction.SOFTRESET})
 
 
-def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> LabWorkRequest | None:
+def act(
+    tenancy: Tenancy, instance: model.OciInstance, action: InstanceAction, now: float
+) -> model.LabWorkRequest | None:
     """Begin a power action; returns its work request, if the faults give it one.
 
     Raises:
@@ -51,7 +46,7 @@ def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: fl
     return work
 
 
-def _interfere(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
+def _interfere(tenancy: Tenancy, instance: model.OciInstance, now: float) -> None:
     """Simulate an image or a move of the instance by another client, if the faults require it."""
     for fault, state, takes_s in (
         ("images_first", InstanceState.CREATING_IMAGE, tenancy.times.image_s),
@@ -61,14 +56,14 @@ def _interfere(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
             _occupy(tenancy, instance, state, now, until=now + takes_s)
 
 
-def _occupy(tenancy: Tenancy, instance: OciInstance, state: InstanceState, now: float, *, until: float) -> None:
+def _occupy(tenancy: Tenancy, instance: model.OciInstance, state: InstanceState, now: float, *, until: float) -> None:
     tenancy.begin(instance, now)
     before = instance.before = instance.state
     tenancy.enter(instance, state, now)
     tenancy.later_for(instance, until, lambda at: tenancy.enter(instance, before, at))
 
 
-def _is_needed(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> bool:
+def _is_needed(tenancy: Tenancy, instance: model.OciInstance, action: InstanceAction, now: float) -> bool:
     """Return whether an action changes anything.
 
     Raises:
@@ -93,12 +88,12 @@ def _is_needed(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, 
 class _StartedAction:
     """A power action in progress: its work request, and the error of a start that will fail."""
 
-    work: LabWorkRequest | None
+    work: model.LabWorkRequest | None
     error: tuple[str, str] | None
 
 
 def _start(
-    tenancy: Tenancy, instance: OciInstance, at: float, action_state: _StartedAction, takes_s: float | None = None
+    tenancy: Tenancy, instance: model.OciInstance, at: float, action_state: _StartedAction, takes_s: float | None = None
 ) -> None:
     tenancy.enter(instance, InstanceState.STARTING, at)
     due = at + (tenancy.times.boot_s if takes_s is None else takes_s)
@@ -106,7 +101,9 @@ def _start(
     tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, spec, then, action_state))
 
 
-def _stop(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float, begun: _StartedAction) -> None:
+def _stop(
+    tenancy: Tenancy, instance: model.OciInstance, action: InstanceAction, now: float, begun: _StartedAction
+) -> None:
     """Stop an instance, and start it again for the two kinds of RESET."""
     restarts = action in RESTARTS
     instance.shown = InstanceState.RUNNING if restarts and tenancy.faults.reset_shown == "running" else None
@@ -129,7 +126,9 @@ def _stop_takes_s(tenancy: Tenancy, action: InstanceAction) -> float:
     return tenancy.times.soft_limit_s if tenancy.faults.os_ignores_shutdown else tenancy.times.soft_stop_s
 
 
-def _arrive(tenancy: Tenancy, instance: OciInstance, state: InstanceState, at: float, begun: _StartedAction) -> None:
+def _arrive(
+    tenancy: Tenancy, instance: model.OciInstance, state: InstanceState, at: float, begun: _StartedAction
+) -> None:
     instance.shown = None
     tenancy.enter(instance, state, at)
     if begun.work is not None:
@@ -137,8 +136,8 @@ def _arrive(tenancy: Tenancy, instance: OciInstance, state: InstanceState, at: f
 
 
 def terminate(
-    tenancy: Tenancy, instance: OciInstance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
-) -> LabWorkRequest | None:
+    tenancy: Tenancy, instance: model.OciInstance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
+) -> model.LabWorkRequest | None:
     """Begin the termination of an instance; None if it has begun before.
 
     Args:
@@ -171,12 +170,12 @@ def terminate(
     return work
 
 
-def _finish(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
+def _finish(tenancy: Tenancy, instance: model.OciInstance, work: model.LabWorkRequest, at: float) -> None:
     end(tenancy, instance, at)
     end_work(tenancy, work, at)
 
 
-def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
+def end(tenancy: Tenancy, instance: model.OciInstance, at: float) -> None:
     """Set an instance to TERMINATED, and delete its resources as the faults and its last request require."""
     instance.turn += 1
     instance.ended = at
@@ -184,7 +183,7 @@ def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
     for attachment in _detached(tenancy, tenancy.vnic_attachments, instance, at):
         vnic = tenancy.vnics.get(attachment.target_id)
         if vnic is not None and leaves != "leaves-vnic":
-            vnic.state = ResourceState.TERMINATED
+            vnic.state = model.ResourceState.TERMINATED
             tenancy.record(at, vnic, "deleted")
             tenancy.vnics.put(vnic, at)
             tenancy.vnics.drop(vnic.id, at)
@@ -202,7 +201,7 @@ def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
     tenancy.agenda.put(at + shown_s, lambda due: _purge(tenancy, instance, due))
 
 
-def _purge(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
+def _purge(tenancy: Tenancy, instance: model.OciInstance, at: float) -> None:
     """Remove an instance, its attachments and its work requests."""
     tenancy.instances.drop(instance.id, at)
     for shelf in (tenancy.vnic_attachments, tenancy.boot_volume_attachments, tenancy.volume_attachments):
@@ -212,15 +211,17 @@ def _purge(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
         tenancy.work_requests.drop(work.id, at)
 
 
-def _detached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
+def _detached(
+    tenancy: Tenancy, shelf: HistoryMap[model.Attachment], instance: model.OciInstance, at: float
+) -> list[model.Attachment]:
     attachments = list(tenancy.attachments_of(shelf, instance))
     for attachment in attachments:
-        tenancy.link(shelf, attachment, AttachmentState.DETACHED, at)
+        tenancy.link(shelf, attachment, model.AttachmentState.DETACHED, at)
     return attachments
 
 
-def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: float) -> LabWorkRequest:
-    work = LabWorkRequest(
+def begin_work(tenancy: Tenancy, operation: str, instance: model.OciInstance, now: float) -> model.LabWorkRequest:
+    work = model.LabWorkRequest(
         tenancy.new_id("coreservicesworkrequest"), operation, instance.compartment_id, instance.id, now
     )
     tenancy.work_requests.put(work, now)
@@ -228,17 +229,17 @@ def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: flo
     return work
 
 
-def _next_phase(tenancy: Tenancy, work: LabWorkRequest, at: float) -> None:
+def _next_phase(tenancy: Tenancy, work: model.LabWorkRequest, at: float) -> None:
     if work.finished is None:
-        work.started, work.status = at, WorkStatus.IN_PROGRESS
+        work.started, work.status = at, model.WorkStatus.IN_PROGRESS
         tenancy.work_requests.put(work, at)
 
 
-def end_work(tenancy: Tenancy, work: LabWorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
+def end_work(tenancy: Tenancy, work: model.LabWorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
     """Finish a work request; with an error (code and message), it has FAILED."""
     work.started = work.started if work.started is not None else at
     work.finished, work.error = at, error
-    work.status = WorkStatus.SUCCEEDED if error is None else WorkStatus.FAILED
+    work.status = model.WorkStatus.SUCCEEDED if error is None else model.WorkStatus.FAILED
     if tenancy.faults.work_requests == "vanish":
         tenancy.work_requests.drop(work.id, at)
     else:

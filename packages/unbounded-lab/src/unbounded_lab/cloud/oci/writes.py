@@ -8,19 +8,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from unbounded_lab.cloud.history import HistoryMap
+from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.details import PowerAction, SourceDetails, Update, UpdateSource, parsed
 from unbounded_lab.cloud.oci.errors import OciProblem, invalid, not_found, problem_named
 from unbounded_lab.cloud.oci.launch_rules import check_metadata, check_tags, image_of
 from unbounded_lab.cloud.oci.launching import attach_boot_volume, earlier_result, launch, settle
 from unbounded_lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, SETTLED, InstanceAction, InstanceState
-from unbounded_lab.cloud.oci.model import (
-    Attachment,
-    AttachmentState,
-    LabWorkRequest,
-    OciInstance,
-    ResourceState,
-    Volume,
-)
 from unbounded_lab.cloud.oci.power import act, begin_work, end_work, terminate
 from unbounded_lab.cloud.oci.reads import Query, json_reply, one_of
 from unbounded_lab.cloud.oci.tenancy import RetryToken, Tenancy
@@ -79,7 +72,7 @@ def update_instance(tenancy: Tenancy, ids: tuple[str, ...], _query: Query, reque
     return json_reply(shown.body, etag=shown.etag, opc_work_request_id=work.id)
 
 
-def _check_update(tenancy: Tenancy, instance: OciInstance, update: Update) -> None:
+def _check_update(tenancy: Tenancy, instance: model.OciInstance, update: Update) -> None:
     if update.metadata is not None:
         for key in FIXED_METADATA:
             if update.metadata.get(key) != instance.metadata.get(key):
@@ -113,7 +106,7 @@ def delete_boot_volume(
     volume = _found(tenancy.boot_volumes, ids[0], request)
     if any(each.is_attached and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
         raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
-    if volume.state is ResourceState.TERMINATED:
+    if volume.state is model.ResourceState.TERMINATED:
         raise not_found()
     tenancy.end_volume(tenancy.boot_volumes, volume, now)
     return LabReply(204)
@@ -139,7 +132,7 @@ def _flag(query: Query, name: str) -> bool | None:
     return None if value is None else value == "true"
 
 
-def check_source(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, *, may_stop: bool) -> None:
+def check_source(tenancy: Tenancy, instance: model.OciInstance, source: UpdateSource, *, may_stop: bool) -> None:
     """Check a new boot source against the rules.
 
     Raises:
@@ -161,13 +154,15 @@ def check_source(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, 
     if source.boot_volume_id is None:
         raise OciProblem("MissingParameter", "sourceDetails.bootVolumeId is missing")
     volume = tenancy.boot_volumes.get(source.boot_volume_id)
-    if volume is None or volume.state is not ResourceState.AVAILABLE:
+    if volume is None or volume.state is not model.ResourceState.AVAILABLE:
         raise not_found()
     if any(each.is_attached and each.target_id == volume.id for each in tenancy.boot_volume_attachments):
         raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
 
 
-def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, now: float) -> LabWorkRequest:
+def replace_boot_volume(
+    tenancy: Tenancy, instance: model.OciInstance, source: UpdateSource, now: float
+) -> model.LabWorkRequest:
     """Begin to replace an instance's boot volume; it ends in the state that it had before.
 
     According to the SDK's models, the new boot volume is made from an image, or exists already. A running instance is
@@ -189,26 +184,28 @@ def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateS
 
 
 def _start_again(
-    tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: LabWorkRequest, at: float
+    tenancy: Tenancy, instance: model.OciInstance, source: UpdateSource, work: model.LabWorkRequest, at: float
 ) -> None:
     _swap(tenancy, instance, source, at)
     tenancy.enter(instance, InstanceState.STARTING, at)
     tenancy.later_for(instance, at + tenancy.times.boot_s, lambda then: _arrive(tenancy, instance, work, then))
 
 
-def _arrive(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: model.OciInstance, work: model.LabWorkRequest, at: float) -> None:
     tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
 
 
-def _swapped(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: LabWorkRequest, at: float) -> None:
+def _swapped(
+    tenancy: Tenancy, instance: model.OciInstance, source: UpdateSource, work: model.LabWorkRequest, at: float
+) -> None:
     _swap(tenancy, instance, source, at)
     end_work(tenancy, work, at)
 
 
-def _swap(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, at: float) -> None:
+def _swap(tenancy: Tenancy, instance: model.OciInstance, source: UpdateSource, at: float) -> None:
     for attachment in list(tenancy.attachments_of(tenancy.boot_volume_attachments, instance)):
-        tenancy.link(tenancy.boot_volume_attachments, attachment, AttachmentState.DETACHED, at)
+        tenancy.link(tenancy.boot_volume_attachments, attachment, model.AttachmentState.DETACHED, at)
         volume = tenancy.boot_volumes.get(attachment.target_id)
         if volume is not None and not source.is_preserve_boot_volume_enabled:
             tenancy.end_volume(tenancy.boot_volumes, volume, at)
@@ -223,9 +220,11 @@ def _swap(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, at: flo
     tenancy.instances.put(instance, at)
 
 
-def _attach(tenancy: Tenancy, instance: OciInstance, volume: Volume, at: float) -> None:
+def _attach(tenancy: Tenancy, instance: model.OciInstance, volume: model.Volume, at: float) -> None:
     where = (instance.compartment_id, instance.availability_domain)
-    attachment = Attachment(instance.id, instance.id, volume.id, *where, at, name="Remote boot attachment for instance")
+    attachment = model.Attachment(
+        instance.id, instance.id, volume.id, *where, at, name="Remote boot attachment for instance"
+    )
     tenancy.boot_volume_attachments.put(attachment, at)
 
 

@@ -18,20 +18,13 @@ from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Nodes
-from unbounded.agent.recreation import recreation_decision, report
+from unbounded.agent.recreation import recreation_decision, report, state_store
 from unbounded.agent.recreation.node_sync import LabelSync, NodeRestarter, labels_differ
 from unbounded.agent.recreation.perform import AccessFor, Lock, Performer
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.prefetch import Prefetch, is_rolled, requested_version
 from unbounded.agent.recreation.reconcile import RecreationReconciler
 from unbounded.agent.recreation.report import ConditionReport
-from unbounded.agent.recreation.state_store import (
-    DiskStore,
-    FailedRecreation,
-    RecreationPhase,
-    RecreationStore,
-    Transition,
-)
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
 from unbounded.agent.recreation.version_resolution import Unresolved, Version, VersionResolver, pending_condition
 from unbounded.api.conditions import ConditionStatus, ConditionType
@@ -89,7 +82,7 @@ class RecreationController:
         limits: RecreationLimits = RecreationLimits(),  # noqa: B008  # frozen
         now: WallClock = utc_now,
         lock: Lock | None = None,
-        store: RecreationStore | None = None,
+        store: state_store.RecreationStore | None = None,
         durations: Durations | None = None,
         logins: BringLogins = bring_none,
         more: Callable[[Collection[str]], Iterable[ConditionReport]] = lambda _types: (),
@@ -102,7 +95,7 @@ class RecreationController:
         self._caches = caches
         self._limits = limits
         self._new_uid = new_uid
-        self._store = store or DiskStore(paths)
+        self._store = store or state_store.DiskStore(paths)
         self._status = RecreationStatusWriter(api, machine, now=now)
         self._resolver = VersionResolver(api, limits.resolve_s)
         self._durations = durations or Durations()
@@ -194,7 +187,7 @@ class RecreationController:
         return choose_home(facts, node)
 
     async def _reconcile_node(
-        self, machine: Machine, home: Slot, node: Node | None, failed: FailedRecreation | None
+        self, machine: Machine, home: Slot, node: Node | None, failed: state_store.FailedRecreation | None
     ) -> float | None:
         applied = self._nodes.applied(home)
         if applied is None:
@@ -267,7 +260,11 @@ class RecreationController:
         return "" if active is None or active.lost else holder_message(active)
 
     async def _report(
-        self, applied: BuildRecord, desired: DesiredNode | Unresolved, failed: FailedRecreation | None, refused: str
+        self,
+        applied: BuildRecord,
+        desired: DesiredNode | Unresolved,
+        failed: state_store.FailedRecreation | None,
+        refused: str,
     ) -> None:
         """Update the Machine's status; read it live only where the cached one differs.
 
@@ -290,7 +287,7 @@ class RecreationController:
     ) -> DesiredNode | Unresolved:
         return _desired_of(await self._resolver.version(machine, fresh=fresh), machine, applied)
 
-    async def _remember(self, home: Slot, node_uid: str, failed: FailedRecreation | None) -> float:
+    async def _remember(self, home: Slot, node_uid: str, failed: state_store.FailedRecreation | None) -> float:
         async with self._lock("registration of the node"):
             await self._nodes.registered(home, node_uid)
         log.info("node registered", machine=self._name, slot=str(home), uid=node_uid)
@@ -325,9 +322,9 @@ class RecreationController:
             await self._status.report((report.blocked(decided.why, blocker),), None, None)
             return BLOCKED_S
         why = await self._report_discarded(machine, decided.why)
-        transition = Transition(
+        transition = state_store.Transition(
             uid=self._new_uid(),
-            phase=RecreationPhase.CLEARING,
+            phase=state_store.RecreationPhase.CLEARING,
             source=home,
             goal=desired.goal,
             why=why,

@@ -13,18 +13,8 @@ from typing import Any, Final
 
 from unbounded.api.core import SECRETS
 from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploy import ssh_keys
 from unbounded.cli.deploy.machine_manifests import bastion_secret_of, secret_of
-from unbounded.cli.deploy.ssh_keys import (
-    CERTIFICATE,
-    KEY,
-    PASSPHRASE,
-    PassphrasePrompt,
-    PrivateKey,
-    UnusableKey,
-    certificate_path,
-    key_secret,
-    read_key,
-)
 from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube import logs
 from unbounded.kube.api import AlreadyExists, Forbidden, NotFound
@@ -73,24 +63,24 @@ def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def read_keys(invocation: CliInvocation, desired: tuple[KeySecret, ...]) -> dict[str, PrivateKey]:
+def read_keys(invocation: CliInvocation, desired: tuple[KeySecret, ...]) -> dict[str, ssh_keys.PrivateKey]:
     """Read the keys that are given as files; returns them by the names of their Secrets.
 
     Raises:
         CliError: a file is no key, or the passphrase is wrong.
     """
-    found: dict[str, PrivateKey] = {}
+    found: dict[str, ssh_keys.PrivateKey] = {}
     ask = _passphrase_prompt(invocation)
     for one in desired:
         if one.file is not None:
             try:
-                found[one.name] = read_key(one.file, ask)
-            except UnusableKey as error:
+                found[one.name] = ssh_keys.read_key(one.file, ask)
+            except ssh_keys.UnusableKey as error:
                 raise CliError(f"{one.flag}: {error}", status=USAGE) from None
     return found
 
 
-def _passphrase_prompt(invocation: CliInvocation) -> PassphrasePrompt | None:
+def _passphrase_prompt(invocation: CliInvocation) -> ssh_keys.PassphrasePrompt | None:
     if not invocation.stdin.isatty():
         return None
 
@@ -100,25 +90,34 @@ def _passphrase_prompt(invocation: CliInvocation) -> PassphrasePrompt | None:
         try:
             return logs.SecretStr(getpass.getpass(prompt, invocation.err))
         except EOFError:
-            raise UnusableKey("no passphrase was given") from None
+            raise ssh_keys.UnusableKey("no passphrase was given") from None
         finally:
             signal.signal(signal.SIGINT, before)
 
     return ask
 
 
-def kubectl_command(name: str, file: Path, key: PrivateKey) -> str:
+def kubectl_command(name: str, file: Path, key: ssh_keys.PrivateKey) -> str:
     """Return the kubectl command that creates the Secret. A passphrase, which is in no file, needs one."""
-    words = ["kubectl", "create", "secret", "generic", name, "--namespace", NAMESPACE, f"--from-file={KEY}={file}"]
+    words = [
+        "kubectl",
+        "create",
+        "secret",
+        "generic",
+        name,
+        "--namespace",
+        NAMESPACE,
+        f"--from-file={ssh_keys.KEY}={file}",
+    ]
     if key.certificate is not None:
-        words.append(f"--from-file={CERTIFICATE}={certificate_path(file)}")
+        words.append(f"--from-file={ssh_keys.CERTIFICATE}={ssh_keys.certificate_path(file)}")
     if key.passphrase is not None:
-        words.append(f"--from-file={PASSPHRASE}=FILE")
+        words.append(f"--from-file={ssh_keys.PASSPHRASE}=FILE")
     return shlex.join(words)
 
 
 async def apply_secrets(
-    session: CommandSession, desired: tuple[KeySecret, ...], keys: Mapping[str, PrivateKey], *, dry_run: bool
+    session: CommandSession, desired: tuple[KeySecret, ...], keys: Mapping[str, ssh_keys.PrivateKey], *, dry_run: bool
 ) -> AsyncIterator[tuple[str, str]]:
     """Check the Secrets without a file and write the others; yields the name and the outcome of each.
 
@@ -129,7 +128,7 @@ async def apply_secrets(
         if one.name not in keys:
             await _check_exists(session, one)
     for name, key in keys.items():
-        body = key_secret(name, key, {LABEL_SITE: session.invocation.args.site})
+        body = ssh_keys.key_secret(name, key, {LABEL_SITE: session.invocation.args.site})
         yield name, await _apply_secret(session, body, dry_run=dry_run)
 
 
@@ -145,9 +144,9 @@ async def _check_exists(session: CommandSession, desired: KeySecret) -> None:
     except Forbidden:
         session.printer.warn(f"this user may not read Secret {NAMESPACE}/{desired.name}: its existence was not checked")
         return
-    if KEY not in found.data:
+    if ssh_keys.KEY not in found.data:
         has = ", ".join(sorted(found.data)) or "none"
-        raise CliError(f"Secret {NAMESPACE}/{desired.name} has no key {KEY}; it has: {has}")
+        raise CliError(f"Secret {NAMESPACE}/{desired.name} has no key {ssh_keys.KEY}; it has: {has}")
 
 
 async def _apply_secret(session: CommandSession, body: Raw, *, dry_run: bool) -> str:

@@ -8,25 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import validation
+from unbounded.cli.deploy import validation, workloads
 from unbounded.cli.deploy.live_machina import chosen_image, config_in, containers, image_in, mounted_config, repository
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.settings import SETTINGS
-from unbounded.cli.deploy.workloads import (
-    MACHINE_OPS,
-    MACHINE_OPS_CONFIG,
-    MachinaWorkload,
-    MachineOpsWorkload,
-    machine_ops_config,
-    machine_ops_objects,
-)
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.kube.api import Api, NotFound
 
 Raw = dict[str, Any]
 
 ENABLE: Final = "--enable-machine-ops-controller"
-LABEL: Final = f"app.kubernetes.io/name={MACHINE_OPS}"
+LABEL: Final = f"app.kubernetes.io/name={workloads.MACHINE_OPS}"
 
 
 @dataclass(frozen=True)
@@ -39,16 +31,16 @@ class RunningController:
     """
 
     name: str
-    scope: MachineOpsWorkload
+    scope: workloads.MachineOpsWorkload
     config_map: str
 
     @property
     def ours(self) -> bool:
         """True if `install` created it; others belong to their creators."""
-        return (self.name, self.config_map) == (self.scope.name, MACHINE_OPS_CONFIG)
+        return (self.name, self.config_map) == (self.scope.name, workloads.MACHINE_OPS_CONFIG)
 
 
-def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
+def requested_scope(args: Namespace) -> workloads.MachineOpsWorkload | None:
     """Return the Deployment that the flags request, its image empty where no flag gives it; None for none.
 
     Raises:
@@ -68,7 +60,7 @@ def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
         }
     except validation.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
-    scope = MachineOpsWorkload(values["--machine-ops-image"], values["--site"], values["--provider"])
+    scope = workloads.MachineOpsWorkload(values["--machine-ops-image"], values["--site"], values["--provider"])
     if len(scope.name) > validation.LONGEST_LABEL:
         raise CliError(
             f"--site, --provider: {scope.name} would be the name of a Service, and has {len(scope.name)} "
@@ -80,17 +72,23 @@ def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
 
 
 def objects_without_cluster(
-    args: Namespace, scope: MachineOpsWorkload | None, machina: MachinaWorkload
+    args: Namespace, scope: workloads.MachineOpsWorkload | None, machina: workloads.MachinaWorkload
 ) -> tuple[Raw, ...]:
     """Return the objects for a cluster that has no Deployment yet. Raises CliError."""
     if scope is None:
         return ()
-    return machine_ops_objects((_with_image(args, scope, "", machina),), machine_ops_config(None, _hosts(machina)))
+    return workloads.machine_ops_objects(
+        (_with_image(args, scope, "", machina),), workloads.machine_ops_config(None, _hosts(machina))
+    )
 
 
 async def desired_deployments(
-    session: CommandSession, scope: MachineOpsWorkload | None, machina: MachinaWorkload, *, as_it_is: bool = False
-) -> tuple[tuple[MachineOpsWorkload, ...], tuple[Raw, ...]]:
+    session: CommandSession,
+    scope: workloads.MachineOpsWorkload | None,
+    machina: workloads.MachinaWorkload,
+    *,
+    as_it_is: bool = False,
+) -> tuple[tuple[workloads.MachineOpsWorkload, ...], tuple[Raw, ...]]:
     """Return the desired Deployments, and all their objects: the requested one, and those of earlier `install` runs.
 
     They get the settings that machina passes to new hosts.
@@ -111,11 +109,13 @@ async def desired_deployments(
     for one in existing:
         if not one.ours:
             text = f"deployment.apps/{one.name} reads ConfigMap {one.config_map}: `install` did not create it"
-            after = f"from now on it reads {MACHINE_OPS_CONFIG}" if one.name in desired else "it is not changed"
+            after = (
+                f"from now on it reads {workloads.MACHINE_OPS_CONFIG}" if one.name in desired else "it is not changed"
+            )
             session.printer.warn(f"{text}, and {after}")
-    config = await config_in(session.api, MACHINE_OPS_CONFIG) if desired else {}
+    config = await config_in(session.api, workloads.MACHINE_OPS_CONFIG) if desired else {}
     found = tuple(desired[name] for name in sorted(desired))
-    return found, machine_ops_objects(found, machine_ops_config(config, _hosts(machina)))
+    return found, workloads.machine_ops_objects(found, workloads.machine_ops_config(config, _hosts(machina)))
 
 
 async def running(api: Api) -> tuple[RunningController, ...]:
@@ -130,11 +130,13 @@ async def running(api: Api) -> tuple[RunningController, ...]:
 def running_as(deployment: Raw) -> RunningController:
     """Return the scope of a Deployment, from its arguments."""
     words = [str(word) for one in containers(deployment) for word in one.get("args") or ()]
-    scope = MachineOpsWorkload(
-        image_in(deployment, MACHINE_OPS), _flag_value(words, "--site"), _flag_value(words, "--provider")
+    scope = workloads.MachineOpsWorkload(
+        image_in(deployment, workloads.MACHINE_OPS), _flag_value(words, "--site"), _flag_value(words, "--provider")
     )
     return RunningController(
-        deployment["metadata"]["name"], scope, mounted_config(deployment, MACHINE_OPS, MACHINE_OPS_CONFIG)
+        deployment["metadata"]["name"],
+        scope,
+        mounted_config(deployment, workloads.MACHINE_OPS, workloads.MACHINE_OPS_CONFIG),
     )
 
 
@@ -148,7 +150,7 @@ def _flag_value(words: Sequence[str], flag: str) -> str:
     return ""
 
 
-def _refuse_two(scope: MachineOpsWorkload, existing: Sequence[RunningController], program: str) -> None:
+def _refuse_two(scope: workloads.MachineOpsWorkload, existing: Sequence[RunningController], program: str) -> None:
     """Raise CliError if two Deployments would serve the same Machines, as each would elect its own leader.
 
     Nor may one replace another: the names of two scopes can be the same.
@@ -168,23 +170,23 @@ def _refuse_two(scope: MachineOpsWorkload, existing: Sequence[RunningController]
 
 
 def _with_image(
-    args: Namespace, one: MachineOpsWorkload, existing: str, machina: MachinaWorkload
-) -> MachineOpsWorkload:
+    args: Namespace, one: workloads.MachineOpsWorkload, existing: str, machina: workloads.MachinaWorkload
+) -> workloads.MachineOpsWorkload:
     image = chosen_image(
-        MACHINE_OPS, image=one.image, registry=args.image_registry, there=existing, beside=machina.image
+        workloads.MACHINE_OPS, image=one.image, registry=args.image_registry, there=existing, beside=machina.image
     )
     return replace(one, image=image)
 
 
-def _updated(args: Namespace, one: MachineOpsWorkload) -> MachineOpsWorkload:
+def _updated(args: Namespace, one: workloads.MachineOpsWorkload) -> workloads.MachineOpsWorkload:
     """Return a running Deployment with the image of this version. An image of the user's own, with more providers,
     stays.
     """
-    if repository(one.image).rpartition("/")[2] != MACHINE_OPS:
+    if repository(one.image).rpartition("/")[2] != workloads.MACHINE_OPS:
         return one
-    return replace(one, image=chosen_image(MACHINE_OPS, registry=args.image_registry, there=one.image))
+    return replace(one, image=chosen_image(workloads.MACHINE_OPS, registry=args.image_registry, there=one.image))
 
 
-def _hosts(machina: MachinaWorkload) -> Mapping[str, Any]:
+def _hosts(machina: workloads.MachinaWorkload) -> Mapping[str, Any]:
     """Return machina's settings of new hosts, which machine-ops-controller passes to new hosts, too."""
     return {setting.key: machina.config[setting.key] for setting in SETTINGS if setting.key in machina.config}

@@ -17,24 +17,13 @@ from unbounded.cli.explain.fix_commands import has_reported, patch_operation
 from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.kube.clock import utc_now
-from unbounded.operations import reasons
+from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import is_child_of, plan_batch
 from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
 from unbounded.operations.gates import RESTING, order
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.rollout_plan import RolloutFacts
-from unbounded.operations.supervisor_plan import (
-    ABANDON_AFTER_S,
-    DRAIN_QUIET_S,
-    QUIET_S,
-    EndOperation,
-    OperationAges,
-    ReportWait,
-    SupervisorView,
-    has_finalizer,
-    plan_action,
-)
 from unbounded.workflow.calls import CallOutcome
 from unbounded.workflow.planner import waiting_text
 from unbounded.workflow.procedure import ENDS, Cancel, Procedure, Stage
@@ -85,17 +74,22 @@ def _machine(operation: MachineOperation, facts: ExplainFacts) -> Machine | None
 def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
-    others, ages = facts.on(operation.spec.machine_ref or ""), OperationAges(known_s=QUIET_S, stage_s=DRAIN_QUIET_S)
+    others, ages = (
+        facts.on(operation.spec.machine_ref or ""),
+        supervisor_plan.OperationAges(known_s=supervisor_plan.QUIET_S, stage_s=supervisor_plan.DRAIN_QUIET_S),
+    )
     kind = operation.spec.operation_kind
     executor = None if machine is None else executor_name(OperationKind(kind), machine)
     sharing = () if machine is None else facts.sharing(machine)
     absent = facts.absence(executor or "")
-    decided = plan_action(SupervisorView(operation, machine, others, facts.pause, ages, absent=absent, sharing=sharing))
-    if isinstance(decided, EndOperation):
+    decided = supervisor_plan.plan_action(
+        supervisor_plan.SupervisorView(operation, machine, others, facts.pause, ages, absent=absent, sharing=sharing)
+    )
+    if isinstance(decided, supervisor_plan.EndOperation):
         fixes = fixes_for(decided.reason, machine, operation, facts)
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
         return _by_machina(ExplainLink(_about(operation), what, fixes=fixes), facts)
-    if not isinstance(decided, ReportWait):
+    if not isinstance(decided, supervisor_plan.ReportWait):
         return _by_machina(ExplainLink(_about(operation), f"{kind}, being deleted before it started"), facts)
     told_already = waiting is not None and waiting.reason == decided.reason
     text = message_without_times(operation) if told_already else decided.text
@@ -119,7 +113,7 @@ def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
     return Explained(link, LinkSubject(Topic.MACHINA) if away else None)
 
 
-def _ends_as(decided: ReportWait, operation: MachineOperation, machine: Machine | None) -> str:
+def _ends_as(decided: supervisor_plan.ReportWait, operation: MachineOperation, machine: Machine | None) -> str:
     if decided.reason == reasons.WAITING_FOR_MACHINE:
         return f"it starts when the Machine exists, and fails as {reasons.MACHINE_NOT_FOUND} otherwise"
     record = None if machine is None else machine.status.disruption
@@ -137,7 +131,9 @@ def _ends_as(decided: ReportWait, operation: MachineOperation, machine: Machine 
 _DRAINS: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
 
 
-def _next_subject(decided: ReportWait, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
+def _next_subject(
+    decided: supervisor_plan.ReportWait, operation: MachineOperation, facts: ExplainFacts
+) -> LinkSubject | None:
     """Return the blocker as the next subject."""
     name = operation.spec.machine_ref or ""
     if decided.reason in RESTING:
@@ -241,7 +237,7 @@ def _after_silence(operation: MachineOperation, run: Run) -> str:
     """Describe what follows if the executor stays silent."""
     end = f"machina fails it as {reasons.EXECUTOR_LOST}"
     if operation.spec.abandon:
-        return f"{end} once {run.executor} has been silent for {ABANDON_AFTER_S:.0f} s"
+        return f"{end} once {run.executor} has been silent for {supervisor_plan.ABANDON_AFTER_S:.0f} s"
     limit_s = deadline_s(operation) + LOST_AFTER_S
     return f"it continues when {run.executor} is back; {limit_s:.0f} s after its claim {end}"
 
@@ -275,7 +271,7 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
     link = ExplainLink(
         _about(operation), what, since=status.completed_at or "", next_step=_deletion_text(operation), fixes=fixes
     )
-    if has_finalizer(operation) and operation.metadata.deletion_timestamp:
+    if supervisor_plan.has_finalizer(operation) and operation.metadata.deletion_timestamp:
         return _by_machina(link, facts)
     if reason == reasons.TARGET_FAILED:
         child = _first(child for child in _children(operation, facts) if child.status.phase == OperationPhase.FAILED)

@@ -35,7 +35,7 @@ from unbounded.kube.clock import utc_now
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 from unbounded.machina.rolling_update_plan import UpdateView, outdated_in_order, plan_update
-from unbounded.operations import reasons
+from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.counters import Due, due
 from unbounded.operations.deadline import deadline_s
@@ -44,15 +44,6 @@ from unbounded.operations.gates import in_maintenance, needs_grant, paused
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.record import run_of
 from unbounded.operations.rollout_plan import stage_limit, stages_of
-from unbounded.operations.supervisor_plan import (
-    ABANDON_AFTER_S,
-    QUIET_S,
-    EndOperation,
-    OperationAges,
-    ReportWait,
-    SupervisorView,
-    plan_action,
-)
 from unbounded.workflow.procedure import ENDS, Cancel, Procedure
 
 Raw = Mapping[str, Any]
@@ -168,7 +159,9 @@ def _abandoned(operation: MachineOperation) -> str:
     execution = operation.status.execution
     if execution is None:
         return "it ends, as it has not started"
-    return f"it ends once {execution.executor} has been silent for {ABANDON_AFTER_S:.0f} s, and not before"
+    return (
+        f"it ends once {execution.executor} has been silent for {supervisor_plan.ABANDON_AFTER_S:.0f} s, and not before"
+    )
 
 
 def decoded(manifest: Mapping[str, Any]) -> MachineOperation:
@@ -323,14 +316,18 @@ def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> Machin
     """Return the verdict of the supervisor and the gates on one Machine's operation."""
     name = operation.spec.machine_ref or ""
     machine = facts.machines.get(name)
-    ages = OperationAges(known_s=min(QUIET_S, operation.spec.start_deadline_seconds - 0.5))
+    ages = supervisor_plan.OperationAges(
+        known_s=min(supervisor_plan.QUIET_S, operation.spec.start_deadline_seconds - 0.5)
+    )
     executor = _executor(operation, machine)
     absent = facts.absence(executor)
-    decided = plan_action(SupervisorView(operation, machine, facts.on(name), facts.pause, ages, absent=absent))
+    decided = supervisor_plan.plan_action(
+        supervisor_plan.SupervisorView(operation, machine, facts.on(name), facts.pause, ages, absent=absent)
+    )
     found = MachineForecast(name, operation.name, executor=executor)
-    if isinstance(decided, EndOperation):
+    if isinstance(decided, supervisor_plan.EndOperation):
         return replace(found, refused=f"{decided.reason}: {decided.text}")
-    if not isinstance(decided, ReportWait):
+    if not isinstance(decided, supervisor_plan.ReportWait):
         return found
     if machine is None or decided.reason != reasons.WAITING_FOR_DRAIN or machine.status.disruption is not None:
         return replace(found, held=_blockers(operation, decided, facts))
@@ -399,7 +396,9 @@ def _executor(operation: MachineOperation, machine: Machine | None) -> str:
     return executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
 
 
-def _blockers(operation: MachineOperation, decided: ReportWait, facts: ExplainFacts) -> tuple[ExplainLink, ...]:
+def _blockers(
+    operation: MachineOperation, decided: supervisor_plan.ReportWait, facts: ExplainFacts
+) -> tuple[ExplainLink, ...]:
     """Return the blockers of an operation; none if it waits only for the claim of a live executor."""
     known = replace(facts, operations={**facts.operations, operation.name: operation})
     first, *others = chain(known, LinkSubject(Topic.OPERATION, operation.name))

@@ -20,14 +20,7 @@ from unbounded.api.configuration import MachineConfigurationTemplate, MachineCon
 from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, LABEL_MACHINE
-from unbounded.join.node_marks import (
-    LabelsAndTaints,
-    bound_version,
-    desired_marks,
-    label_changes,
-    taint_key,
-    taints_after,
-)
+from unbounded.join import node_marks
 from unbounded.machina.machines.model import Action, SetNodeRef, UpdateNode
 from unbounded.operations.gates import paused
 
@@ -56,7 +49,7 @@ def configured(machine: Machine, versions: Iterable[MachineConfigurationVersion]
     """
     if machine.spec.configuration_ref is None:
         return Configured()
-    version = bound_version(machine, versions)
+    version = node_marks.bound_version(machine, versions)
     return Configured(known=False) if version is None else Configured(version.spec.template)
 
 
@@ -102,8 +95,8 @@ def node_change(machine: Machine, node: Node, template: MachineConfigurationTemp
     """
     applied = _applied(node)
     before = applied or _Applied()
-    desired = desired_marks(machine, template, LabelsAndTaints(before.labels, before.taints))
-    labels = label_changes(node.metadata.labels, before.labels, desired.labels or {})
+    desired = node_marks.desired_marks(machine, template, node_marks.LabelsAndTaints(before.labels, before.taints))
+    labels = node_marks.label_changes(node.metadata.labels, before.labels, desired.labels or {})
     change: dict[str, Any] = {"metadata": {"labels": labels}} if labels else {}
     taints = _taints(node, applied, desired.taints or ())
     if taints is not None:
@@ -125,9 +118,13 @@ def _taints(node: Node, applied: _Applied | None, desired: tuple[str, ...]) -> l
     if applied is None:
         return None
     changed = tuple(taint for taint in desired if taint not in applied.taints)
-    removed = {taint_key(taint) for taint in applied.taints} - {taint_key(taint) for taint in desired}
+    removed = {node_marks.taint_key(taint) for taint in applied.taints} - {
+        node_marks.taint_key(taint) for taint in desired
+    }
     there: list[Mapping[str, Any]] = [msgspec.to_builtins(taint) for taint in node.spec.taints]
-    after = taints_after(there, tuple(taint for taint in applied.taints if taint_key(taint) in removed), changed)
+    after = node_marks.taints_after(
+        there, tuple(taint for taint in applied.taints if node_marks.taint_key(taint) in removed), changed
+    )
     return None if after == there else after
 
 

@@ -21,15 +21,8 @@ import pytest
 
 from unbounded.machineops import registry
 from unbounded.machineops.provider import API_VERSION, Action, Instance, OperationKind, Power, SecretStr, Session, State
+from unbounded.machineops.testing import driver
 from unbounded.machineops.testing.base import ENDS_IN, Contract
-from unbounded.machineops.testing.driver import (
-    AHEAD_S,
-    DrivenReplacement,
-    power_job,
-    reading_calls,
-    session_of,
-    truth_of,
-)
 from unbounded.machineops.testing.failures import TroubleTests
 from unbounded.machineops.testing.operations import PowerTests, ReplacementTests
 from unbounded.machineops.testing.other_process import HINT, other_process_session
@@ -47,21 +40,24 @@ class SharingTests(Contract):
             others = await self._others(subject)
             names = [await subject.make() for _ in range(2)]
             action = Action.POWER_OFF if OperationKind.HOST_POWER_OFF in subject.provider.kinds else None
-            async with session_of(subject) as (session, budget):
+            async with driver.session_of(subject) as (session, budget):
                 if action is not None:
-                    jobs = [power_job(action, subject.provider.instance(name)) for name in names]
-                    await asyncio.gather(*(session.ask(job, action, before=now() + AHEAD_S) for job in jobs))
+                    jobs = [driver.power_job(action, subject.provider.instance(name)) for name in names]
+                    await asyncio.gather(*(session.ask(job, action, before=now() + driver.AHEAD_S) for job in jobs))
                     for job in jobs:
                         await self._until_power(subject, job.instance, ENDS_IN[action])
                 if subject.provider.replacement:
-                    fresh = [DrivenReplacement(self.pace, subject, await subject.make(), shared=True) for _ in range(2)]
+                    fresh = [
+                        driver.DrivenReplacement(self.pace, subject, await subject.make(), shared=True)
+                        for _ in range(2)
+                    ]
                     for one in fresh:
                         one.keep.budget = budget
                     await asyncio.gather(*(one.resume(session, budget) for one in fresh))
                     for one in fresh:
                         assert await subject.user_data(one.provider_id) in one.told
                         assert (await subject.instances())[one.provider_id] is Power.RUNNING
-            truth = await truth_of(subject)
+            truth = await driver.truth_of(subject)
             assert {name: truth.get(name) for name in others} == others, "an instance of somebody else was touched"
 
         self.run(story())
@@ -71,15 +67,15 @@ class SharingTests(Contract):
             others = await self._others(subject)
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
-            async with other_process_session(subject) as there, session_of(subject) as here:
+            async with other_process_session(subject) as there, driver.session_of(subject) as here:
                 for session, _ in (here, there):
                     record = await session.look(instance)
                     assert record.power is Power.RUNNING, f"{provider_id} is there, and was told to be {record}. {HINT}"
                 for action, (asking, following) in zip(
                     self._actions(subject), cycle([(here[0], there[0]), (there[0], here[0])]), strict=False
                 ):
-                    job = power_job(action, instance)
-                    handle = await asking.ask(job, action, before=now() + AHEAD_S)
+                    job = driver.power_job(action, instance)
+                    handle = await asking.ask(job, action, before=now() + driver.AHEAD_S)
                     if handle is not None:
                         progress = await self._ended(subject, following, job, handle)
                         ends = {State.DONE} | ({State.ACCEPTED} if action is Action.RESTART else set())
@@ -87,7 +83,7 @@ class SharingTests(Contract):
                     for session in (following, asking):
                         await self._until_it_shows(subject, session, instance, ENDS_IN.get(action, {Power.RUNNING}))
                 if subject.provider.replacement:
-                    driven = DrivenReplacement(self.pace, subject, provider_id)
+                    driven = driver.DrivenReplacement(self.pace, subject, provider_id)
                     await driven.alternate(here, there)
                     driven.scopes = here[1].scopes | there[1].scopes
                     await driven.judge(others)
@@ -118,8 +114,8 @@ class SharingTests(Contract):
 
     async def _used_session(self, subject: Subject, instance: Instance) -> Session:
         """Return a session that was used and closed."""
-        async with session_of(subject) as (session, _):
-            await asyncio.gather(*(observe() for observe in reading_calls(subject, session, instance)))
+        async with driver.session_of(subject) as (session, _):
+            await asyncio.gather(*(observe() for observe in driver.reading_calls(subject, session, instance)))
         return session
 
 
@@ -209,7 +205,7 @@ class DescriptionTests(Contract):
         async def story() -> None:
             provider_id = await subject.make()
             one = subject.provider.instance(provider_id)
-            async with session_of(subject) as (session, _):
+            async with driver.session_of(subject) as (session, _):
                 for spelling in _spellings(provider_id):
                     try:
                         other = subject.provider.instance(spelling)

@@ -22,18 +22,11 @@ from unbounded.kube.logs import Log
 from unbounded.metalman.host_network import network_faults, render_network, with_installer_leases
 from unbounded.metalman.http.boot_service import FileRejected, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.images.metadata import load_foreign
-from unbounded.metalman.netboot import image_paths
+from unbounded.metalman.netboot import image_paths, template_data
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
 from unbounded.metalman.netboot.dependencies import BootVisit
 from unbounded.metalman.netboot.model import BootImages, BootObservation, FactUnknown, TemplateContextSource
-from unbounded.metalman.netboot.template_data import (
-    EMPTY_USER_DATA,
-    UserDataForbidden,
-    UserDataMissing,
-    user_data,
-    value_of,
-)
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 
@@ -136,11 +129,11 @@ class BootFiles:
         """Return the Machine's own user-data; None if its spec refers to none."""
         machine = visit.machine
         try:
-            content, trouble = await user_data(self._api, machine)
-        except UserDataMissing as error:
+            content, trouble = await template_data.user_data(self._api, machine)
+        except template_data.UserDataMissing as error:
             self._report_obstacle(visit, USER_DATA_MISSING, str(error))
             return FileRejected(404, str(error))
-        except UserDataForbidden as error:
+        except template_data.UserDataForbidden as error:
             self._report_obstacle(visit, USER_DATA_MISSING, str(error))
             return NotReadyYet(RETRY_S, "no permission to read user-data")
         except ApiError as error:
@@ -186,7 +179,7 @@ class BootFiles:
     def _generated(self, served: BootImages, path: str) -> bytes | None:
         """Return generated content for a path that the image does not have; None if there is none."""
         if path == image_paths.USER_DATA:
-            return EMPTY_USER_DATA
+            return template_data.EMPTY_USER_DATA
         disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
         is_disk = image_paths.file_role(
             disk, served.loaders
@@ -253,7 +246,7 @@ async def network_config(api: Api, machine: Machine) -> bytes | None:
     where = f"{FIELD}: ConfigMap {named.namespace}/{named.name}"
     try:
         found = await api.get(CONFIG_MAPS, named.name, namespace=named.namespace)
-        content = value_of(found, named.key, where)
+        content = template_data.value_of(found, named.key, where)
     except NotFound as error:
         raise NetworkConfigMissing(f"{where} does not exist; the installation waits for it") from error
     except Forbidden as error:
@@ -261,7 +254,7 @@ async def network_config(api: Api, machine: Machine) -> bytes | None:
             f"metalman has no permission to read {where}; it reads ConfigMaps of namespace {NAMESPACE}, and of others"
         )
         raise NetworkConfigMissing(f"{text} with a Role there") from error
-    except UserDataMissing as error:
+    except template_data.UserDataMissing as error:
         raise NetworkConfigMissing(f"{error}; the installation waits for it") from error
     check_network_config(content, f"{where}, key {named.key}")
     return content

@@ -22,20 +22,10 @@ from unbounded.kube.logs import Log
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
 from unbounded.metalman.host_network import static_addresses
 from unbounded.metalman.http.boot_service import NotReadyYet, ProgressReport
-from unbounded.metalman.netboot import duplicate_host
+from unbounded.metalman.netboot import duplicate_host, model
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.image_paths import FIRST_STAGES, FileRole
-from unbounded.metalman.netboot.model import (
-    BootImages,
-    BootImageSource,
-    BootObservation,
-    BootRequest,
-    BootWindow,
-    ConditionState,
-    MacLookup,
-    milestone_rank,
-)
 from unbounded.metalman.netboot.status_writer import repaved_condition
 
 LONGEST_STAGE: Final = 64
@@ -66,12 +56,12 @@ class BootTracker:
         self,
         machines: Cache[Machine],
         index: BootIndex,
-        images: BootImageSource,
+        images: model.BootImageSource,
         *,
-        note: Callable[[str, BootObservation], None],
-        close: Callable[[BootRequest], None],
+        note: Callable[[str, model.BootObservation], None],
+        close: Callable[[model.BootRequest], None],
         announce: EventSink,
-        neighbours: MacLookup,
+        neighbours: model.MacLookup,
     ) -> None:
         self._machines = machines
         self._index = index
@@ -80,28 +70,30 @@ class BootTracker:
         self._neighbours = neighbours
         self._boots: dict[str, TrackedBoot] = {}
 
-    def start_boot(self, machine: Machine, request: BootRequest) -> None:
+    def start_boot(self, machine: Machine, request: model.BootRequest) -> None:
         """Start a requested boot. The executor of an operation reports the boot itself; for a counter this method does.
 
         After a restart, the condition that `expire_repave` removed is not set again.
         """
         log.info("network boot requested", machine=request.machine, boot=request.boot)
-        is_new = request.window is BootWindow.INSTALLING and boot_record(machine, request.boot) is None
+        is_new = request.window is model.BootWindow.INSTALLING and boot_record(machine, request.boot) is None
         if request.repave is not None and is_new and machine.spec.pxe is not None:
             pending = repaved_condition(machine.spec.pxe.image, done=False)
-            self._note(request.machine, BootObservation(boot=request.boot, conditions={ConditionType.REPAVED: pending}))
+            self._note(
+                request.machine, model.BootObservation(boot=request.boot, conditions={ConditionType.REPAVED: pending})
+            )
 
     def expire_repave(self, machine: str) -> None:
         """Remove the condition of a repave whose host was not started for long."""
         log.info("repave made no progress", machine=machine)
-        self._note(machine, BootObservation(conditions={ConditionType.REPAVED: None}))
+        self._note(machine, model.BootObservation(conditions={ConditionType.REPAVED: None}))
 
-    def forget(self, request: BootRequest) -> None:
+    def forget(self, request: model.BootRequest) -> None:
         """Forget a boot that is not requested any more."""
         log.info("network boot ended", machine=request.machine, boot=request.boot)
         self._boots.pop(request.machine, None)
 
-    def served(self, request: BootRequest) -> BootImages | None:
+    def served(self, request: model.BootRequest) -> model.BootImages | None:
         """Return the images of a boot; None if they are not on disk."""
         machine = self._machines.get(request.machine)
         images = None if machine is None else self._images.of(machine)
@@ -109,16 +101,18 @@ class BootTracker:
 
     # ---- DHCP
 
-    def record_machine_id(self, request: BootRequest, machine_id: bytes) -> None:
+    def record_machine_id(self, request: model.BootRequest, machine_id: bytes) -> None:
         """Record the machine id in a packet from the boot's MAC; ignored once a kernel was sent, as it proves nothing
         then.
         """
         machine = self._machines.get(request.machine)
         known = None if machine is None else boot_record(machine, request.boot)
-        if known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.KERNEL_FETCHED):
+        if known is None or model.milestone_rank(known.milestone) < model.milestone_rank(
+            NetbootMilestone.KERNEL_FETCHED
+        ):
             self._detect(request, duplicate_host.MachineIdSent(machine_id))
 
-    def record_offer(self, request: BootRequest) -> None:
+    def record_offer(self, request: model.BootRequest) -> None:
         """Record that a boot file was offered. Hosts repeat requests, so only a new milestone is queued."""
         machine, served = self._machines.get(request.machine), self.served(request)
         if machine is None or served is None:
@@ -127,7 +121,11 @@ class BootTracker:
         trouble = unserved_reason(machine)
         # an address in use shows only after the offer
         mends = trouble is not None and trouble != ConditionReason.ADDRESS_IN_USE
-        if mends or known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.OFFERED):
+        if (
+            mends
+            or known is None
+            or model.milestone_rank(known.milestone) < model.milestone_rank(NetbootMilestone.OFFERED)
+        ):
             conditions = {ConditionType.NETBOOT_SERVED: SERVED} if mends or trouble is None else {}
             self._note_milestone(
                 request, NetbootMilestone.OFFERED, image_digest=served.disk.digest, conditions=conditions
@@ -135,25 +133,27 @@ class BootTracker:
 
     # ---- files
 
-    def check_request(self, request: BootRequest, client: str, *, by_prefix: bool) -> bool:
+    def check_request(self, request: model.BootRequest, client: str, *, by_prefix: bool) -> bool:
         """Check a request for a second host; False if it shows one, which ends the boot."""
         if by_prefix and not self._detect(request, duplicate_host.PrefixUsed(client, request.window)):
             return False
-        if request.window is not BootWindow.INSTALLING:
+        if request.window is not model.BootWindow.INSTALLING:
             return True
         mac = self._neighbours(client)
         return mac is None or self._detect(request, duplicate_host.NeighbourFound(client, mac))
 
-    def record_image_request(self, request: BootRequest) -> None:
+    def record_image_request(self, request: model.BootRequest) -> None:
         """Record a request for the disk image, which only an installer sends."""
         machine = self._machines.get(request.machine)
         known = None if machine is None else boot_record(machine, request.boot)
-        if known is None or milestone_rank(known.milestone) < milestone_rank(NetbootMilestone.INSTALLER_STARTED):
+        if known is None or model.milestone_rank(known.milestone) < model.milestone_rank(
+            NetbootMilestone.INSTALLER_STARTED
+        ):
             self._note_milestone(request, NetbootMilestone.INSTALLER_STARTED)
 
-    def record_sent_file(self, request: BootRequest, client: str, path: str, kind: FileRole) -> None:
+    def record_sent_file(self, request: model.BootRequest, client: str, path: str, kind: FileRole) -> None:
         """Record that a file of the first stages was sent to its end."""
-        installing = request.window is BootWindow.INSTALLING and kind in FIRST_STAGES
+        installing = request.window is model.BootWindow.INSTALLING and kind in FIRST_STAGES
         # by now the kernel's table has the client's MAC for certain
         if not installing or not self.check_request(request, client, by_prefix=False):
             return
@@ -178,7 +178,7 @@ class BootTracker:
 
     # ---- reports
 
-    def progress(self, request: BootRequest, report: ProgressReport) -> bool:
+    def progress(self, request: model.BootRequest, report: ProgressReport) -> bool:
         """Record a progress report of the installer; False if it shows a second host."""
         percent = None if report.percent is None else min(max(report.percent, 0), 100)
         if not self._detect(request, duplicate_host.ProgressReported(percent)):
@@ -199,29 +199,29 @@ class BootTracker:
 
     def _note_milestone(
         self,
-        request: BootRequest,
+        request: model.BootRequest,
         milestone: NetbootMilestone,
         *,
         percent: int | None = None,
         loads: int = 0,
         message: str | None = None,
         image_digest: str | None = None,
-        conditions: Mapping[ConditionType, ConditionState | None] | None = None,
+        conditions: Mapping[ConditionType, model.ConditionState | None] | None = None,
         disk: str | None = None,
     ) -> None:
         log.debug("network boot progressed", machine=request.machine, boot=request.boot, milestone=str(milestone))
-        observation = BootObservation(
+        observation = model.BootObservation(
             request.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
         )
         self._note(request.machine, observation)
 
-    def _tracked(self, request: BootRequest) -> TrackedBoot:
+    def _tracked(self, request: model.BootRequest) -> TrackedBoot:
         tracked, boot = self._boots.get(request.machine), (request.uid, request.boot)
         if tracked is None or tracked.boot != boot:
             tracked = self._boots[request.machine] = TrackedBoot(boot, duplicate_host.BootTrace())
         return tracked
 
-    def _detect(self, request: BootRequest, event: duplicate_host.BootEvent) -> bool:
+    def _detect(self, request: model.BootRequest, event: duplicate_host.BootEvent) -> bool:
         """Return whether the event fits one host; end the boot if it shows two."""
         tracked = self._tracked(request)
         machine = self._machines.get(request.machine)
@@ -252,14 +252,14 @@ REASONS: Final = {
     DhcpFindingKind.INVALID_LEASE: ConditionReason.INVALID_LEASE,
 }
 OF_LEASES: Final = frozenset({ConditionReason.DUPLICATE_LEASE, ConditionReason.INVALID_LEASE})
-SERVED: Final = ConditionState(ConditionStatus.TRUE, ConditionReason.SERVED, "the Machine is served")
+SERVED: Final = model.ConditionState(ConditionStatus.TRUE, ConditionReason.SERVED, "the Machine is served")
 
 
-def lease_condition(machine: Machine, findings: tuple[DhcpFinding, ...]) -> ConditionState | None:
+def lease_condition(machine: Machine, findings: tuple[DhcpFinding, ...]) -> model.ConditionState | None:
     """Return the update of NetbootServed for a Machine's leases; None if the condition remains as it is."""
     if findings:
         text = "; ".join(finding.text for finding in findings)
-        return ConditionState(ConditionStatus.FALSE, REASONS[findings[0].kind], text)
+        return model.ConditionState(ConditionStatus.FALSE, REASONS[findings[0].kind], text)
     return SERVED if unserved_reason(machine) in OF_LEASES else None
 
 
@@ -283,7 +283,7 @@ class FindingReporter:
         self,
         machines: Cache[Machine],
         index: BootIndex,
-        note: Callable[[str, BootObservation], None],
+        note: Callable[[str, model.BootObservation], None],
         announce: EventSink,
     ) -> None:
         self._machines = machines
@@ -295,15 +295,15 @@ class FindingReporter:
         """Update NetbootServed after a change of the leases of a Machine, or of a Machine in conflict with it."""
         condition = lease_condition(machine, self._index.findings(machine.name))
         if condition is not None:
-            self._note(machine.name, BootObservation(conditions={ConditionType.NETBOOT_SERVED: condition}))
+            self._note(machine.name, model.BootObservation(conditions={ConditionType.NETBOOT_SERVED: condition}))
 
     def report(self, finding: DhcpFinding) -> None:
         """Report a problem that a DHCP server found."""
         if finding.kind is DhcpFindingKind.FOREIGN_SERVER:
             self._announce_foreign_server(finding)
         elif finding.machine:
-            message = ConditionState(ConditionStatus.FALSE, REASONS[finding.kind], finding.text)
-            self._note(finding.machine, BootObservation(conditions={ConditionType.NETBOOT_SERVED: message}))
+            message = model.ConditionState(ConditionStatus.FALSE, REASONS[finding.kind], finding.text)
+            self._note(finding.machine, model.BootObservation(conditions={ConditionType.NETBOOT_SERVED: message}))
 
     def _announce_foreign_server(self, finding: DhcpFinding) -> None:
         names = (

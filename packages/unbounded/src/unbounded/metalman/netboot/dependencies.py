@@ -12,14 +12,8 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.metalman.media.tickets import TicketKey
+from unbounded.metalman.netboot import model
 from unbounded.metalman.netboot.boot_requests import PrefixKey
-from unbounded.metalman.netboot.model import (
-    Attester,
-    BootImageSource,
-    BootRequest,
-    MacLookup,
-    TemplateContextSource,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +33,15 @@ class NetbootDependencies:
     api: Api
     machines: Cache[Machine]
     operations: Cache[MachineOperation]
-    images: BootImageSource
-    facts: TemplateContextSource
-    attestation: Attester
+    images: model.BootImageSource
+    facts: model.TemplateContextSource
+    attestation: model.Attester
     key: PrefixKey
     tickets: TicketKey
     server: bytes
     serve_url: str
     site: str | None = None
-    neighbours: MacLookup = lambda _address: None
+    neighbours: model.MacLookup = lambda _address: None
     announce: EventSink = no_events
     metrics: ControllerMetrics | None = None
     now: WallClock = utc_now
@@ -58,5 +52,5 @@ class NetbootDependencies:
 class BootVisit:
     """Request that belongs to a boot."""
 
-    request: BootRequest
+    request: model.BootRequest
     machine: Machine

@@ -13,14 +13,7 @@ import msgspec
 
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.hardware import HardwareFacts
-from unbounded.metalman.redfish import documents, inventory
-from unbounded.metalman.redfish.bmc_interface import (
-    BmcBusy,
-    BmcUnreachable,
-    CertificateUntrusted,
-    PasswordRejected,
-    Unsupported,
-)
+from unbounded.metalman.redfish import bmc_interface, documents, inventory
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.inventory import Document, Facts
 from unbounded.metalman.redfish.quirks import NOT_INSTALLED
@@ -38,7 +31,12 @@ MAX_POWER_SUPPLIES: Final = 16
 MAX_PCIE_DEVICES: Final = 32
 
 FIRMWARE: Final = f"{SERVICE_ROOT}/UpdateService/FirmwareInventory"
-_OF_THE_BMC: Final = (BmcUnreachable, BmcBusy, PasswordRejected, CertificateUntrusted)
+_OF_THE_BMC: Final = (
+    bmc_interface.BmcUnreachable,
+    bmc_interface.BmcBusy,
+    bmc_interface.PasswordRejected,
+    bmc_interface.CertificateUntrusted,
+)
 
 Get = Callable[[str], Awaitable[Document]]
 
@@ -166,7 +164,7 @@ class InventoryReader:
         for path in filter(None, paths):
             try:
                 found.append(await self._document(path))
-            except Unsupported:
+            except bmc_interface.Unsupported:
                 continue
         return found
 

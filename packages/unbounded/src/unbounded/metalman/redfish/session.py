@@ -17,16 +17,7 @@ import aiohttp
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
-from unbounded.metalman.redfish.bmc_interface import (
-    BmcBusy,
-    BmcLimits,
-    BmcUnreachable,
-    CircuitOpen,
-    PasswordRejected,
-    Unsupported,
-    clean,
-    error_text,
-)
+from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.documents import failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
@@ -44,7 +35,7 @@ log = Log(__name__)
 class BmcChannel:
     """Transport of `Client`. Answers of any status are returned; only transport and log-in raise."""
 
-    def __init__(self, http: Http, auth: BmcAuth, gate: BmcGate, limits: BmcLimits) -> None:
+    def __init__(self, http: Http, auth: BmcAuth, gate: BmcGate, limits: bmc_interface.BmcLimits) -> None:
         self._http = http
         self._auth = auth
         self._gate = gate
@@ -130,7 +121,7 @@ class BmcChannel:
             for last in (False, True):
                 credentials = await self._auth.headers(within_s=_left(deadline))
                 if leave_by is not None and loop_time() > leave_by:
-                    raise BmcBusy(
+                    raise bmc_interface.BmcBusy(
                         f"{self.where}: the time limit passed before the request could be sent; nothing was sent"
                     )
                 answer = await self._http.send(
@@ -180,12 +171,16 @@ class BmcChannel:
                             return answer
                         body = await answer.content.read(ERROR_BYTES)
                 except TimeoutError as error:
-                    raise BmcUnreachable(f"{self.where}: no answer to the request for a stream in time") from error
+                    raise bmc_interface.BmcUnreachable(
+                        f"{self.where}: no answer to the request for a stream in time"
+                    ) from error
                 refused = BmcResponse(answer.status, answer.headers, body)
                 if answer.status != 401 or not self._auth.denied(refused):
                     break
         if refused.ok:
-            raise Unsupported(f"{self.where} answers the request for a stream with {clean(answer.content_type)}")
+            raise bmc_interface.Unsupported(
+                f"{self.where} answers the request for a stream with {bmc_interface.clean(answer.content_type)}"
+            )
         raise failure_of(refused, what="the stream of events", where=self.where, changes=False, hide=self.secrets)
 
     @asynccontextmanager
@@ -217,7 +212,9 @@ class BmcChannel:
                 async with asyncio.timeout(self._limits.call_s):
                     answer = await self._http.websocket(reference, headers)
             except TimeoutError as error:
-                raise BmcUnreachable(f"{self.where}: no answer to the request for a web socket in time") from error
+                raise bmc_interface.BmcUnreachable(
+                    f"{self.where}: no answer to the request for a web socket in time"
+                ) from error
             if isinstance(answer, aiohttp.ClientWebSocketResponse):
                 return answer
             refused = answer
@@ -225,7 +222,7 @@ class BmcChannel:
                 break
             await self.get(SESSIONS)  # logs in again if the session is over: a console that refuses does not end it
         if refused.ok:
-            raise Unsupported(f"{self.where} answers the request for a web socket with {refused.status}")
+            raise bmc_interface.Unsupported(f"{self.where} answers the request for a web socket with {refused.status}")
         raise failure_of(refused, what="the web socket", where=self.where, changes=False, hide=self.secrets)
 
     async def delete_session(self, *, unused_s: float = 0.0, is_urgent: bool = True) -> None:
@@ -239,7 +236,7 @@ class BmcChannel:
         try:
             limit_s = self._limits.close_s if is_urgent else self._limits.release_call_s
             await complete_despite_cancel(self._delete_session(unused_s, limit_s), within_s=self._limits.close_s)
-        except CircuitOpen:
+        except bmc_interface.CircuitOpen:
             return
         except (Failure, TimeoutError) as error:
             log.warning("cannot delete redfish session", error=error, bmc=self.where)
@@ -253,7 +250,7 @@ class BmcChannel:
                         if self.unused_s(loop_time()) >= unused_s:
                             await self._auth.end(within_s=limit_s)
                         return
-                except BmcBusy as error:
+                except bmc_interface.BmcBusy as error:
                     left_s = deadline - loop_time() - DELETION_PAUSE_S
                     if left_s <= 0:
                         raise
@@ -294,7 +291,9 @@ async def complete_despite_cancel(work: Coroutine[Any, Any, T], *, within_s: flo
 class BmcAuth:
     """Credentials of one BMC account, and their session. Used by one task at a time, under the BMC's gate."""
 
-    def __init__(self, http: Http, username: str, password: str, limits: BmcLimits, *, next_password: str = "") -> None:
+    def __init__(
+        self, http: Http, username: str, password: str, limits: bmc_interface.BmcLimits, *, next_password: str = ""
+    ) -> None:
         self._http = http
         self._username = username
         self._given: tuple[str, ...] = ()  # the passwords of the Secret
@@ -345,7 +344,7 @@ class BmcAuth:
         A log-in that has begun is completed even if the caller is cancelled, as its session would remain on the BMC.
         """
         if self.refused:
-            raise PasswordRejected(self.refused)
+            raise bmc_interface.PasswordRejected(self.refused)
         while not self._token and not self._basic:
             await complete_despite_cancel(self._log_in(within_s), within_s=self._limits.close_s)
         return {"X-Auth-Token": self._token} if self._token else {"Authorization": self._basic}
@@ -378,17 +377,19 @@ class BmcAuth:
 
     async def _without_session(self, answer: BmcResponse, within_s: float) -> None:
         """Handle a log-in without a session: use basic auth if the answer means that there are none, else raise."""
-        reason = error_text(answer.hints())
+        reason = bmc_interface.error_text(answer.hints())
         where = self._http.endpoint.origin
         if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(reason)):
             if answer.status != 401 or await self._offers_sessions(within_s):
                 self._reject(answer)
                 return
         elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(reason)):
-            message = clean(f"{where}: login answered {answer.status}: {reason or 'no details'}", hide=self.secrets)
+            message = bmc_interface.clean(
+                f"{where}: login answered {answer.status}: {reason or 'no details'}", hide=self.secrets
+            )
             if answer.status in (429, 503):
-                raise BmcBusy(message, retry_after_s=answer.retry_after_s)
-            raise (Rejected if answer.status < 500 else BmcBusy)(message)
+                raise bmc_interface.BmcBusy(message, retry_after_s=answer.retry_after_s)
+            raise (Rejected if answer.status < 500 else bmc_interface.BmcBusy)(message)
         log.debug("redfish without session", bmc=where, status=answer.status)
         pair = f"{self._username}:{self._offered}".encode()
         self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
@@ -420,10 +421,10 @@ class BmcAuth:
         if self._candidates:
             log.info("BMC rejected the password; the other one in the Secret is next", bmc=self._http.endpoint.origin)
             return
-        message = error_text(answer.hints())
+        message = bmc_interface.error_text(answer.hints())
         text = f"{self._http.endpoint.origin} rejected the password of {self._username!r} ({answer.status})"
-        self.refused = clean(f"{text}: {message}" if message else text, hide=self.secrets)
-        raise PasswordRejected(self.refused)
+        self.refused = bmc_interface.clean(f"{text}: {message}" if message else text, hide=self.secrets)
+        raise bmc_interface.PasswordRejected(self.refused)
 
     @staticmethod
     def _session_path(answer: BmcResponse) -> str:
@@ -448,7 +449,7 @@ class BmcAuth:
         answer = await self._http.send("DELETE", self._session, headers=headers, within_s=within_s)
         if answer.status == 429 or answer.status >= 500:
             message = f"{where}: the deletion of the session answered {answer.status}"
-            raise BmcBusy(message, retry_after_s=answer.retry_after_s)
+            raise bmc_interface.BmcBusy(message, retry_after_s=answer.retry_after_s)
         self.forget_session()
         log.debug("redfish session deleted", bmc=where, status=answer.status)
 
