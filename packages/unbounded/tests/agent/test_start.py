@@ -87,6 +87,9 @@ def test_damaged_stored_configuration_does_not_prevent_a_start(tmp_path: Path) -
     paths.etc.mkdir(parents=True)
     paths.config.write_text("{")
     refuse_another_machine(paths, CONFIG)
+    store_config(paths, CONFIG)
+    with pytest.raises(Rejected, match="this host is Machine m1"):
+        refuse_another_machine(paths, msgspec.structs.replace(CONFIG, machine_name="m2"))
 
 
 def left_at(root: Path) -> set[str]:

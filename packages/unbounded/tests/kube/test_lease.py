@@ -204,13 +204,15 @@ def test_what_the_leader_raises_is_raised_and_the_lease_given_back() -> None:
 
 
 def test_a_leader_that_returns_ends_the_run() -> None:
-    async def main() -> None:
+    async def main() -> str | None:
         async def lead(_epoch: ProcessEpoch) -> None:
             await asyncio.sleep(60)
 
-        await LeaderElection(MemoryApi(), name="l", namespace=NAMESPACE, identity="a").run(lead)
+        store = MemoryApi()
+        await LeaderElection(store, name="l", namespace=NAMESPACE, identity="a").run(lead)
+        return (await store.get(LEASES, "l", namespace=NAMESPACE)).spec.holder_identity
 
-    run_virtual(main())
+    assert run_virtual(main()) is None
 
 
 def test_leading_costs_one_write_in_five_seconds() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.metalman.support.reservations import asked, book
 from unbounded.metalman.dhcp import packet, reply_or_drop
-from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode
+from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode, NoReply
 from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MalformedDhcpPacket, MessageType, Packet, decode, encode
 
 codes = st.integers(1, 254).filter(lambda code: code != 52)
@@ -82,8 +82,11 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
         except MalformedDhcpPacket:
             continue
         for mode in DhcpServerMode:
-            reply_or_drop.answer(packet, Arrival(mode), book())
-            reply_or_drop.proxy_answer(packet, Arrival(mode, boot_port=True), book())
+            for answer in (
+                reply_or_drop.answer(packet, Arrival(mode), book()),
+                reply_or_drop.proxy_answer(packet, Arrival(mode, boot_port=True), book()),
+            ):
+                assert isinstance(answer, NoReply) or answer.packet.xid == packet.xid
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,9 @@ def test_answers_are_read_or_not_understood(stdout: bytes, found: object) -> Non
 
 @given(st.binary(max_size=200))
 def test_no_answer_is_a_crash(stdout: bytes) -> None:
-    parse_answer(b"unbounded-install: finished ab 1\n" + stdout)
+    found = parse_answer(b"unbounded-install: finished ab 1\n" + stdout)
+    assert isinstance(found, Finished)
+    assert (found.attempt, found.status) == ("ab", 1)
     parse_answer(stdout)
 
 

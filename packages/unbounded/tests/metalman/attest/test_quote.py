@@ -31,6 +31,10 @@ def verify(quote: Quoted, key: Private, *, signature: bytes = b"", **other: Any)
 @KEYS
 def test_a_quote_that_the_key_signed_is_good(key: Private) -> None:
     verify(GOOD, key)
+    broken = bytearray(GOOD.signature(key))
+    broken[-1] ^= 1
+    with pytest.raises(BadQuote, match="akPub has not signed this quote"):
+        verify(GOOD, key, signature=bytes(broken))
 
 
 @pytest.mark.parametrize(

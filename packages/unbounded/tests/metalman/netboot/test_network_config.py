@@ -227,3 +227,5 @@ def test_what_cloud_init_would_not_apply_is_rejected(content: bytes, words: str)
 @pytest.mark.parametrize("content", [CONTENT.encode(), b"version: 1\nconfig: []\n", b'{"version": 2}'])
 def test_a_network_configuration_of_either_version_is_taken(content: bytes) -> None:
     check_network_config(content, "here")
+    with pytest.raises(NetworkConfigInvalid):
+        check_network_config(content + b"]", "here")
