@@ -191,10 +191,6 @@ class CertificateRequest(Object, frozen=True, kw_only=True):
     spec: CertificateRequestSpec = CertificateRequestSpec()
     status: CertificateRequestStatus = CertificateRequestStatus()
 
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
 
 class VersionInfo(ApiStruct, frozen=True, kw_only=True):
     """The response of /version; not an object."""

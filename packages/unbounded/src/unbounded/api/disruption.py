@@ -270,10 +270,6 @@ class MachineDisruptionBudget(Object, frozen=True, kw_only=True):
         MachineDisruptionBudgetStatus()
     )
 
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
 
 MACHINE_DISRUPTION_BUDGETS: Final = Kind(
     GROUP, VERSION, "MachineDisruptionBudget", "machinedisruptionbudgets", MachineDisruptionBudget

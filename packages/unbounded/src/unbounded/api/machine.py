@@ -520,10 +520,6 @@ class Machine(Object, frozen=True, kw_only=True):
     status: Annotated[MachineStatus, Field("Observed state of the machine.")] = MachineStatus()
 
     @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
     def lasting_uid(self) -> str:
         """The UID in the marks on its disks and its host, which stays when the Machine moves to another API server."""
         return self.status.original_uid or self.metadata.uid

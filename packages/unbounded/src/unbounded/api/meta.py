@@ -111,6 +111,10 @@ class Object(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
 
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):

@@ -551,10 +551,6 @@ class MachineOperation(Object, frozen=True, kw_only=True):
     status: Annotated[MachineOperationStatus, Field("Progress of the operation.")] = MachineOperationStatus()
 
     @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
     def terminal(self) -> bool:
         return self.status.phase in TERMINAL_PHASES
 

@@ -297,9 +297,5 @@ class MachineProfile(Object, frozen=True, kw_only=True):
 
     spec: Annotated[MachineProfileSpec, Field("Layout of the host's disks.")]
 
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
 
 MACHINE_PROFILES: Final = Kind(GROUP, VERSION, "MachineProfile", "machineprofiles", MachineProfile)
