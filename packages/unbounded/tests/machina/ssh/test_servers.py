@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ssh.sshd import SUDO_MODES, Fleet, Server, missing, sshd_fleet
+from tests.support.ssh.sshd import SUDO_MODES, Fleet, Server, is_taken, missing, sshd_fleet
 
 ABSENT = missing()
 pytestmark = [
@@ -46,3 +46,25 @@ def test_a_host_has_accounts_sudo_and_processes_of_its_own(tmp_path: Path) -> No
         assert host.run("pgrep -f '[s]leep 777'").stdout == ""
         assert logged_in(fleet, host, "true").returncode == 0
         assert host.fingerprint.startswith("SHA256:")
+
+
+ROWS = """  sl  local_address rem_address   st tx_queue rx_queue
+   0: {address}:{port} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "state", "taken"),
+    [
+        ("00000000", "0016", "0A", True),
+        ("0" * 32, "0016", "0A", True),
+        ("0100007F", "0016", "0A", False),
+        ("00000000", "1600", "0A", False),
+        ("00000000", "0016", "01", False),
+    ],
+    ids=["everywhere", "everywhere over IPv6", "one address", "another port", "no listener"],
+)
+def test_a_server_of_this_machine_on_all_addresses_leaves_no_port(
+    address: str, port: str, state: str, taken: bool
+) -> None:
+    assert is_taken(ROWS.format(address=address, port=port, state=state)) is taken

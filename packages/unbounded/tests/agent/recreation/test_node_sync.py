@@ -1,4 +1,4 @@
-"""Labels and taints follow on a node that stays as it is."""
+"""Labels and taints of a Node follow its Machine: in place, by a three-way merge."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.agent.goals import goal
 from tests.agent.recreation.world import NodeWorld, story
 from unbounded.agent.model import Slot
+from unbounded.agent.recreation.node_sync import labels_differ, node_change
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.join.node_marks import label_changes, taints_after
 from unbounded.kube.api import Forbidden
 
 
@@ -95,3 +98,58 @@ async def test_a_label_with_which_kubelet_would_not_start_is_left_to_machina(wor
     applied = world.host.slots[Slot.KUBE1].applied
     assert applied is not None
     assert (applied.goal.labels["tier"], "node-role.kubernetes.io/x" in applied.goal.labels) == ("a", False)
+
+
+THEIRS = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "2030-01-01T00:00:00Z"}
+GPU = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("there", "before", "wanted", "changes"),
+    [
+        ({"zone": "z"}, {}, {"tier": "a"}, {"tier": "a"}),
+        ({"zone": "z", "tier": "a"}, {"tier": "a"}, {"tier": "b"}, {"tier": "b"}),
+        ({"zone": "z", "tier": "a"}, {"tier": "a"}, {}, {"tier": None}),
+        ({"zone": "z"}, {"tier": "a"}, {}, {}),
+        ({"zone": "z", "tier": "b"}, {"tier": "a"}, {"tier": "b"}, {}),
+        ({"zone": "z"}, {"zone": "z"}, {"zone": ""}, {"zone": ""}),
+    ],
+    ids=["new", "changed", "gone", "gone already", "there already", "emptied"],
+)
+def test_only_labels_that_came_from_here_change(
+    there: dict[str, str], before: dict[str, str], wanted: dict[str, str], changes: dict[str, str | None]
+) -> None:
+    assert label_changes(there, before, wanted) == changes
+
+
+@pytest.mark.parametrize(
+    ("there", "before", "wanted", "after"),
+    [
+        ([THEIRS], [], ["gpu=yes:NoSchedule"], [THEIRS, GPU]),
+        ([THEIRS, GPU], ["gpu=yes:NoSchedule"], [], [THEIRS]),
+        ([GPU, THEIRS], ["gpu=yes:NoSchedule"], ["gpu=no:NoSchedule"], [GPU | {"value": "no"}, THEIRS]),
+        ([GPU], ["gpu=yes:NoSchedule"], ["gpu=yes:NoExecute"], [GPU | {"effect": "NoExecute"}]),
+        ([THEIRS], [], ["node.kubernetes.io/not-ready:NoSchedule"], [THEIRS]),
+        ([], [], ["slow=:NoExecute"], [{"key": "slow", "effect": "NoExecute"}]),
+    ],
+    ids=["new", "gone", "value", "effect", "there already", "without a value"],
+)
+def test_only_taints_that_came_from_here_change(
+    there: list[dict[str, Any]], before: list[str], wanted: list[str], after: list[dict[str, Any]]
+) -> None:
+    assert taints_after(there, before, wanted) == after
+
+
+def test_a_node_that_is_as_it_is_wanted_is_not_written() -> None:
+    made, wanted = goal(labels={"tier": "a"}), goal(labels={"tier": "b"}, taints=("gpu=yes:NoSchedule",))
+    node = {"metadata": {"labels": {"tier": "a"}}, "spec": {}}
+    assert node_change(node, made, wanted) == {"metadata": {"labels": {"tier": "b"}}, "spec": {"taints": [GPU]}}
+    assert node_change({"metadata": {"labels": {"tier": "b"}}, "spec": {"taints": [GPU]}}, made, wanted) == {}
+
+
+def test_the_order_of_taints_makes_no_difference() -> None:
+    assert not labels_differ(
+        goal(taints=("a:NoSchedule", "b:NoSchedule")), goal(taints=("b:NoSchedule", "a:NoSchedule"))
+    )
+    assert labels_differ(goal(taints=("a:NoSchedule",)), goal())
+    assert labels_differ(goal(labels={"a": ""}), goal(labels={}))

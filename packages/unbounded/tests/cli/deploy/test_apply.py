@@ -1,16 +1,20 @@
-"""Availability of a Deployment's Pods, and the cause of a delay."""
+"""Rollout of a Deployment, with the cause of a delay; the address of the API server in machina's configuration."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
-from unbounded.cli.deploy.apply import Rollout, problems_of, rollout_of, wait_rolled_out
+from unbounded.cli.deploy.apply import Rollout, config_for, problems_of, rollout_of, wait_rolled_out
+from unbounded.cli.deploy.live_machina import LiveMachina
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
+from unbounded.cli.deploy.workloads import MACHINA_CONFIG
+from unbounded.cli.plugin.command import CliError
 
 Raw = dict[str, Any]
 
@@ -85,3 +89,12 @@ def test_it_is_followed_until_it_is_there_or_the_time_is_up() -> None:
     assert (late.done, late.failed, late.text) == (False, False, "0 of 2 Pods have this version")
     assert done == Rollout(done=True, text="2 of 2 Pods are available")
     assert "1 of 2 Pods have this version" in said
+
+
+async def test_kubeconfig_unusable_for_hosts_is_rejected_with_the_needed_flag() -> None:
+    api = cast("Any", MemoryApi())
+    api.config = SimpleNamespace(server="http://127.0.0.1:8001")  # of `kubectl proxy`
+    session = cast("Any", SimpleNamespace(api=api, printer=None))
+    with pytest.raises(CliError, match=r"http://127\.0\.0\.1:8001") as raised:
+        await config_for(session, LiveMachina(config_map=MACHINA_CONFIG), {})
+    assert "--api-server-endpoint HOST:PORT" in raised.value.next_step

@@ -1,4 +1,4 @@
-"""The table of HostInspect: nothing in it installs or leaves the host in another power state."""
+"""The tables of HostInspect and HostRescue: neither installs, nor leaves the host in another power state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import inspect_stages, power
 from unbounded.metalman import replace as netboot
-from unbounded.metalman.inspect_stages import TABLE, inspect
+from unbounded.metalman.inspect_stages import ENDING_RESCUE, RESCUE_TABLE, SHUTTING_DOWN_RESCUE, TABLE, inspect, rescue
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import restored
-from unbounded.workflow.procedure import ENDS, Cancel
+from unbounded.operations.deadline import deadline_s
+from unbounded.workflow.procedure import ENDS, Cancel, Step
 
 PROCEDURE: Final = inspect(MachineOperation(spec=MachineOperationSpec(operation_kind="HostInspect")))
 RESTORED: Final = (ReplaceFact.ON_AS_BEFORE, ReplaceFact.OFF_AS_BEFORE)
@@ -77,3 +78,48 @@ def test_a_host_that_has_not_begun_its_boot_is_never_switched_off_to_undo(stage:
 @pytest.mark.parametrize("stage", [netboot.RESTORING, netboot.RESTORING_AFTER_CANCEL])
 def test_a_host_with_its_former_power_state_is_not_switched_off_for_its_override(stage: str) -> None:
     assert PROCEDURE.stages[stage].cleanup_stage == netboot.RESTORING_AFTER_FAILURE
+
+
+def operation(**parameters: str) -> MachineOperation:
+    return MachineOperation(spec=MachineOperationSpec(operation_kind="HostRescue", parameters=parameters))
+
+
+RESCUE: Final = rescue(operation())
+
+
+@pytest.mark.parametrize("stage", sorted(RESCUE.stages))
+def test_rescue_ends_only_with_the_former_power_state(stage: str) -> None:
+    for fact in ReplaceFact:
+        if RESCUE_TABLE[stage, fact].stage in ENDS:
+            assert fact in (ReplaceFact.ON_AS_BEFORE, ReplaceFact.OFF_AS_BEFORE)
+            assert stage in netboot.RESTORING_STAGES
+    if stage != RESCUE.start:  # nothing has happened there
+        assert RESCUE.stages[stage].is_cleanup or RESCUE.stages[stage].cleanup_stage
+
+
+def test_time_cancel_and_the_user_inside_end_a_rescue_in_the_same_way() -> None:
+    stage = RESCUE.stages[netboot.RESCUING]
+    assert stage.cancel is Cancel.UNDO
+    assert stage.undo == stage.on_timeout == Step(ENDING_RESCUE)
+    assert RESCUE_TABLE[netboot.RESCUING, ReplaceFact.LEFT].stage == ENDING_RESCUE
+
+
+def test_no_bmc_is_read_while_the_rescue_system_runs() -> None:
+    assert netboot.fact_source(netboot.RESCUING) is netboot.FactSource.BOOT
+    assert not any(netboot.needs_power(netboot.RESCUING, fact) for fact in ReplaceFact)
+
+
+def test_a_host_is_shut_down_before_it_is_switched_off() -> None:
+    assert not any(RESCUE_TABLE[ENDING_RESCUE, fact].action for fact in ReplaceFact)
+    ending, shutdown = RESCUE.stages[ENDING_RESCUE].on_timeout, RESCUE.stages[SHUTTING_DOWN_RESCUE].on_timeout
+    assert ending == Step(SHUTTING_DOWN_RESCUE, action=power.SHUT_DOWN)
+    assert shutdown == Step(inspect_stages.WAITING_INSTALLER_OFF, action=power.SWITCH_OFF)
+
+
+@pytest.mark.parametrize(("minutes", "expected_s"), [(None, 3600), ("1", 60), ("1440", 86400)])
+def test_the_minutes_of_the_rescue_are_its_limit_and_lengthen_the_deadline(
+    minutes: str | None, expected_s: int
+) -> None:
+    given = operation() if minutes is None else operation(minutes=minutes)
+    assert rescue(given).stages[netboot.RESCUING].limit_s == expected_s
+    assert deadline_s(given) == 3600 + expected_s
