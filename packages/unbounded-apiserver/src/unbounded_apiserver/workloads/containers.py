@@ -1,4 +1,4 @@
-"""A Pod's containers: their fields, as `type_notation` writes them, and their validation, worded as by Kubernetes."""
+"""A Pod's containers: their fields for `type_descriptor_parser`, and their validation, worded as by Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pods: stored as written; kubelets run them and report their status.
 
-`FIELDS` has a Pod's fields without those of containers and volumes, in the notation of `type_notation`.
+`FIELDS` has a Pod's fields without those of containers and volumes, in the notation of `type_descriptor_parser`.
 """
 
 from __future__ import annotations

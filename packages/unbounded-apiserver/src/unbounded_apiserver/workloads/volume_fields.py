@@ -1,4 +1,4 @@
-"""The fields of a pod's volumes in the notation of `type_notation`."""
+"""The fields of a pod's volumes in the notation of `type_descriptor_parser`."""
 
 from typing import Final
 
