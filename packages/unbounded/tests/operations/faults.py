@@ -139,6 +139,9 @@ class Between:
     async def before(self, life: Incarnation, call: str, name: str) -> None:
         """Let others act in the moment before a call takes effect; the caller has not observed them."""
 
+    async def deliver(self, life: Incarnation, kind: str) -> None:
+        """Hold an event of a watch of one kind back; the process has an older state meanwhile."""
+
     def answered(self, life: Incarnation, call: str, answer: object) -> None:
         """Record an answer that a process received."""
 
@@ -171,6 +174,7 @@ class WeatheredApi:
         )
         async for event in stream:
             await asyncio.sleep(self._life.chance.uniform(0, self._life.weather.staleness_s))
+            await self._between.deliver(self._life, kind.kind)
             if self._life.dead.is_set():
                 await self._life.hang()
             if self._life.dice(self._life.weather.broken_watch):

@@ -123,42 +123,52 @@ FAULTS: Final = (
 """They survived all schedules once."""
 
 DRAIN_FAULTS: Final = tuple(
-    Fault(f"operations.{module}", name, before, after)
-    for module, name, before, after in (
-        ("gates", "no gate", "    if not needs_grant(operation, machine):\n", "    if True:\n"),
-        ("disruption.budgets", "no check for room", "or len(self.used) < self.limit", "or True"),
+    Fault(*one)
+    for one in (
+        ("operations.gates", "no gate", "    if not needs_grant(operation, machine):\n", "    if True:\n"),
+        ("operations.disruption.budgets", "no check for room", "or len(self.used) < self.limit", "or True"),
+        ("kube.epoch", "no Lease checks", "if loop_time() > self.acts_until():", "if False:"),
         (
-            "disruption.controller",
-            "no Lease checks",
-            "if loop_time() > self._epoch.acts_until():",
-            "if False:",
-        ),
-        (
-            "disruption.drained_nodes",
+            "operations.disruption.drained_nodes",
             "cordon without its mark",
             '"annotations": {ANNOTATION_CORDONED_BY: holder}}',
             '"annotations": {}}',
         ),
-        ("disruption.budgets", "grants that never end", "    return age_s < GRACE_S\n", "    return True\n"),
+        ("operations.disruption.budgets", "grants that never end", "    return age_s < GRACE_S\n", "    return True\n"),
         (
-            "disruption.grants",
+            "operations.disruption.grants",
             "no grant is written",
             "if same and present is not None and seconds_since(present.since, self._now()) < GRACE_S / 2:",
             "if True:",
         ),
         (
-            "disruption.holders",
+            "operations.disruption.holders",
             "cordons of others are removed",
             "return ANNOTATION_CORDONED_BY in node.metadata.annotations",
             "return node.spec.unschedulable",
         ),
-        ("disruption.plan", "no proof of return", "if not record.worked:", "if True:"),
-        ("disruption.plan", "returns before minReadySeconds", "if view.ready_s < least_s:", "if False:"),
-        ("disruption.plan", "returns without a renewed lease", "None if view.renewed else", "None if True else"),
-        ("disruption.plan", "stays cordoned too long", "if view.ready_s < least_s:", "if view.ready_s < least_s + 60:"),
-        ("disruption.plan", "drained with pods left", "    if not left:\n", "    if left < 2:\n"),
-        ("disruption.holders", "goes on after its holder", "    if operation.terminal:\n", "    if False:\n"),
-        ("rollout_plan", "starts while halted", "not (broken or rules.paused or pause)", "True"),
+        ("operations.disruption.plan", "no proof of return", "if not record.worked:", "if True:"),
+        ("operations.disruption.plan", "returns before minReadySeconds", "if view.ready_s < least_s:", "if False:"),
+        (
+            "operations.disruption.plan",
+            "returns without a renewed lease",
+            "None if view.renewed else",
+            "None if True else",
+        ),
+        (
+            "operations.disruption.plan",
+            "stays cordoned too long",
+            "if view.ready_s < least_s:",
+            "if view.ready_s < least_s + 60:",
+        ),
+        ("operations.disruption.plan", "drained with pods left", "    if not left:\n", "    if left < 2:\n"),
+        (
+            "operations.disruption.holders",
+            "goes on after its holder",
+            "    if operation.terminal:\n",
+            "    if False:\n",
+        ),
+        ("operations.rollout_plan", "starts while halted", "not (broken or rules.paused or pause)", "True"),
     )
 )
 """What the judge of drains has to see."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from unbounded.api.failures import Stale
+from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 
 _NAME: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.([0-9]{1,15})")
@@ -82,6 +84,15 @@ class ProcessEpoch:
     def identity(self) -> str:
         """The name that no other process has, in this epoch or another."""
         return self.unique if self.epoch is None else f"{self.epoch}_{self.unique}"
+
+    def check_leads(self) -> None:
+        """Check that no other process may lead yet: one that does acts on the same objects.
+
+        Raises:
+            Stale: the Lease may have expired.
+        """
+        if loop_time() > self.acts_until():
+            raise Stale("the Lease may have expired")
 
     def has_ended(self, identity: str) -> bool:
         """Return whether another process surely acts no more. Of other lines nothing is known."""

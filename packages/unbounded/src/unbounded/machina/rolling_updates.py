@@ -208,7 +208,7 @@ class RollingUpdateController:
             log.warning("version is bad", version=name, why=text)
 
     async def _record(self, machine: Machine, update: NodeUpdate | None) -> None:
-        self._check_leads()
+        self._epoch.check_leads()
         try:
             await self._machine_status.write(machine, {"nodeUpdate": None if update is None else with_nulls(update)})
         except NotFound:
@@ -231,7 +231,7 @@ class RollingUpdateController:
 
     async def _delete(self, machine: Machine) -> None:
         """Delete the Node whose UID the Machine's record has."""
-        self._check_leads()
+        self._epoch.check_leads()
         node, update = node_of(self._nodes, machine.name), machine.status.node_update
         if node is None or update is None or node.metadata.uid != update.node_uid:
             return
@@ -240,11 +240,6 @@ class RollingUpdateController:
         except (NotFound, Conflict):  # it is gone, or another one has its name: the watch delivers it
             return
         log.info("node deleted, to be created again", machine=machine.name, version=update.version)
-
-    def _check_leads(self) -> None:
-        """Raise Stale once another process may lead."""
-        if loop_time() > self._epoch.acts_until():
-            raise Stale("the Lease may have expired")
 
 
 _NONE: Final = NodeUpdate(version="", uid="", generation=0, phase=NodeUpdatePhase.PENDING, since="")

@@ -304,6 +304,36 @@ async def test_no_operation_that_ended_is_granted_after_a_slow_write(cluster: Cl
 
 
 @cluster_story
+async def test_a_stale_cache_grants_no_operation_that_has_ended(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    await cluster.node("m1")
+    await cluster.budget("one", 0)
+    await cluster.world.operation("op", "HostReboot", "m1")
+    await cluster.world.until("op", lambda one: one.status.reason == reasons.WAITING_FOR_BUDGET, within_s=10)
+    granted = set[str]()
+
+    async def deliver(life: Incarnation, kind: str) -> None:
+        if life.name.startswith("disruption") and kind == "MachineOperation":
+            await life.hang()
+
+    def answered(_life: Incarnation, call: str, answer: object) -> None:
+        if call == "patch MachineDisruptionBudget":
+            assert isinstance(answer, MachineDisruptionBudget)
+            granted.update(one.holder.name for one in answer.status.grants)
+
+    with (
+        mock.patch.object(cluster.writes, "deliver", deliver),
+        mock.patch.object(cluster.writes, "answered", answered),
+    ):
+        await cluster.world.cancel("op")
+        await cluster.world.ended("op")
+        await cluster.api.patch(MACHINE_DISRUPTION_BUDGETS, "one", {"spec": {"maxUnavailable": 1}})
+        await asyncio.sleep(60)
+    assert granted == set()
+    assert await cluster.disruption("m1") is None
+
+
+@cluster_story
 async def test_a_grant_that_nothing_uses_ends(cluster: Cluster) -> None:
     machine = await cluster.world.machine("m1")
     await cluster.node("m1")

@@ -136,12 +136,12 @@ class DrainController:
         self._caches = caches
         self._budgets = budgets
         self._metrics = metrics or OperationMetrics()
-        self._grants = Grants(api, budgets, caches.machines, self._node, now, self._check_leads)
+        self._grants = Grants(api, budgets, caches.machines, self._node, now, epoch.check_leads)
         self._epoch = epoch
         self._emit_event = emit_event
         self._now = now
         self._status = StatusWriter(api, MACHINES, fields=("disruption", "disruptionBudgets"), cache=caches.machines)
-        self._marker = NodeMarker(api, caches.nodes, now, self._check_leads)
+        self._marker = NodeMarker(api, caches.nodes, now, epoch.check_leads)
         self._memory: dict[str, _Memory] = {}
         self._pods: PodCaches | None = None
         self._controller: Controller[str] = Controller(
@@ -263,7 +263,7 @@ class DrainController:
             return None
         names = self._grants.names(machine)
         if names != machine.status.disruption_budgets:
-            self._check_leads()
+            self._epoch.check_leads()
             await self._status.write(machine, {"disruptionBudgets": list(names)})
             return 0.0
         operations = self._caches.operations.by(INDEX_MACHINE, name)
@@ -418,14 +418,14 @@ class DrainController:
     async def _perform(
         self, view: DisruptionView, plan: DisruptionPlan, request: _Request | None, memory: _Memory
     ) -> float | None:
-        self._check_leads()
+        self._epoch.check_leads()
         machine, node, record = view.machine, view.node, view.machine.status.disruption
         began, after = loop_time(), plan.status
         if after is not None and _begins(record, after) and request is not None:
-            await self._acquire(machine, request, after, view.loop_time)
+            await self._acquire(machine, request, after)
         if plan.action == EVICT:
             refused = dict(memory.evictions.refusals)
-            await memory.evictions.evict(self._api, plan.evict, self._check_leads)
+            await memory.evictions.evict(self._api, plan.evict, self._epoch.check_leads)
             if memory.evictions.refusals != refused:
                 return 0.0  # the answers change the blockers
         if node is not None and plan.action != CORDON:
@@ -445,14 +445,38 @@ class DrainController:
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return max(min(waits), LEAST_S) if waits else None
 
-    async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus, decided_at: float) -> None:
+    async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
         """Acquire the grants of a disruption that begins, before the record is written and the Node is cordoned."""
-        overrides = request.request.overrides
+        overrides, read_at = request.request.overrides, loop_time()
+        await self._confirm(machine, request.operation)
         names = request.request.budgets
-        await self._grants.acquire(machine, record.holder, names, overrides=overrides, decided_at=decided_at)
-        self._check_leads()
+        await self._grants.acquire(machine, record.holder, names, overrides=overrides, read_at=read_at)
+        self._epoch.check_leads()
         if overrides and request.operation is not None:
             self._announce_override(request.operation, record)
+
+    async def _confirm(self, machine: Machine, operation: MachineOperation | None) -> None:
+        """Confirm by a live read that the holder to be is as the decision knew it: it may have ended since.
+
+        Args:
+            operation: the holder; None where the Machine is, by its maintenance or update.
+
+        Raises:
+            Stale: it has changed, or is gone.
+        """
+        try:
+            if operation is not None:
+                live = await self._api.get(MACHINE_OPERATIONS, operation.name)
+                self._caches.operations.observe(live)
+                is_same = live.metadata.resource_version == operation.metadata.resource_version
+            else:
+                owner = await self._api.get(MACHINES, machine.name)
+                self._caches.machines.observe(owner)
+                is_same = owner.metadata.resource_version == machine.metadata.resource_version
+        except NotFound:
+            is_same = False
+        if not is_same:
+            raise Stale("the holder has changed since the decision to grant")
 
     def _announce_override(self, operation: MachineOperation, record: DisruptionStatus) -> None:
         budgets = ", ".join(record.budgets)
@@ -460,17 +484,12 @@ class DrainController:
         self._emit_event(operation, "Warning", reasons.BUDGET_OVERRIDDEN, text)
         self._metrics.overrode(operation.spec.operation_kind)
 
-    def _check_leads(self) -> None:
-        """Raise Stale once another process may lead: it acts for this Machine."""
-        if loop_time() > self._epoch.acts_until():
-            raise Stale("the Lease may have expired")
-
     async def _write(self, machine: Machine, plan: DisruptionPlan, memory: _Memory) -> float | None:
         """Write the record if it differs; return the seconds until a write that was put off."""
         before, status = machine.status.disruption, plan.status
         if status == before:
             return None
-        self._check_leads()
+        self._epoch.check_leads()
         enters = status is None or before is None or status.since != before.since or status.stage != before.stage
         left_s = PROGRESS_S - (loop_time() - memory.wrote_at)
         if before is not None and status is not None and _is_count(before, status):

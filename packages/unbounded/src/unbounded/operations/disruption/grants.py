@@ -44,7 +44,7 @@ from unbounded.operations.disruption.holders import Delay
 
 ENFORCED: Final = "Enforced"
 NAMED: Final = 10  # Machines in the message of the condition
-GRANT_WITHIN_S: Final = 10.0  # of its decision: the holder may end while its grant waits for another write
+GRANT_WITHIN_S: Final = 10.0  # of the reading of its holder, which may end while its grant waits for another write
 _COUNTS: Final = ("allowed", "granted", "groups", "grants")
 
 
@@ -53,7 +53,7 @@ class _Change:
 
     Args:
         overrides: grant although there is no room.
-        decided_at: time of the event loop at which the holder was to be granted.
+        read_at: time of the event loop at which the holder was last read.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class _Change:
         target: Machine | None = None,
         *,
         overrides: bool = False,
-        decided_at: float = math.inf,
+        read_at: float = math.inf,
     ) -> None:
         self.machine = machine
         self.holder = holder
         self.target = target
         self.overrides = overrides
-        self.decided_at = decided_at
+        self.read_at = read_at
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def ends(self, grant: BudgetGrant) -> bool:
@@ -150,20 +150,20 @@ class Grants:
         budgets: Iterable[str],
         *,
         overrides: bool,
-        decided_at: float,
+        read_at: float,
     ) -> None:
         """Write a grant in each budget.
 
         Args:
             overrides: grant although there is no room.
-            decided_at: time of the event loop at which the holder was to be granted.
+            read_at: time of the event loop at which the holder was last read.
 
         Raises:
-            Stale: a budget has no room any more, or the decision is too old: the holder may have ended.
+            Stale: a budget has no room any more, or that reading is too old: the holder may have ended.
             Conflict: another process changed it. Grants that were written are used by the next attempt, or end.
         """
         for name in budgets:
-            change = _Change(machine.name, holder, machine, overrides=overrides, decided_at=decided_at)
+            change = _Change(machine.name, holder, machine, overrides=overrides, read_at=read_at)
             await self._change(name, change)
 
     async def release(self, machine: str, holder: DisruptionHolder) -> None:
@@ -212,8 +212,8 @@ class Grants:
         states: dict[str, GroupState],
     ) -> None:
         """Add a grant; one of an earlier holder of the Machine becomes that of the next."""
-        if loop_time() - change.decided_at > GRANT_WITHIN_S:
-            change.fail(Stale(f"the decision to grant {change.holder} is older than {GRANT_WITHIN_S:g} s"))
+        if loop_time() - change.read_at > GRANT_WITHIN_S:
+            change.fail(Stale(f"{change.holder} was read more than {GRANT_WITHIN_S:g} s before its grant"))
             return
         present = next((one for one in grants if one.machine == machine.name), None)
         same = present is not None and (present.holder, present.machine_uid) == (change.holder, machine.metadata.uid)
