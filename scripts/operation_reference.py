@@ -190,10 +190,11 @@ def actions() -> str:
 
 def disruptions() -> str:
     intro = (
-        "The stages of `status.disruption` of a Machine. An operation starts, and is in progress, in Drained. In\n"
-        "Cordoned an application holds the drain. A stage that begins with a cordon is written before the Node is\n"
-        "cordoned. Waiting ends without a record where nothing is requested any more; Returning ends once the Node\n"
-        "is back.\n\n"
+        "The stages of `status.disruption` of a Machine. An operation starts in Drained, and writes Working as it\n"
+        "takes the lock. Granted and the step after it are one write, as nothing is called in between: it is stored\n"
+        "only while the server refuses to cordon the Node. In Cordoned an application holds the drain. A stage that\n"
+        "begins with a cordon is written before the Node is cordoned. Waiting ends without a record where nothing is\n"
+        "requested any more; Returning ends once the Node is back.\n\n"
         "![Stages of a disruption](../pictures/disruption.svg)\n\n"
     )
     return intro + _stages_of(DISRUPTION)

@@ -32,7 +32,7 @@ async def stage(admin: Client) -> None:
     await status(admin, OPERATIONS, "taken", claimed)
     power = {"type": "PoweredOff", "status": "True", "reason": "PoweredOff", "lastTransitionTime": NOW}
     known = {"phase": "Ready", "conditions": [power], "recentOperations": [recent("old")]}
-    await status(admin, MACHINES, "m1", known)
+    await status(admin, MACHINES, "m1", known | {"disruption": drained("uid-x")})
 
 
 def obj(kind: str, name: str, **spec: Any) -> dict[str, Any]:
@@ -53,6 +53,12 @@ def recent(name: str) -> dict[str, Any]:
 def active(executor: str, *, lost: bool = False) -> dict[str, Any]:
     told = {"uid": "uid-x", "name": "x", "kind": "NodeReboot", "executor": executor, "since": NOW}
     return told | ({"lost": True} if lost else {})
+
+
+def drained(uid: str) -> dict[str, Any]:
+    """Return the record of a Node that was drained for the operation of this UID."""
+    holder = {"kind": "NodeReboot", "name": "x", "uid": uid}
+    return {"holder": holder, "stage": "Drained", "message": "it is drained", "since": NOW}
 
 
 async def status(admin: Client, path: str, name: str, content: dict[str, Any]) -> None:
@@ -97,6 +103,9 @@ CONDITIONS_OURS = (
     "an agent may write only the conditions NodeUpdated, RepavePending, AgentBootstrapped, GPUsDescribed, "
     "ClusterAccessCurrent, NodeModified and ReleaseKeyCurrent of its Machine"
 )
+NO_START = (
+    "an agent may change a disruption of its Machine only from Drained to Working, as it takes the lock for its holder"
+)
 TABLE = [
     Refused(
         "the status of another Machine",
@@ -136,6 +145,44 @@ TABLE = [
         f"{MACHINES}/m1/status",
         {"status": {"redfish": {"certFingerprint": "aa:bb"}}},
         NOT_OURS,
+        "machines",
+    ),
+    Refused(
+        "to work without the lock",
+        f"{MACHINES}/m1/status",
+        {"status": {"disruption": {"stage": "Working"}}},
+        NOT_OURS,
+        "machines",
+    ),
+    Refused(
+        "to work on a Node that was drained for another operation",
+        f"{MACHINES}/m1/status",
+        {
+            "status": {
+                "activeOperation": active("unbounded-agent/m1") | {"uid": "y"},
+                "disruption": {"stage": "Working"},
+            }
+        },
+        NOT_OURS,
+        "machines",
+    ),
+    Refused(
+        "to return a Node with the lock",
+        f"{MACHINES}/m1/status",
+        {"status": {"activeOperation": active("unbounded-agent/m1"), "disruption": {"stage": "Returning"}}},
+        NO_START,
+        "machines",
+    ),
+    Refused(
+        "to have worked already",
+        f"{MACHINES}/m1/status",
+        {
+            "status": {
+                "activeOperation": active("unbounded-agent/m1"),
+                "disruption": {"stage": "Working", "worked": True},
+            }
+        },
+        NO_START,
         "machines",
     ),
     Refused(

@@ -25,6 +25,7 @@ from tests.support.agent_rights import (
     OPERATIONS,
     active,
     condition,
+    drained,
     obj,
     stage,
     status,
@@ -35,6 +36,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.manifests import manifests
 from unbounded.operations import machine_lock
+from unbounded.operations.disruption.holders import started_change
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.record import Run, running_patch, terminal_patch
 from unbounded_apiserver.server import ApiServer
@@ -66,12 +68,15 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
     server, admin = served
 
     async with acting(server, AGENT, AGENTS) as agent:
-        machine = await admin.get(f"{MACHINES}/m1")
         operation = msgspec.convert(await admin.get(f"{OPERATIONS}/mine"), MachineOperation)
+        await status(admin, MACHINES, "m1", {"disruption": drained(operation.metadata.uid)})
+        machine = await admin.get(f"{MACHINES}/m1")
         finalizers = {"metadata": {"finalizers": ["unbounded-cloud.io/operation"]}}
         await agent.merge(f"{OPERATIONS}/mine", finalizers)
         take = machine_lock.take_change(machine, operation, "unbounded-agent/m1", (), now=NOW)
+        take |= started_change(msgspec.convert(machine, Machine), operation.metadata.uid, NOW)
         machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, take))
+        assert machine["status"]["disruption"]["stage"] == "Working"
         run = Run(
             machine="m1",
             machine_uid=machine["metadata"]["uid"],

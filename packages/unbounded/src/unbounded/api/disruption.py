@@ -100,9 +100,11 @@ class DisruptionStage(StrEnum):
     """The stages of a disruption, in their order."""
 
     WAITING = "Waiting"
+    GRANTED = "Granted"
     CORDONED = "Cordoned"
     DRAINING = "Draining"
     DRAINED = "Drained"
+    WORKING = "Working"
     RETURNING = "Returning"
 
 
@@ -139,7 +141,9 @@ class DrainProgress(ApiStruct, frozen=True, kw_only=True):
 
 
 class DisruptionStatus(ApiStruct, frozen=True, kw_only=True):
-    """The disruption of the Machine's Node. An operation of a disruptive kind starts in stage Drained."""
+    """The disruption of the Machine's Node. An operation of a disruptive kind starts in stage Drained, which is Working
+    from then on.
+    """
 
     holder: Annotated[DisruptionHolder, Field("Holder of the disruption.")]
     stage: Annotated[str, Field("Stage of the disruption.", enum=tuple(DisruptionStage))]
@@ -154,7 +158,10 @@ class DisruptionStatus(ApiStruct, frozen=True, kw_only=True):
     worked: Annotated[bool, Field("True once the holder has started: the Node then has to prove that it is back.")] = (
         False
     )
-    drain: Annotated[DrainProgress | None, Field("Progress of the drain, in stage Draining.")] = None
+    drain: Annotated[
+        DrainProgress | None,
+        Field("Progress of the drain, in stage Draining; later the pods that were left when the holder started."),
+    ] = None
     since: Annotated[Time, Field("Begin of the stage.")]
     budgets: Annotated[
         tuple[ObjectName, ...],

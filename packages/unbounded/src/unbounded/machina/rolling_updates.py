@@ -36,6 +36,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configuration_versions import CONFIGURATIONS, INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.rolling_update_plan import UpdatePlan, UpdateView, is_rolling, plan_update
 from unbounded.operations.caches import node_of
+from unbounded.operations.disruption.holders import started_change
 from unbounded.operations.record import with_nulls
 
 Raw = dict[str, Any]
@@ -89,7 +90,7 @@ class RollingUpdateController:
         self._now = now
         self._status = StatusWriter(api, CONFIGURATIONS, fields=("rollout",), cache=configurations)
         self._version_status = StatusWriter(api, VERSIONS, fields=("conditions", "deployed"), cache=versions)
-        self._machine_status = StatusWriter(api, MACHINES, fields=("nodeUpdate",), cache=machines)
+        self._machine_status = StatusWriter(api, MACHINES, fields=("disruption", "nodeUpdate"), cache=machines)
         self._reported_at: dict[str, float] = {}
         self._controller: Controller[str] = Controller("rolling updates", self._reconcile, metrics=loop_metrics)
 
@@ -209,8 +210,11 @@ class RollingUpdateController:
 
     async def _record(self, machine: Machine, update: NodeUpdate | None) -> None:
         self._epoch.check_leads()
+        status: Raw = {"nodeUpdate": None if update is None else with_nulls(update)}
+        if update is not None and update.phase == NodeUpdatePhase.RECREATING:
+            status |= started_change(machine, update.uid, rfc3339(self._now()))
         try:
-            await self._machine_status.write(machine, {"nodeUpdate": None if update is None else with_nulls(update)})
+            await self._machine_status.write(machine, status)
         except NotFound:
             return
         before = machine.status.node_update

@@ -26,6 +26,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import Caches
+from unbounded.operations.disruption.holders import started_change
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.ownership import is_agent
 from unbounded.operations.ports import Executor
@@ -322,6 +323,7 @@ class ExecutorStatus:
         change = machine_lock.take_change(
             machine_lock.as_read(machine), operation, self._executor.name, conditions, now=self.now()
         )
+        change |= started_change(machine, operation.metadata.uid, self.now())
         if self._writes_phase:
             change |= machine_lock.taken_phase(machine, operation, self._executor.name)
         taken = await self._machine_status.write(machine, change)

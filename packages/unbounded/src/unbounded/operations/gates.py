@@ -128,10 +128,10 @@ def disruption_gate(operation: MachineOperation, machine: Machine) -> Gate | Non
         grants = f" with a grant of MachineDisruptionBudget {budgets}" if budgets else " once its Node is drained"
         text = f"it starts{grants}; machina has not handled it yet"
         return Gate(reasons.WAITING_FOR_DRAIN, text, f"Lease {LEASE_DISRUPTION}")
-    if (
-        disruption.holder.uid in (operation.metadata.uid, machine.metadata.uid)
-        and disruption.stage == DisruptionStage.DRAINED
-    ):
+    is_own = disruption.holder.uid == operation.metadata.uid
+    if is_own and disruption.stage in (DisruptionStage.DRAINED, DisruptionStage.WORKING):  # it has the lock already
+        return None
+    if disruption.holder.uid == machine.metadata.uid and disruption.stage == DisruptionStage.DRAINED:
         return None
     text = disruption.message or f"{disruption.holder} is in stage {disruption.stage}"
     return Gate(disruption.reason or reasons.WAITING_FOR_DRAIN, text, disruption.held_by or f"Node {machine.name}")
@@ -144,10 +144,10 @@ def rests_deadline(gate: Gate, machine: Machine) -> bool:
     record = machine.status.disruption
     if gate.reason != reasons.WAITING_FOR_OLDER or record is None:
         return gate.reason in RESTING
-    return record.stage in _DRAINS or (record.stage == DisruptionStage.WAITING and record.reason in RESTING)
+    return record.stage in DRAINS or (record.stage == DisruptionStage.WAITING and record.reason in RESTING)
 
 
-_DRAINS: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
+DRAINS: Final = frozenset({DisruptionStage.GRANTED, DisruptionStage.CORDONED, DisruptionStage.DRAINING})
 
 
 RESTING: Final = frozenset(

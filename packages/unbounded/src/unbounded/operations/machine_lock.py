@@ -23,7 +23,16 @@ from unbounded.operations.record import with_nulls
 from unbounded.workflow.procedure import ConditionUpdate, Observation, Procedure
 
 HISTORY: Final = 10
-FIELDS: Final = ("activeOperation", "agent", "conditions", "configuration", "operations", "recentOperations", "ssh")
+FIELDS: Final = (
+    "activeOperation",
+    "agent",
+    "conditions",
+    "configuration",
+    "disruption",
+    "operations",
+    "recentOperations",
+    "ssh",
+)
 PHASE_FIELDS: Final = ("message", "phase", "reason")
 
 Raw = Mapping[str, Any]

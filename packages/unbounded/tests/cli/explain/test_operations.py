@@ -27,6 +27,7 @@ from unbounded.cli.deploy.workloads import MachineOpsWorkload
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
+from unbounded.kube.api import Forbidden
 from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons
@@ -630,6 +631,24 @@ async def test_a_blocked_drain_names_pod_budget_and_command(cluster: Cluster) ->
     assert commands([link]) == [
         "kubectl -n default describe pdb web",
         "kubectl get pods --all-namespaces --field-selector spec.nodeName=m1",
+        "kubectl unbounded machine operation cancel op",
+    ]
+
+
+@cluster_story
+async def test_a_refused_cordon_names_the_answer_of_the_server(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    await cluster.node("m1", "web-1")
+    cluster.api.refuses = Forbidden
+    drain = {"mode": "Always", "onTimeout": "Proceed"}
+    await cluster.world.operation("op", "HostReboot", "m1", drain=drain)
+    await cluster.stage("m1", DisruptionStage.GRANTED)
+    (link,) = await why(cluster.api, "op")
+    assert "Node m1 is not cordoned yet for HostReboot op: admission webhook" in link.what
+    assert link.held_by == "Node m1"
+    assert f"it fails as {reasons.DRAIN_TIMED_OUT} at " in link.next_step
+    assert commands([link]) == [
+        "kubectl cordon m1 --dry-run=server",
         "kubectl unbounded machine operation cancel op",
     ]
 

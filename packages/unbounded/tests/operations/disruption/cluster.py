@@ -25,8 +25,9 @@ from unbounded.api.disruption import (
 )
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
+from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.api import Api, Conflict, EvictionBlocked
+from unbounded.kube.api import Api, ApiError, Conflict, EvictionBlocked
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.kube.events import EventSink
@@ -54,6 +55,7 @@ class ClusterApi(MemoryApi):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.guarded: set[str] = set()  # pods whose budget allows no eviction now
+        self.refuses: type[ApiError] | None = None  # the answer of a webhook to a cordon of ours
         self.evictions: list[tuple[float, str, str]] = []  # when, which Node, which pod
         self.grace_s = 3.0
 
@@ -79,11 +81,24 @@ class ClusterApi(MemoryApi):
             await self.end_pod(pod)
         return kind.type()
 
+    async def patch(
+        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        if self.refuses is not None and kind.kind == "Node" and _cordons(patch):
+            raise self.refuses('admission webhook "nodes.example.com" denied the request: not now', code=403)
+        return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
+
     async def end_pod(self, pod: Pod) -> None:
         """Mark a pod as terminating; its Node's kubelet ends it after the grace period."""
         meta = pod.metadata
         await self.patch(PODS, meta.name, {"metadata": {"finalizers": ["kubelet"]}}, namespace=meta.namespace or "")
         await self.delete(PODS, meta.name, namespace=meta.namespace or "")
+
+
+def _cordons(patch: Mapping[str, Any]) -> bool:
+    """Return whether a patch of a Node is the cordon of a disruption."""
+    annotations = patch.get("metadata", {}).get("annotations", {})
+    return bool(annotations.get(ANNOTATION_CORDONED_BY) and patch.get("spec", {}).get("unschedulable"))
 
 
 @dataclass

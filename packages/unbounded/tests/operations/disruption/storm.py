@@ -22,7 +22,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
-from unbounded.kube.api import Api, ApiError
+from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, ServerError
 from unbounded.kube.clock import seconds_since
 from unbounded.operations.disruption.controller import NODE_LEASES
 from unbounded.operations.reasons import EXECUTOR_SILENT, PAUSED
@@ -31,7 +31,8 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 STAGED: Final = 0.1  # of the schedules have a rollout
-USING: Final = ("Cordoned", "Draining", "Drained")  # stages that need the grant
+REFUSING: Final = 0.1  # of the schedules have a webhook that refuses cordons at times
+USING: Final = ("Granted", "Cordoned", "Draining", "Drained", "Working")  # stages that need the grant
 OBSERVED_S: Final = 15.0  # until the caches of all processes have surely shown a change
 USABLE_S: Final = 60.0  # after the end of the holder, with a Ready Node and a leader: the Node is usable again
 SENT_S: Final = 0.1  # from the check of the Lease until the write is on its way
@@ -78,6 +79,7 @@ class Judge:
             case "Machine":
                 self._lock_taken(name, old or {}, new)
                 self._drained(name, old or {}, new)
+                self._started(name, old or {}, new)
                 self.machines[name] = new
             case "Node":
                 self._cordon_removed(name, old or {}, new)
@@ -136,8 +138,22 @@ class Judge:
             return
         record = status.get("disruption") or {}
         holder = record.get("holder", {}).get("uid")
-        if record.get("stage") != "Drained" or holder not in (after["uid"], old["metadata"]["uid"]):
+        stages = ("Drained", "Working") if holder == after["uid"] else ("Drained",)  # it had lost the lock
+        if record.get("stage") not in stages or holder not in (after["uid"], old["metadata"]["uid"]):
             self.faults.append(f"{after['name']} took the lock of {name} without a drained Node: {record}")
+        if holder == after["uid"] and new["status"].get("disruption", {}).get("stage") != "Working":
+            self.faults.append(f"{after['name']} took the lock of {name}, whose stage is {new['status']['disruption']}")
+
+    def _started(self, name: str, old: Raw, new: Raw) -> None:
+        """Check that a disruption is Working only for a holder that has started."""
+        before, after = old.get("status", {}).get("disruption") or {}, new.get("status", {}).get("disruption") or {}
+        if after.get("stage") != "Working" or before.get("stage") == "Working":
+            return
+        uid, status = after["holder"]["uid"], new["status"]
+        has_lock = (status.get("activeOperation") or {}).get("uid") == uid
+        has_claimed = self.operations.get(uid, {}).get("status", {}).get("execution")
+        if not (has_lock or has_claimed or (status.get("nodeUpdate") or {}).get("phase") == "Recreating"):
+            self.faults.append(f"{name} is Working for {after['holder']}, which has not started")
 
     def _drained(self, name: str, old: Raw, new: Raw) -> None:
         """Check that no pod is left on a drained Node, unless the drain or the gate was late, or the pod is new."""
@@ -147,7 +163,7 @@ class Judge:
         if (
             "onTimeout is Proceed" in after["message"]
             or "started before" in after["message"]
-            or not _is_ready(self.nodes[name])
+            or not _is_ready(self.nodes.get(name, {}))
         ):
             return
         now = virtual_now()
@@ -268,7 +284,9 @@ class Judge:
         """Check that a pod is evicted only from a Node that is being drained, with a grant of each of its budgets."""
         machine = self.machines.get(pod.spec.node_name, {})
         record = machine.get("status", {}).get("disruption") or {}
-        if record.get("stage") not in ("Draining", "Drained"):  # a call that was on its way when the last pod had left
+        stages = ("Draining", "Drained", "Working")  # a call may be on its way when the last pod has left
+        is_cordoned = self.nodes.get(pod.spec.node_name, {}).get("spec", {}).get("unschedulable")
+        if record.get("stage") not in (*stages, *(("Granted",) if is_cordoned else ())):
             self.faults.append(f"{pod.metadata.name} was evicted from {pod.spec.node_name} in {record}")
         for name in record.get("budgets", ()):
             grants = self.budgets.get(name, {}).get("status", {}).get("grants", ())
@@ -389,6 +407,7 @@ class DrainStorm:
         self.judge = Judge()
         self.world = RolloutWorld(self.chance, weather=STORM if self.chance.random() < 0.6 else FAIR)
         self.stages = random.Random(f"stages of {number}")  # so that without them a schedule is what it is
+        self.webhook = random.Random(f"webhook of {number}")  # likewise
         self.api = JudgedApi(
             self.judge,
             defaults=defaults,
@@ -401,6 +420,7 @@ class DrainStorm:
         self.judge.pods = lambda: [one.body for one in self.api._collection(PODS).versions.values()]
         self.cluster = Cluster(self.world, self.api)
         self.names: list[str] = []
+        self.is_calm = False
         self.tasks: list[asyncio.Task[Any]] = []
 
     def _admit(self, kind: Kind[Any], old: Raw | None, new: Raw) -> None:
@@ -426,6 +446,8 @@ class DrainStorm:
         await asyncio.sleep(chance.uniform(0, 20))
         if self.stages.random() < STAGED:
             await self._rollout()
+        if self.webhook.random() < REFUSING:
+            self._start(self._refuse_cordons())
         for number in range(chance.randint(1, 5)):
             await self._operation(f"op{number}", chance.choice(machines))
             await asyncio.sleep(chance.uniform(0, 30))
@@ -482,6 +504,14 @@ class DrainStorm:
                     await meddle(self.world, chance, chance.choice(("pause", "resume", "retry", "fail", "cancel")))
 
         self._start(users())
+
+    async def _refuse_cordons(self) -> None:
+        """Let a webhook refuse cordons, or be down, for a while; several times."""
+        while not self.is_calm:
+            self.api.refuses = self.webhook.choice((Forbidden, ServerError))
+            await asyncio.sleep(self.webhook.uniform(0, 120))
+            self.api.refuses = None
+            await asyncio.sleep(self.webhook.uniform(0, 60))
 
     async def _meddle(self, machine: str) -> None:
         """Let a user or another controller do something."""
@@ -562,17 +592,16 @@ class DrainStorm:
         leaders.calm.set()
         leaders.fair_since = _now()
         self.api.guarded.clear()
+        self.is_calm = True
+        self.api.refuses = None
         self.cluster.down.clear()
         for name in ("first", "second"):  # 50% of one Machine is none
             with contextlib.suppress(ApiError):
                 await self.api.patch(MACHINE_DISRUPTION_BUDGETS, name, {"spec": {"maxUnavailable": 1}})
         for name in machines:
             await self.api.patch(MACHINES, name, {"spec": {"maintenance": {"enabled": False}}})
-            await self.api.patch(NODES, name, {"metadata": {"annotations": {"hold.unbounded-cloud.io/app": None}}})
-            self.judge.user = True
-            if ANNOTATION_CORDONED_BY not in (await self.api.get(NODES, name)).metadata.annotations:
-                await self.cluster.cordon(name, unschedulable=False)
-            self.judge.user = False
+            with contextlib.suppress(NotFound):  # a rolling update has deleted it
+                await self._free(name)
         self._start(self._switch_on(machines))
         if PARENT in self.world.kinds:
             await finish(world, self.stages)
@@ -585,6 +614,14 @@ class DrainStorm:
         world.judge()
         for task in (*self.tasks, *self.cluster.kubelets.values()):
             task.cancel()
+
+    async def _free(self, node: str) -> None:
+        """Remove the hold, and the cordon of a user."""
+        await self.api.patch(NODES, node, {"metadata": {"annotations": {"hold.unbounded-cloud.io/app": None}}})
+        if ANNOTATION_CORDONED_BY not in (await self.api.get(NODES, node)).metadata.annotations:
+            self.judge.user = True
+            await self.cluster.cordon(node, unschedulable=False)
+            self.judge.user = False
 
     async def _switch_on(self, machines: list[str]) -> None:
         """Be the user who switches hosts on by hand, which a HostPowerOff has left off."""

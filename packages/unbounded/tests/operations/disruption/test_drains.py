@@ -18,6 +18,7 @@ from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, DisruptionStage
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_CORDONED_BY, ANNOTATION_PAUSED, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import ApiError, Forbidden, ServerError
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import child_manifest
 
@@ -39,7 +40,7 @@ async def _machine(cluster: Cluster, *pods: str, name: str = "m1") -> None:
 async def test_a_reboot_drains_its_node_first_and_uncordons_it_after(cluster: Cluster) -> None:
     await _machine(cluster, "web-1", "web-2")
     created = await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
-    await cluster.stage("m1", DisruptionStage.DRAINED)
+    await cluster.stage("m1", DisruptionStage.WORKING)
     assert await cluster.pods_on("m1") == []
     assert await cluster.is_cordoned("m1")
     node = await cluster.api.get(NODES, "m1")
@@ -82,6 +83,57 @@ async def test_a_drained_reboot_makes_at_most_eighteen_api_writes(cluster: Clust
         "patch MachineOperation by steward": 1,
     }
     assert cluster.writes.by.total() <= 18
+
+
+@cluster_story
+async def test_an_operation_that_has_its_lock_works_on_a_drained_node(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    created = await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.WORKING)
+    machine = await cluster.api.get(MACHINES, "m1")
+    assert machine.status.active_operation is not None
+    assert machine.status.active_operation.uid == created.metadata.uid
+    assert (await cluster.conditions("m1"))["Drained"] == ("True", "UnboundedHostReboot")
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    await cluster.stage("m1", None)
+
+
+@pytest.mark.parametrize("refusal", [Forbidden, ServerError])
+@cluster_story
+async def test_a_node_whose_cordon_is_refused_stays_granted_and_is_not_drained(
+    cluster: Cluster, refusal: type[ApiError]
+) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.budget("one", 1)
+    cluster.api.refuses = refusal
+    await cluster.world.operation("op", "HostReboot", "m1")
+    await cluster.stage("m1", DisruptionStage.GRANTED)
+    await asyncio.sleep(60)
+    record = await cluster.disruption("m1")
+    assert record is not None
+    assert (record.stage, record.reason, record.cordoned) == ("Granted", reasons.WAITING_FOR_DRAIN, False)
+    assert "is not cordoned yet" in (record.message or "")
+    assert 'webhook "nodes.example.com" denied' in (record.message or "")
+    assert "denied" in ((await cluster.world.get("op")).status.message or "")
+    assert await cluster.granted("one") == {"m1"}
+    assert await cluster.pods_on("m1") == ["web-1"]
+    cluster.api.refuses = None
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    assert await cluster.granted("one") == set()
+
+
+@cluster_story
+async def test_a_cordon_that_is_refused_for_too_long_fails_the_operation(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.refuses = Forbidden
+    drain = {"mode": "Always", "timeoutSeconds": 60, "onTimeout": "Proceed"}  # with a cordon alone
+    await cluster.world.operation("op", "HostReboot", "m1", drain=drain)
+    operation = await cluster.world.ended("op", within_s=90)
+    assert operation.status.reason == reasons.DRAIN_TIMED_OUT
+    assert "is not cordoned yet" in (operation.status.message or "")
+    await cluster.stage("m1", None)
+    assert await cluster.pods_on("m1") == ["web-1"]
 
 
 @cluster_story
@@ -130,7 +182,17 @@ async def test_with_proceed_a_drain_that_times_out_lets_the_operation_start(clus
     cluster.api.guarded.add("web-1")
     drain = {"mode": "Always", "timeoutSeconds": 60, "onTimeout": "Proceed"}
     await cluster.world.operation("op", "HostReboot", "m1", drain=drain)
+    await cluster.stage("m1", DisruptionStage.WORKING)
+    conditions = await cluster.conditions("m1")
+    assert conditions["Drained"] == ("False", "UnboundedHostReboot")
+    assert conditions["MaintenanceInProgress"][0] == "True"
+    node = await cluster.api.get(NODES, "m1")
+    (message,) = [one.message for one in node.status.conditions if one.type == "Drained"]
+    assert message == "1 pod is left as HostReboot op starts"
     assert (await cluster.world.ended("op")).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    node = await cluster.api.get(NODES, "m1")
+    assert {one.message for one in node.status.conditions if one.type != "Ready"} == {""}
 
 
 @cluster_story
@@ -215,7 +277,7 @@ async def test_maintenance_of_another_controller_delays_the_grant(cluster: Clust
 async def test_a_node_that_does_not_return_stays_cordoned_until_it_does(cluster: Cluster) -> None:
     await _machine(cluster, "web-1")
     await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
-    await cluster.stage("m1", DisruptionStage.DRAINED)
+    await cluster.stage("m1", DisruptionStage.WORKING)
     cluster.down.add("m1")
     await cluster.world.ended("op")
     await asyncio.sleep(600)
@@ -495,7 +557,7 @@ def _without_budget(message: str | None) -> bool:
 async def test_a_budget_that_is_deleted_in_a_drain_leaves_no_cordon(cluster: Cluster) -> None:
     await _guarded_drain(cluster)
     await cluster.api.delete(MACHINE_DISRUPTION_BUDGETS, "one")
-    await cluster.stage("m1", DisruptionStage.DRAINED, within_s=30)
+    await cluster.stage("m1", DisruptionStage.WORKING, within_s=30)
     record = await cluster.disruption("m1")
     assert record is not None
     assert _without_budget(record.message)

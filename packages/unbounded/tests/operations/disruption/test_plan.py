@@ -227,6 +227,49 @@ def test_a_holder_that_started_before_its_drain_has_to_prove_its_return(stage: D
     assert plan.action is None
 
 
+@pytest.mark.parametrize(
+    ("stage", "holder", "after"),
+    [
+        # the executor writes Working with the lock; one of an earlier version does not, and waits for Drained again
+        (DisruptionStage.DRAINED, HolderView(HolderState.CLAIMED), DisruptionStage.DRAINED),
+        (DisruptionStage.DRAINED, HolderView(HolderState.CLAIMED, has_acted=True), DisruptionStage.WORKING),
+        (DisruptionStage.WORKING, HolderView(HolderState.CLAIMED), DisruptionStage.WORKING),
+        (DisruptionStage.WORKING, HolderView(HolderState.OPEN), DisruptionStage.DRAINED),
+        (DisruptionStage.WORKING, HolderView(HolderState.ENDED, has_acted=True), DisruptionStage.RETURNING),
+    ],
+)
+def test_a_disruption_is_working_while_its_holder_is(
+    stage: DisruptionStage, holder: HolderView, after: DisruptionStage
+) -> None:
+    now = NOW.replace(hour=11, minute=0, second=10)
+    plan = plan_disruption(_view(stage, holder=holder, now=now, ready_s=0.0))
+    assert plan.status is not None
+    assert plan.status.stage == after
+
+
+@pytest.mark.parametrize(
+    ("pods", "message"),
+    [
+        ([_pod("a"), _pod("b")], "2 pods are left as HostReboot op starts"),
+        (None, "pods may be left as HostReboot op starts"),
+        ([], "HostReboot op"),
+    ],
+)
+def test_a_node_of_an_early_start_says_how_many_pods_are_left(pods: list[Pod] | None, message: str) -> None:
+    plan = plan_disruption(_view(DisruptionStage.DRAINING, holder=HolderView(HolderState.CLAIMED), pods=pods))
+    drained = {one.type: (one.status, one.message) for one in plan.conditions}["Drained"]
+    assert drained == ("False" if pods != [] else "True", message)
+    assert plan.status is not None
+    view = _view(DisruptionStage.WORKING)
+    status = msgspec.structs.replace(view.machine.status, disruption=plan.status)
+    machine = msgspec.structs.replace(view.machine, status=status)
+    ended = HolderView(HolderState.ENDED, has_acted=True)
+    returning = plan_disruption(dataclasses.replace(view, machine=machine, holder=ended, ready_s=0.0))
+    assert returning.status is not None
+    assert returning.status.stage == DisruptionStage.RETURNING
+    assert {one.type: (one.status, one.message) for one in returning.conditions}["Drained"] == drained
+
+
 @pytest.mark.parametrize(("ready_s", "action"), [(0.0, None), (60.0, UNCORDON)])
 def test_a_late_drain_leaves_the_proof_due_that_the_holder_before_owes(ready_s: float, action: str | None) -> None:
     view = _view(DisruptionStage.RETURNING, ready_s=ready_s)

@@ -149,13 +149,17 @@ def _drain(machine: Machine | None, operation: MachineOperation, _facts: Explain
     if machine is None:
         return ()
     if operation.terminal:
-        return _blocked_pods(machine)
+        return _undrained(machine)
     cancel = Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up, and uncordons the Node")
-    return (*_blocked_pods(machine), cancel)
+    return (*_undrained(machine), cancel)
 
 
-def _blocked_pods(machine: Machine) -> tuple[Fix, ...]:
+def _undrained(machine: Machine) -> tuple[Fix, ...]:
+    """Return the commands for a refused cordon, or for the pods that block."""
     record, fixes = machine.status.disruption, list[Fix]()
+    if record is not None and record.stage == DisruptionStage.GRANTED:
+        node = (record.held_by or "").removeprefix("Node ") or machine.name
+        return (Fix(f"kubectl cordon {node} --dry-run=server", "shows the server's refusal to cordon the Node"),)
     held = [] if record is None or record.drain is None else [one.held_by or "" for one in record.drain.blockers]
     for holder in dict.fromkeys(held[:3]):
         kind, _, key = holder.partition(" ")
@@ -171,8 +175,8 @@ def _blocked_pods(machine: Machine) -> tuple[Fix, ...]:
 def fixes_for_disruption(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return the commands for what the disruption of a Machine waits for."""
     record = machine.status.disruption
-    if record is not None and record.stage == DisruptionStage.DRAINING:
-        return _blocked_pods(machine)
+    if record is not None and record.stage in (DisruptionStage.GRANTED, DisruptionStage.DRAINING):
+        return _undrained(machine)
     if record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
         return _budget_holder(machine, facts)
     return _removed_hold(record) if record is not None and record.reason == reasons.WAITING_FOR_HOLD else ()

@@ -20,7 +20,7 @@ from unbounded.kube.clock import utc_now
 from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import is_child_of, plan_batch
 from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
-from unbounded.operations.gates import RESTING, order
+from unbounded.operations.gates import DRAINS, RESTING, order
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.rollout_plan import RolloutFacts
@@ -118,17 +118,15 @@ def _ends_as(decided: supervisor_plan.ReportWait, operation: MachineOperation, m
         return f"it starts when the Machine exists, and fails as {reasons.MACHINE_NOT_FOUND} otherwise"
     record = None if machine is None else machine.status.disruption
     is_own = record is not None and record.holder.uid == operation.metadata.uid
-    if record is not None and is_own and record.until is not None and record.stage in _DRAINS:
+    if record is not None and is_own and record.until is not None and record.stage in DRAINS:
+        drain = operation.spec.drain
         end = f"it starts without that at {record.until}"
-        if operation.spec.drain is None or operation.spec.drain.on_timeout != DrainTimeout.PROCEED:
+        if drain is None or drain.on_timeout != DrainTimeout.PROCEED or record.stage == DisruptionStage.GRANTED:
             end = f"it fails as {reasons.DRAIN_TIMED_OUT} at {record.until} (drain.timeoutSeconds)"
         return f"it starts once the Node is drained; otherwise {end}"
     if decided.until_s is None:
         return "it starts as soon as nothing blocks it; its start deadline does not count meanwhile"
     return f"it starts as soon as nothing blocks it, and fails as {reasons.NOT_STARTED} otherwise"
-
-
-_DRAINS: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
 
 
 def _next_subject(

@@ -19,11 +19,11 @@ from unbounded.api.disruption import (
     DrainBlocker,
     MachineDisruptionBudget,
 )
-from unbounded.api.failures import Stale
+from unbounded.api.failures import Rejected, Stale
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
-from unbounded.kube.api import Api, NotFound
+from unbounded.kube.api import Api, NotFound, ServerError
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, seconds_since, utc_now
 from unbounded.kube.controller import Controller
@@ -35,7 +35,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
 from unbounded.operations.disruption.budgets import GRACE_S, drain_rules, full
-from unbounded.operations.disruption.drain import DrainRules
+from unbounded.operations.disruption.drain import RETRY_S, DrainRules
 from unbounded.operations.disruption.drained_nodes import NodeMarker, PodCaches, PodEvictions, is_marked
 from unbounded.operations.disruption.grants import Grants, availability, node_availability
 from unbounded.operations.disruption.holders import (
@@ -72,8 +72,7 @@ PROGRESS_S: Final = 5.0  # between writes of a record within a stage
 COUNT_S: Final = (15.0, 60.0)  # least and most between those that change nothing but the number of pods that are left
 NODE_LEASES: Final = "kube-node-lease"
 PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
-DRAINED_OF: Final = PODS_OF | {DisruptionStage.DRAINED}
-ANNOUNCED: Final = DRAINED_OF
+DRAINED_OF: Final = PODS_OF | {DisruptionStage.GRANTED, DisruptionStage.DRAINED}
 
 log = Log("disruption")
 
@@ -83,6 +82,7 @@ class _Memory:
     """The state of one Machine in this process: times on its own clock, and answers."""
 
     evictions: PodEvictions = field(default_factory=PodEvictions)
+    refused: str | None = None  # the last answer of the server, if it did not cordon the Node
     wrote_at: float = -math.inf
     ready_as: tuple[str, str | None] | None = None  # UID and boot ID of the Node that is Ready
     ready_at: float = 0.0
@@ -375,6 +375,7 @@ class DrainController:
             paused=paused(machine, pause_of(self._caches.pause)),
             pods=self._pods.of(machine.name, node) if drains and node is not None and self._pods is not None else None,
             refusals=memory.evictions.refusals,
+            refused=memory.refused,
             ready_s=ready_s,
             renewed=returns and ready_s > 0 and node is not None and await self._is_renewed(node, memory),
             busy=record is not None and self._is_busy(record, machine),
@@ -435,7 +436,7 @@ class DrainController:
         left_s = await self._write(machine, plan, memory)
         if node is not None and plan.action == CORDON and after is not None:
             # after the record, which a cordon must not be without; in Draining a Node without it is cordoned again
-            await self._marker.mark(node, plan, after.holder.uid)
+            left_s = await self._cordon(node, plan, after.holder.uid, memory)
         if record is not None and (after is None or after.stage == DisruptionStage.WAITING != record.stage):
             # after the record, which must not be without its grants; a crash in between ends them as unused
             await self._grants.release(machine.name, record.holder)
@@ -444,6 +445,16 @@ class DrainController:
             changes_s = self._grants.changes_s(machine)
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return max(min(waits), LEAST_S) if waits else None
+
+    async def _cordon(self, node: Node, plan: DisruptionPlan, holder: str, memory: _Memory) -> float | None:
+        """Cordon a Node; return the seconds until the next attempt where the server, or a webhook of it, refuses."""
+        before, memory.refused = memory.refused, None
+        try:
+            await self._marker.mark(node, plan, holder)
+        except (Rejected, ServerError) as error:
+            memory.refused = str(error)
+            return 0.0 if before is None else RETRY_S
+        return None
 
     async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
         """Acquire the grants of a disruption that begins, before the record is written and the Node is cordoned."""
@@ -515,8 +526,9 @@ class DrainController:
             self._emit_event(machine, "Warning", status.reason, status.message or "")
         elif before is not None and before.stage in DRAINED_OF and plan.begins:
             self._emit_event(machine, "Warning", "DrainRestarted", status.message or "")
-        elif status.stage in ANNOUNCED or before is None:
-            self._emit_event(machine, "Normal", f"Disruption{stage}", status.message or "")
+        elif status.stage in DRAINED_OF or before is None:
+            severity = "Warning" if status.stage == DisruptionStage.GRANTED else "Normal"  # its cordon was refused
+            self._emit_event(machine, severity, f"Disruption{stage}", status.message or "")
 
     # The end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.core import Node, NodeCondition
 from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, DisruptionStage, DisruptionStatus
@@ -32,7 +32,7 @@ class HolderView:
     """The holder of a disruption as it is now.
 
     Args:
-        has_acted: it had started before it ended; None where that is not known.
+        has_acted: it has started, and not only taken the lock; None where that is not known.
         reboots: its end proves that the Node has another boot ID.
         removes_node: its end proves that the host runs the Node no longer.
     """
@@ -70,9 +70,11 @@ NODE_CONDITIONS: Final = (DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS)
 OURS: Final = "Unbounded"  # begins the reasons of the conditions that this controller sets
 
 _TRUE: Final[Mapping[str, frozenset[str]]] = {
+    _S.GRANTED: frozenset({DRAIN_IN_PROGRESS}),
     _S.CORDONED: frozenset({DRAIN_IN_PROGRESS}),
     _S.DRAINING: frozenset({DRAIN_IN_PROGRESS}),
     _S.DRAINED: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
+    _S.WORKING: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
     _S.RETURNING: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
 }
 
@@ -85,18 +87,31 @@ def node_conditions(node: Node, status: DisruptionStatus | None) -> tuple[NodeCo
         true = frozenset()
     if not node.spec.unschedulable:
         true -= {DRAINED}  # it may have pods: nothing has drained it, or somebody uncordoned it
+    left = None if status is None or DRAINED not in true else status.drain
     changes = []
     for type_ in NODE_CONDITIONS:
         there = present.get(type_)
-        if there is not None and there.status == "True" and not (there.reason or "").startswith(OURS):
+        is_ours = there is not None and (there.reason or "").startswith(OURS)
+        if there is not None and there.status == "True" and not is_ours:
             continue
         if type_ in true and status is not None:
-            reason, text = f"{OURS}{status.holder.kind}", str(status.holder)
-            if there is None or (there.status, there.reason, there.message) != ("True", reason, text):
-                changes.append(NodeCondition(type=type_, status="True", reason=reason, message=text))
-        elif there is not None and there.status == "True":
+            reason, text, is_true = f"{OURS}{status.holder.kind}", str(status.holder), "True"
+            if type_ == DRAINED and left is not None:
+                is_true, text = "False", f"{pods_are_left(left.left)} as {text} starts"
+            if there is None or (there.status, there.reason, there.message) != (is_true, reason, text):
+                changes.append(NodeCondition(type=type_, status=is_true, reason=reason, message=text))
+        elif there is not None and (there.status == "True" or (is_ours and there.message)):
             changes.append(NodeCondition(type=type_, status="False", reason=there.reason, message=""))
     return tuple(changes)
+
+
+def pods_are_left(left: int) -> str:
+    """Return a clause about the pods that are left on a Node.
+
+    Args:
+        left: their number; 0 where it is not known.
+    """
+    return "pods may be left" if not left else "1 pod is left" if left == 1 else f"{left} pods are left"
 
 
 def foreign_maintenance(node: Node | None) -> Delay | None:
@@ -151,7 +166,7 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
     if operation.terminal:
         return _view_ended(holder.kind, operation.status.phase, acted=operation.status.execution is not None)
     if operation.claimed or has_lock:
-        return HolderView(HolderState.CLAIMED)
+        return HolderView(HolderState.CLAIMED, has_acted=operation.claimed)
     return HolderView(HolderState.OPEN) if starts_on(operation, machine) else HolderView(HolderState.ENDED)
 
 
@@ -171,6 +186,17 @@ def _view_update(holder: DisruptionHolder, machine: Machine) -> HolderView:
     if update is None or update.uid != holder.uid:
         return HolderView(HolderState.ENDED, has_acted=None)
     return HolderView(_UPDATES.get(update.phase, HolderState.ENDED), has_acted=update.node_uid is not None)
+
+
+def started_change(machine: Machine, uid: str, now: str) -> dict[str, Any]:
+    """Return the status fields with which the holder of a drained Node starts its work; empty for any other one.
+
+    Whoever starts writes them with what makes the start known, so that they cost no write of their own.
+    """
+    record = machine.status.disruption
+    if record is None or record.holder.uid != uid or record.stage != _S.DRAINED:
+        return {}
+    return {"disruption": {"stage": _S.WORKING, "since": now}}
 
 
 def drain_failure(operation: MachineOperation, machine: Machine) -> str | None:

@@ -18,11 +18,12 @@ from unbounded.api.disruption import (
     DisruptionStage,
     DisruptionStatus,
     DrainBlocker,
+    DrainProgress,
 )
 from unbounded.api.machine import Machine, MachinePower
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.operations import reasons
-from unbounded.operations.disruption.drain import DrainRules, EvictionRefusal, plan_drain
+from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain
 from unbounded.operations.disruption.holders import (
     SILENCE_S,
     Delay,
@@ -31,6 +32,7 @@ from unbounded.operations.disruption.holders import (
     is_cordoned_by_us,
     is_cordoned_for,
     node_conditions,
+    pods_are_left,
 )
 from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT, PROCEDURE, UNCORDON, Fact
 from unbounded.operations.gates import Gate
@@ -69,6 +71,7 @@ class DisruptionView:
         paused: the pause of operations on the Machine.
         pods: on the Node; None where they are not known yet.
         refusals: by the UID of the pod.
+        refused: the answer of the server that it does not cordon the Node.
         ready_s: seconds since the Node was first observed Ready, on the observer's clock; 0 where it is not.
         renewed: kubelet renewed its lease since the end of the holder, or the Node has no lease.
         busy: the executor of the holder works on other operations.
@@ -85,6 +88,7 @@ class DisruptionView:
     paused: Gate | None = None
     pods: Sequence[Pod] | None = None
     refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
+    refused: str | None = None
     ready_s: float = 0.0
     renewed: bool = False
     busy: bool = False
@@ -143,6 +147,9 @@ def plan_disruption(view: DisruptionView) -> DisruptionPlan:
     stage = DisruptionStage.WAITING if record is None else DisruptionStage(record.stage)
     found = _FIND[stage](view)
     step = PROCEDURE.table[stage, found.fact]
+    if view.request is not None and found.fact is Fact.REQUESTED:  # without a call, nothing is between the two steps
+        found = _begun(view, view.request.holder, found.text)
+        step = PROCEDURE.table[_S.GRANTED, found.fact]
     status = _after(view, stage, step, found)
     action = step.action
     if action == CORDON and (view.node is None or status is None or is_cordoned_for(view.node, status.holder)):
@@ -169,7 +176,7 @@ def _waiting(view: DisruptionView) -> _Found:
         return _Found(Fact.DELAYED, own.message or "", own.reason, own.held_by, left_s)
     if view.delay is not None:
         return _Found(Fact.DELAYED, view.delay.text, view.delay.reason, view.delay.held_by)
-    return _begun(view, request.holder)
+    return _Found(Fact.REQUESTED)
 
 
 def _begun(view: DisruptionView, holder: DisruptionHolder, why: str = "") -> _Found:
@@ -182,7 +189,8 @@ def _begun(view: DisruptionView, holder: DisruptionHolder, why: str = "") -> _Fo
         return _Found(Fact.NO_NODE, f"{why}{holder} starts without a drain, as Machine {view.machine.name} has no Node")
     if not view.rules.enabled:
         return _Found(Fact.NO_DRAIN, f"{why}{holder} starts without a drain of Node {view.node_name}")
-    return _held(view) or _free(view, Fact.NODE, holder, why)
+    held = _held(view)
+    return _free(view, Fact.NODE, holder, why) if held is None else replace(held, fact=Fact.NODE_HELD)
 
 
 def _free(view: DisruptionView, fact: Fact, holder: DisruptionHolder, why: str = "") -> _Found:
@@ -200,13 +208,27 @@ def _held(view: DisruptionView) -> _Found | None:
     return _Found(Fact.HELD, text, reasons.WAITING_FOR_HOLD, f"annotation {holds[0]} of Node {name}")
 
 
+def _granted(view: DisruptionView) -> _Found:
+    """Return the fact of a grant whose Node is not known to be cordoned: the server refused it, or a process ended."""
+    if (stopped := _ended(view) or _claimed_early(view) or _paused(view)) is not None:
+        return stopped
+    if not view.rules.enabled:
+        return _begun(view, view.disruption.holder)
+    changed = _node_changed(view)
+    if changed is not None and changed.fact is Fact.NOT_CORDONED and _is_late(view):
+        return _late(view, changed.text)
+    return changed or _held(view) or _free(view, Fact.FREE, view.disruption.holder)
+
+
 def _cordoned(view: DisruptionView) -> _Found:
     if (stopped := _ended(view) or _claimed_early(view) or _paused(view) or _node_changed(view)) is not None:
         return stopped
     held = _held(view)
     if held is None:
         return _free(view, Fact.FREE, view.disruption.holder)
-    return _late(view, f"held by {held.held_by}") if _is_late(view) else replace(held, requeue_s=_left_s(view))
+    if _is_late(view):
+        return _late(view, f"held by {held.held_by}", _pods_left(view))
+    return replace(held, requeue_s=_left_s(view))
 
 
 def _draining(view: DisruptionView) -> _Found:
@@ -215,19 +237,16 @@ def _draining(view: DisruptionView) -> _Found:
     ) is not None:
         return stopped
     if view.pods is None and _is_late(view):
-        return _late(view, "its pods could not be listed")
+        return _late(view, "its pods could not be listed", _pods_left(view))
     if view.pods is None:
         return _Found(Fact.PODS_LEFT, view.disruption.message or "", requeue_s=1.0)
-    before = () if view.disruption.drain is None else view.disruption.drain.blockers
-    step = plan_drain(
-        view.pods, view.rules, view.refusals, before, now=view.now, loop_time=view.loop_time, lost=_is_lost(view)
-    )
+    step = _drain_step(view, view.pods)
     left, holder = step.progress.left, view.disruption.holder
     if not left:
         return _Found(Fact.EMPTY, f"Node {view.node_name} is drained for {holder}: no pod that can be evicted is left")
     blocked = _blocked_text(step.progress.blockers)
     if _is_late(view):
-        return _late(view, f"{left} {'pod is' if left == 1 else 'pods are'} left{blocked}")
+        return _late(view, f"{pods_are_left(left)}{blocked}", _pods_left(view))
     limit_s = _left_s(view)
     waits = [one for one in (step.retry_s, limit_s) if one is not None]
     first = step.progress.blockers[0] if step.progress.blockers else None
@@ -242,11 +261,25 @@ def _draining(view: DisruptionView) -> _Found:
     )
 
 
+def _drain_step(view: DisruptionView, pods: Sequence[Pod]) -> DrainStep:
+    before = () if view.disruption.drain is None else view.disruption.drain.blockers
+    return plan_drain(
+        pods, view.rules, view.refusals, before, now=view.now, loop_time=view.loop_time, lost=_is_lost(view)
+    )
+
+
+def _pods_left(view: DisruptionView) -> DrainProgress | None:
+    """Return the number of pods that have not left, 0 where it is not known; None where all have."""
+    left = 0 if view.pods is None else _drain_step(view, view.pods).progress.left
+    return DrainProgress(left=left) if left or view.pods is None else None
+
+
 def _drained(view: DisruptionView) -> _Found:
     if (ended := _ended(view)) is not None:
         return ended
     if view.holder is not None and view.holder.state is HolderState.CLAIMED:
-        return _Found(Fact.CLAIMED, view.disruption.message or "")
+        fact = Fact.CLAIMED if view.holder.has_acted else Fact.NOT_CLAIMED  # it has the lock, and its start may fail
+        return _Found(fact, view.disruption.message or "")
     if (stopped := _paused(view) or _node_changed(view)) is not None:
         return stopped
     if view.disruption.holder.kind == MAINTENANCE:
@@ -265,6 +298,11 @@ def _drained(view: DisruptionView) -> _Found:
     return _Found(Fact.NOT_CLAIMED, view.disruption.message or "", requeue_s=left_s if left_s > 0 else BUSY_POLL_S)
 
 
+def _working(view: DisruptionView) -> _Found:
+    is_open = view.holder is not None and view.holder.state is HolderState.OPEN
+    return _ended(view) or _Found(Fact.NOT_CLAIMED if is_open else Fact.CLAIMED, view.disruption.message or "")
+
+
 def _returning(view: DisruptionView) -> _Found:
     record = view.disruption
     is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
@@ -273,7 +311,7 @@ def _returning(view: DisruptionView) -> _Found:
         fact, requeue_s = (Fact.HOLDER_OPEN, None) if away is None else (Fact.AWAY, away.requeue_s)
         return _Found(fact, record.message or "", record.reason, record.held_by, requeue_s)
     if view.request is not None and view.delay is None:  # another operation, or maintenance that was enabled again
-        return _begun(view, view.request.holder, f"Node {view.node_name} has not returned from {record.holder}: ")
+        return _Found(Fact.REQUESTED, f"Node {view.node_name} has not returned from {record.holder}: ")
     return _away(view, record, since_s=view.in_stage_s) or _Found(Fact.BACK)
 
 
@@ -319,9 +357,11 @@ def _away(view: DisruptionView, record: DisruptionStatus, *, since_s: float) -> 
 
 _FIND: Final[Mapping[DisruptionStage, Callable[[DisruptionView], _Found]]] = {
     _S.WAITING: _waiting,
+    _S.GRANTED: _granted,
     _S.CORDONED: _cordoned,
     _S.DRAINING: _draining,
     _S.DRAINED: _drained,
+    _S.WORKING: _working,
     _S.RETURNING: _returning,
 }
 
@@ -331,8 +371,8 @@ def _claimed_early(view: DisruptionView) -> _Found | None:
     if view.holder is None or view.holder.state is not HolderState.CLAIMED:
         return None
     text = f"{view.disruption.holder} started before Node {view.node_name} was drained"
-    status = msgspec.structs.replace(view.disruption, boot_id=None, worked=True)  # it may have rebooted by now
-    return _Found(Fact.CLAIMED, text, status=status)
+    changes = {"boot_id": None, "worked": True, "drain": _pods_left(view)}  # it may have rebooted by now
+    return _Found(Fact.CLAIMED, text, status=msgspec.structs.replace(view.disruption, **changes))
 
 
 def _ended(view: DisruptionView) -> _Found | None:
@@ -342,7 +382,7 @@ def _ended(view: DisruptionView) -> _Found | None:
     holder, record = view.holder, view.disruption
     acted = None if holder is None else holder.has_acted
     if acted is None:
-        acted = record.stage == _S.DRAINED
+        acted = record.stage in (_S.DRAINED, _S.WORKING)
     boot_id = record.boot_id if holder is not None and holder.reboots else None
     record = msgspec.structs.replace(record, worked=record.worked or acted, boot_id=boot_id)
     away = _away(view, record, since_s=0.0)
@@ -368,6 +408,10 @@ def _node_changed(view: DisruptionView) -> _Found | None:
         return None if record.node_uid is None else _begun(view, record.holder, why)
     if node.metadata.uid != record.node_uid:
         why = f"Node {view.node_name} was created again since its drain began: "
+    elif not node.spec.unschedulable and (view.refused is not None or record.stage == _S.GRANTED):
+        text = f"Node {view.node_name} is not cordoned yet for {record.holder}"
+        text = f"{text}: {view.refused}" if view.refused is not None else text
+        return _Found(Fact.NOT_CORDONED, text, reasons.WAITING_FOR_DRAIN, f"Node {view.node_name}", _left_s(view))
     elif not node.spec.unschedulable:
         why = f"Node {view.node_name} was uncordoned during its drain: "
     else:
@@ -386,12 +430,19 @@ def _is_late(view: DisruptionView) -> bool:
     return _left_s(view) == 0.0
 
 
-def _late(view: DisruptionView, text: str) -> _Found:
-    name, limit = view.node_name, f"within {view.rules.timeout_s} s (drain.timeoutSeconds)"
-    if view.rules.proceeds:
-        return _Found(Fact.LATE_PROCEED, f"Node {name} was not drained {limit}, and drain.onTimeout is Proceed: {text}")
+def _late(view: DisruptionView, text: str, left: DrainProgress | None = None) -> _Found:
+    """Return the fact that the limit of the drain has passed.
+
+    Args:
+        left: the pods that are left, with which the holder proceeds; a Node without a cordon would get more.
+    """
+    limit = f"within {view.rules.timeout_s} s (drain.timeoutSeconds)"
+    if view.rules.proceeds and view.disruption.stage != _S.GRANTED:
+        text = f"Node {view.node_name} was not drained {limit}, and drain.onTimeout is Proceed: {text}"
+        return _Found(Fact.LATE_PROCEED, text, status=msgspec.structs.replace(view.disruption, drain=left))
     status = msgspec.structs.replace(view.disruption, boot_id=None)  # the holder has rebooted nothing
-    return _Found(Fact.LATE, f"Node {name} was not drained {limit}: {text}", reasons.DRAIN_TIMED_OUT, status=status)
+    text = f"Node {view.node_name} was not drained {limit}: {text}"
+    return _Found(Fact.LATE, text, reasons.DRAIN_TIMED_OUT, status=status)
 
 
 def _is_lost(view: DisruptionView) -> bool:
@@ -448,7 +499,8 @@ def _after(view: DisruptionView, stage: DisruptionStage, step: Step, found: _Fou
 
 def _begins(step: Step, found: _Found) -> bool:
     """Return whether a drain begins with the step, or the holder's work without one."""
-    return step.action == CORDON or found.fact in (Fact.NO_NODE, Fact.NO_DRAIN)
+    cordons = step.action == CORDON and found.fact is not Fact.NOT_CORDONED
+    return cordons or found.fact in (Fact.NO_NODE, Fact.NO_DRAIN)
 
 
 def _requested(request: DisruptionRequest, record: DisruptionStatus | None, now: datetime) -> DisruptionStatus:
@@ -466,15 +518,20 @@ def _entry(view: DisruptionView, step: Step, found: _Found, record: DisruptionSt
     uid = None if node is None else node.metadata.uid
     if _begins(step, found):
         entry = {"node_uid": uid, "boot_id": _boot_id(node), "cordoned": False, "drain": None, "until": None}
+    if record.stage == _S.GRANTED and found.fact in (Fact.FREE, Fact.HELD):
+        entry["cordoned"] = node is not None and is_cordoned_by_us(node)
     if step.action == CORDON:
         entry["cordoned"] = node is not None and (not node.spec.unschedulable or is_cordoned_by_us(node))
         entry["until"] = rfc3339(view.now + timedelta(seconds=view.rules.timeout_s))
     match step.stage:
+        case _S.GRANTED:
+            return entry | {"cordoned": False}
         case _S.DRAINED:
             worked = record.worked or record.holder.kind == MAINTENANCE
-            return entry | {"until": None, "drain": None, "worked": worked}
+            left = record.drain if found.fact in (Fact.CLAIMED, Fact.LATE_PROCEED, Fact.NOT_CLAIMED) else None
+            return entry | {"until": None, "drain": left, "worked": worked}
         case _S.RETURNING:
-            return {"until": None, "drain": None}
+            return {"until": None, "drain": record.drain if record.stage in (_S.DRAINED, _S.WORKING) else None}
         case _S.WAITING:
             until = record.until if found.fact is Fact.LATE else None
             return {"node_uid": None, "boot_id": None, "cordoned": False, "drain": None, "until": until}
