@@ -48,6 +48,7 @@ async def test_a_reboot_drains_its_node_first_and_uncordons_it_after(cluster: Cl
     conditions = await cluster.conditions("m1")
     assert conditions["Drained"] == ("True", "UnboundedHostReboot")
     assert conditions["DrainInProgress"][0] == "False"
+    assert all(one.last_heartbeat_time for one in node.status.conditions)
     operation = await cluster.world.ended("op")
     assert operation.status.phase == "Complete"
     await cluster.stage("m1", None)

@@ -72,9 +72,14 @@ class NodeMarker:
             present: list[dict[str, Any]] = list(raw.get("status", {}).get("conditions", ()))
             after, now = present, rfc3339(self._now())
             for one in conditions:
-                after = set_condition(after, one.type, one.status, one.reason or "", one.message or "", now) or after
+                changed = set_condition(after, one.type, one.status, one.reason or "", one.message or "", now)
+                if changed is None:
+                    continue
+                after = changed
                 for each in after:
-                    each.pop("reasonTransitionTime", None)  # a Node's condition has no such field
+                    each.pop("reasonTransitionTime", None)  # a Node's condition has no such field, and the next one
+                    if each["type"] == one.type:
+                        each["lastHeartbeatTime"] = now
             return None if after == present else {"conditions": after}
 
         written = await self._status.update(node.metadata.name, change, uid=node.metadata.uid)
