@@ -54,6 +54,9 @@ def test_a_budget_is_accepted(spec: dict[str, Any]) -> None:
         ("spec.schedule", {"schedule": "0 24 * * *", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "0 0 * * 8", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "@daily", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 22-6 * * *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 8 * * 1,6-2/2", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 *-8 * * *", "durationSeconds": 600}),
         ("spec.durationSeconds", {"schedule": "0 0 * * *", "durationSeconds": 1}),
         ("spec.timeZone", {"timeZone": "Europe/Berlin"}),
         ("spec.drain.timeoutSeconds", {"drain": {"timeoutSeconds": 0}}),
@@ -68,6 +71,7 @@ def test_a_wrong_budget_is_refused_by_field(field: str, spec: dict[str, Any]) ->
     ("field", "spec"),
     [
         ("spec.override", {"override": ""}),
+        ("spec.override", {"override": "  "}),
         ("spec.override", {"override": "x" * 257}),
         ("spec.drain.mode", {"drain": {"mode": "Sometimes"}}),
         ("spec.drain.timeoutSeconds", {"drain": {"mode": "Always", "timeoutSeconds": 0}}),

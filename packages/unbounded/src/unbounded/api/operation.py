@@ -436,6 +436,7 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
         Field(
             "Reason for an operation that may exceed the disruption budgets of its Machine. The Node is then drained "
             "only with drain.mode Always. It needs machineRef, and the RBAC verb override-budget on the Machine.",
+            pattern=r"\S",
             min_length=1,
             max_length=256,
         ),

@@ -56,6 +56,10 @@ _CRON: Final = (
     + " ".join(map(_cron_field, ("[1-5]?[0-9]", "1?[0-9]|2[0-3]", "[1-9]|[12][0-9]|3[01]", "[1-9]|1[0-2]", "[0-7]")))
     + "$"
 )
+_ASCENDING: Final = (  # in a field that has the form: a range from a higher to a lower number never comes
+    "self.schedule.split(' ').all(f, f.split(',').all(p, !p.contains('-')"
+    " || int(p.split('-')[0]) <= int(p.split('-')[1].split('/')[0])))"
+)
 # Days that no month of a list has, with any day of the week: a day of the week comes beside them.
 _NEVER: Final = r"^[^ ]+ [^ ]+ ((30|31)(-31)?(,(30|31)(-31)?)* 2(,2)*|31(,31)* (2|4|6|9|11)(,(2|4|6|9|11))*) \*$"
 
@@ -190,9 +194,10 @@ OPERATION_RULES: Final[RuleTable] = {
             ".timeZone",
         ),
         ValidationRule(
-            f"!has(self.schedule) || self.schedule.matches(r'{_CRON}')",
+            f"!has(self.schedule) || (self.schedule.matches(r'{_CRON}') && {_ASCENDING})",
             "schedule must have five fields: minute (0-59), hour (0-23), day (1-31), month (1-12), weekday (0-7),"
-            " each *, a number, a range, a list, or one of them with a step such as */15",
+            " each *, a number, a range whose end is not below its begin, a list, or one of them with a step such as"
+            " */15",
             ".schedule",
         ),
         ValidationRule(
