@@ -25,10 +25,13 @@ from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.kube.api import EvictionBlocked, ServerBusy
 from unbounded.kube.wire import error_from
 from unbounded.operations import reasons
+from unbounded.operations.disruption import plan as planning
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain, refusal, rules_of
 from unbounded.operations.disruption.holders import Delay, HolderState, HolderView, node_conditions, view_holder
 from unbounded.operations.disruption.plan import DisruptionRequest, DisruptionView, plan_disruption
-from unbounded.operations.disruption.stages import PROCEDURE, UNCORDON
+from unbounded.operations.disruption.stages import CORDON, EVICT, PROCEDURE, UNCORDON, Fact
+from unbounded.operations.gates import Gate
+from unbounded.workflow.procedure import Step
 
 EXECUTION = {"executor": "e", "incarnation": "i", "machineUID": "m", "binding": "b"}
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -135,7 +138,23 @@ def test_an_eviction_that_a_budget_refuses_is_no_busy_server() -> None:
     assert isinstance(error_from(msgspec.json.encode(body), code=429, writing=True), ServerBusy)
 
 
-def _view(stage: DisruptionStage, machine: dict[str, Any] | None = None, **changes: Any) -> DisruptionView:
+def _node(*holds: str, uid: str = "n", cordoned: bool = False) -> Node:
+    """The Node of Machine m, which is Ready."""
+    annotations = {**dict.fromkeys(holds, ""), **({ANNOTATION_CORDONED_BY: "u"} if cordoned else {})}
+    body = {
+        "metadata": {"name": "m", "uid": uid, "annotations": annotations},
+        "spec": {"unschedulable": cordoned},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return msgspec.convert(body, Node)
+
+
+def _view(
+    stage: DisruptionStage,
+    machine: dict[str, Any] | None = None,
+    recorded: dict[str, Any] | None = None,
+    **changes: Any,
+) -> DisruptionView:
     """A view of Machine m in a stage for operation op, and of its Node, which is Ready and cordoned."""
     record = {
         "holder": {"kind": "HostReboot", "name": "op", "uid": "u"},
@@ -144,16 +163,12 @@ def _view(stage: DisruptionStage, machine: dict[str, Any] | None = None, **chang
         "until": "2030-01-01T11:59:00Z",
         "nodeUID": "n",
         "worked": stage == DisruptionStage.RETURNING,
+        **(recorded or {}),
     }
     body = {"metadata": {"name": "m", "uid": "m"}, "status": {"disruption": record, **(machine or {})}}
-    node = {
-        "metadata": {"name": "m", "uid": "n", "annotations": {ANNOTATION_CORDONED_BY: "u"}},
-        "spec": {"unschedulable": True},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
     view = DisruptionView(
         machine=msgspec.convert(body, Machine),
-        node=msgspec.convert(node, Node),
+        node=_node(cordoned=True),
         request=None,
         now=NOW,
         holder=HolderView(HolderState.OPEN),
@@ -314,3 +329,78 @@ def test_a_node_that_returns_is_granted_again_within_the_budgets_alone(delay: De
     ended = HolderView(HolderState.ENDED)
     plan = plan_disruption(_view(DisruptionStage.RETURNING, request=request, holder=ended, delay=delay))
     assert (None if plan.status is None else plan.status.stage) == stage
+
+
+# Each row of the table, by name
+
+_S = DisruptionStage
+ENDED = HolderView(HolderState.ENDED)
+ACTED = HolderView(HolderState.ENDED, has_acted=True)
+CLAIMED = HolderView(HolderState.CLAIMED)
+PAUSED = Gate(reasons.PAUSED, "Machine m is paused", "Machine m")
+ASKED = {"request": DisruptionRequest(DisruptionHolder(kind="HostReboot", name="op", uid="u"))}
+NEXT = {"request": DisruptionRequest(DisruptionHolder(kind="HostReboot", name="next", uid="x")), "holder": ENDED}
+HELD = {"node": _node(f"{HOLD}ceph", cordoned=True)}
+OTHER = {"node": _node(uid="other")}
+IN_TIME = {"recorded": {"since": "2030-01-01T11:59:00Z", "until": "2030-01-01T13:00:00Z"}}
+OFF = {"rules": DrainRules(enabled=False)}
+PROCEEDS = {"rules": DrainRules(proceeds=True)}
+LEFT = {"pods": [_pod()]}
+TIMED_OUT = {"recorded": {"reason": reasons.DRAIN_TIMED_OUT, "worked": False}}
+ROWS: dict[tuple[DisruptionStage, Fact], tuple[dict[str, Any], DisruptionStage | None, str | None]] = {
+    (_S.WAITING, Fact.NOT_REQUESTED): ({"holder": ENDED}, None, None),
+    (_S.WAITING, Fact.DELAYED): (ASKED | {"delay": Delay("Full", "no room", "b")}, _S.WAITING, None),
+    (_S.WAITING, Fact.NO_NODE): (ASKED | {"node": None}, _S.DRAINED, None),
+    (_S.WAITING, Fact.NO_DRAIN): (ASKED | OFF, _S.DRAINED, None),
+    (_S.WAITING, Fact.HELD): (ASKED | {"node": _node(f"{HOLD}ceph")}, _S.CORDONED, CORDON),
+    (_S.WAITING, Fact.NODE): (ASKED | {"node": _node()}, _S.DRAINING, CORDON),
+    (_S.CORDONED, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
+    (_S.CORDONED, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
+    (_S.CORDONED, Fact.CLAIMED): (HELD | {"holder": CLAIMED}, _S.DRAINED, None),
+    (_S.CORDONED, Fact.NO_NODE): ({"node": None}, _S.DRAINED, None),
+    (_S.CORDONED, Fact.NODE_CHANGED): (OTHER, _S.CORDONED, CORDON),
+    (_S.CORDONED, Fact.DELAYED): (HELD | {"paused": PAUSED}, _S.WAITING, UNCORDON),
+    (_S.CORDONED, Fact.HELD): (HELD | IN_TIME, _S.CORDONED, None),
+    (_S.CORDONED, Fact.FREE): (IN_TIME, _S.DRAINING, None),
+    (_S.CORDONED, Fact.LATE): (HELD, _S.RETURNING, None),
+    (_S.CORDONED, Fact.LATE_PROCEED): (HELD | PROCEEDS, _S.DRAINED, None),
+    (_S.DRAINING, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
+    (_S.DRAINING, Fact.BACK): (LEFT | {"holder": ENDED}, None, UNCORDON),
+    (_S.DRAINING, Fact.CLAIMED): (LEFT | {"holder": CLAIMED}, _S.DRAINED, None),
+    (_S.DRAINING, Fact.NO_NODE): (LEFT | {"node": None}, _S.DRAINED, None),
+    (_S.DRAINING, Fact.NODE_CHANGED): (LEFT | OTHER, _S.DRAINING, CORDON),
+    (_S.DRAINING, Fact.DELAYED): (LEFT | {"paused": PAUSED}, _S.WAITING, UNCORDON),
+    (_S.DRAINING, Fact.HELD): (LEFT | HELD, _S.CORDONED, None),
+    (_S.DRAINING, Fact.PODS_LEFT): (LEFT | IN_TIME, _S.DRAINING, EVICT),
+    (_S.DRAINING, Fact.EMPTY): ({"pods": []}, _S.DRAINED, None),
+    (_S.DRAINING, Fact.LATE): (LEFT, _S.RETURNING, None),
+    (_S.DRAINING, Fact.LATE_PROCEED): (LEFT | PROCEEDS, _S.DRAINED, None),
+    (_S.DRAINED, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
+    (_S.DRAINED, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
+    (_S.DRAINED, Fact.CLAIMED): ({"holder": CLAIMED}, _S.DRAINED, None),
+    (_S.DRAINED, Fact.NO_NODE): ({"node": None}, _S.DRAINED, None),
+    (_S.DRAINED, Fact.NODE_CHANGED): (OTHER, _S.DRAINING, CORDON),
+    (_S.DRAINED, Fact.DELAYED): ({"paused": PAUSED}, _S.WAITING, UNCORDON),
+    (_S.DRAINED, Fact.NOT_CLAIMED): (IN_TIME, _S.DRAINED, None),
+    (_S.DRAINED, Fact.LATE): ({}, _S.WAITING, UNCORDON),
+    (_S.RETURNING, Fact.NO_NODE): (NEXT | {"node": None}, _S.DRAINED, None),
+    (_S.RETURNING, Fact.NO_DRAIN): (NEXT | OFF, _S.DRAINED, None),
+    (_S.RETURNING, Fact.HELD): (NEXT | HELD, _S.CORDONED, CORDON),
+    (_S.RETURNING, Fact.NODE): (NEXT, _S.DRAINING, CORDON),
+    (_S.RETURNING, Fact.HOLDER_OPEN): (TIMED_OUT, _S.RETURNING, UNCORDON),
+    (_S.RETURNING, Fact.AWAY): ({"holder": ENDED, "ready_s": 0.0}, _S.RETURNING, None),
+    (_S.RETURNING, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids="-".join)
+def test_each_row_of_the_table_leads_to_its_stage_and_action(row: tuple[DisruptionStage, Fact]) -> None:
+    changes, stage, action = ROWS[row]
+    view = _view(row[0], **changes)
+    plan = plan_disruption(view)
+    assert planning._FIND[row[0]](view).fact is row[1]
+    assert (None if plan.status is None else plan.status.stage, plan.action) == (stage, action)
+
+
+def test_no_row_of_the_table_is_without_a_test() -> None:
+    assert {row for row, step in PROCEDURE.table.items() if step != Step(row[0])} <= ROWS.keys()
