@@ -11,7 +11,7 @@ condition names it. A Pod of its Node is Running once its ConfigMaps, Secrets an
 certificate, webhook authorization and static Pods.
 
 /etc/kubelet-standin, or DIALS below, makes it misbehave: ignore-term, not-ready, crash, hang (before it does anything),
-unhealthy, no-register.
+unhealthy, no-register. With `@NAME` behind it, a dial counts on the host of this name alone.
 """
 
 from .files import read_yaml, seconds

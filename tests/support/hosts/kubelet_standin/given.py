@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -16,4 +17,5 @@ def say(text: str) -> None:
 
 def dials() -> set[str]:
     text = DIALS + " " + (DIALS_FILE.read_text() if DIALS_FILE.exists() else "")
-    return set(text.replace(",", " ").split())
+    parts = (part.partition("@") for part in text.replace(",", " ").split())
+    return {dial for dial, _, host in parts if host in ("", socket.gethostname())}
