@@ -25,7 +25,7 @@ from unbounded_apiserver.builtin import EVENTS, NAMESPACES
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.data_dir import DataInUse
 from unbounded_apiserver.decoding import RequestDocument
-from unbounded_apiserver.http.call import BODY_BYTES
+from unbounded_apiserver.http.api_call import BODY_BYTES
 from unbounded_apiserver.http.streams import EventLines
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded_apiserver.registry import ApiRegistry

@@ -20,8 +20,8 @@ from unbounded_apiserver.access.reviews import Answer
 from unbounded_apiserver.api_resources import ResourcePath
 from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
 from unbounded_apiserver.http import discovery, openapi_v2, paths
+from unbounded_apiserver.http.api_call import DISCOVERY, ApiCall, BodyMemory, accepts_aggregated, negotiate_form
 from unbounded_apiserver.http.audit import AuditEntry, is_logged
-from unbounded_apiserver.http.call import DISCOVERY, ApiCall, BodyMemory, accepts_aggregated, negotiate_form
 from unbounded_apiserver.http.heads import RequestHead
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.log_limiter import LogLimiter

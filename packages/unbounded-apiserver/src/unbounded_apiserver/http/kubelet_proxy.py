@@ -21,8 +21,8 @@ from unbounded_apiserver.api_resources import Object, Resource, ResourcePath
 from unbounded_apiserver.auth import AuthChain
 from unbounded_apiserver.builtin import NODES
 from unbounded_apiserver.http import kubelet_client, kubelet_options
+from unbounded_apiserver.http.api_call import ApiCall, negotiate_form, read_body
 from unbounded_apiserver.http.audit import STARTED, AuditEntry
-from unbounded_apiserver.http.call import ApiCall, negotiate_form, read_body
 from unbounded_apiserver.http.connection import HttpConnection
 from unbounded_apiserver.http.kubelet_client import HEAD_S, KubeletClient, KubeletEndpoint, KubeletUnreachable
 from unbounded_apiserver.http.policy_checks import PolicyChecks

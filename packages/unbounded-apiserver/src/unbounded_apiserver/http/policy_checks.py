@@ -9,7 +9,7 @@ from unbounded_apiserver.admission.requests import AdmissionRequest, Operation
 from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.auth import AuthChain
 from unbounded_apiserver.builtin import NAMESPACES
-from unbounded_apiserver.http.call import ApiCall
+from unbounded_apiserver.http.api_call import ApiCall
 from unbounded_apiserver.options import META, DeleteOptions, first
 
 _OPTIONS: Final[dict[Operation, str]] = {

@@ -11,7 +11,7 @@ import yaml
 from unbounded_apiserver import columns
 from unbounded_apiserver.api_resources import Resource, TableColumn, served_body, without_kind
 from unbounded_apiserver.collection import StoredObject
-from unbounded_apiserver.http.call import AnswerForm
+from unbounded_apiserver.http.api_call import AnswerForm
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.status import bad_request
 

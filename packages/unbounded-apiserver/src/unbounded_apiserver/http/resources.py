@@ -25,8 +25,7 @@ from unbounded_apiserver.api_resources import Object, Resource, ResourcePath, se
 from unbounded_apiserver.auth import AuthAttributes, AuthChain
 from unbounded_apiserver.certificates.csr_types import REQUESTS
 from unbounded_apiserver.http import paths, render
-from unbounded_apiserver.http.audit import AuditEntry
-from unbounded_apiserver.http.call import (
+from unbounded_apiserver.http.api_call import (
     ApiCall,
     negotiate_form,
     read_body,
@@ -34,6 +33,7 @@ from unbounded_apiserver.http.call import (
     read_delete_options,
     read_object,
 )
+from unbounded_apiserver.http.audit import AuditEntry
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.kubelet_proxy import KubeletProxy
 from unbounded_apiserver.http.paths import NoSuchPath

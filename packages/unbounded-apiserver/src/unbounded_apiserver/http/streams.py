@@ -13,7 +13,7 @@ from aiohttp import web
 from unbounded_apiserver import status
 from unbounded_apiserver.api_resources import Resource, served_body
 from unbounded_apiserver.http import render
-from unbounded_apiserver.http.call import PLAIN, AnswerForm
+from unbounded_apiserver.http.api_call import PLAIN, AnswerForm
 from unbounded_apiserver.http.reply import send
 from unbounded_apiserver.reads import ObjectEvent, Overrun, Watch
 from unbounded_apiserver.status import warning_headers
