@@ -21,7 +21,7 @@ from benchmarks.ssh_jobs import Job, JobResult, Open, Target
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines import attempts
-from unbounded.machina.machines.runs import HostRun, HostRuns
+from unbounded.machina.machines.host_runs import HostRun, HostRuns
 from unbounded.machina.provisioning.model import Finished, Install
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient

@@ -16,7 +16,7 @@ from yarl import URL
 
 from tests.apiserver.support import Client, running
 from tests.apiserver.test_connections import Streams, connection
-from unbounded_apiserver.http.heads import KNOWN_BYTES, HeadCache
+from unbounded_apiserver.http.request_heads import KNOWN_BYTES, HeadCache
 from unbounded_apiserver.server import ApiServer
 
 HOST: Final = b"Host: localhost\r\n"

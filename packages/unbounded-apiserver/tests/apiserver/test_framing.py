@@ -10,7 +10,7 @@ from aiohttp.http_parser import HttpRequestParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unbounded_apiserver.http.heads import Framing
+from unbounded_apiserver.http.request_heads import Framing
 
 HOST = b"Host: x\r\n"
 REQUESTS = st.sampled_from(

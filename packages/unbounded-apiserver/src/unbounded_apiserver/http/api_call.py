@@ -17,8 +17,8 @@ from unbounded_apiserver.auth import ANONYMOUS, UNAUTHENTICATED, AuthAttributes,
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.http.audit import COMPLETE, AuditEntry
 from unbounded_apiserver.http.connection import HttpConnection
-from unbounded_apiserver.http.heads import RequestHead
 from unbounded_apiserver.http.reply import HttpReply
+from unbounded_apiserver.http.request_heads import RequestHead
 from unbounded_apiserver.options import DeleteOptions
 from unbounded_apiserver.status import StatusError, too_many, warning_headers
 from unbounded_apiserver.type_descriptors import StructType

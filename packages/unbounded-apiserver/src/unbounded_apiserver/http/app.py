@@ -22,7 +22,6 @@ from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, A
 from unbounded_apiserver.http import discovery, openapi_v2, paths
 from unbounded_apiserver.http.api_call import DISCOVERY, ApiCall, BodyMemory, accepts_aggregated, negotiate_form
 from unbounded_apiserver.http.audit import AuditEntry, is_logged
-from unbounded_apiserver.http.heads import RequestHead
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.http.metrics import (
@@ -36,6 +35,7 @@ from unbounded_apiserver.http.metrics import (
 from unbounded_apiserver.http.openapi import OpenApi
 from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter
 from unbounded_apiserver.http.reply import QUICK_BYTES, HttpReply, finish
+from unbounded_apiserver.http.request_heads import RequestHead
 from unbounded_apiserver.http.resources import Resources
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.status import StatusError

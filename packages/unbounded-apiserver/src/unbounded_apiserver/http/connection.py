@@ -27,8 +27,8 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import ERROR, _ErrInfo
 
 from unbounded_apiserver.http.connection_limits import HeadDeadlines, TrackedConnection
-from unbounded_apiserver.http.heads import BLANK, HEAD_END, CompleteBody, Framing, HeadCache
 from unbounded_apiserver.http.reply import HttpReply
+from unbounded_apiserver.http.request_heads import BLANK, HEAD_END, CompleteBody, Framing, HeadCache
 
 LINGER_S: Final = 10.0  # to read the rest of a body that the handler did not read
 HOST: Final = re.compile(r"[-A-Za-z0-9!$%&'()*+,.:;=\[\]_~]*")  # as Go checks it

@@ -17,9 +17,9 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process_tuning import open_files
 from unbounded_apiserver.http.connection import HttpConnection
 from unbounded_apiserver.http.connection_limits import ConnectionLimits, HeadDeadlines, TrackedConnection
-from unbounded_apiserver.http.heads import HeadCache
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.http.reply import HttpReply
+from unbounded_apiserver.http.request_heads import HeadCache
 from unbounded_apiserver.http.tls import accept
 
 CONNECTIONS: Final = 4000  # at 30 to 45 KiB each; an agent has four

@@ -32,8 +32,8 @@ from unbounded.machina.configuration_plan import configurations_of
 from unbounded.machina.csr_approval.controller import Approver
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
+from unbounded.machina.machines.host_runs import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
-from unbounded.machina.machines.runs import MachineMetrics
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.rolling_updates import INDEX_UPDATE, RollingUpdateController, updated_by
 from unbounded.machina.settings import ProvisioningSettings

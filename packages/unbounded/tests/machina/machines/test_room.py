@@ -15,7 +15,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.machina.machines.runs import HostRun, HostRuns
+from unbounded.machina.machines.host_runs import HostRun, HostRuns
 from unbounded.machina.provisioning.model import Finished, ObservedRun
 
 

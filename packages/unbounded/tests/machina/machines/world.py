@@ -30,8 +30,8 @@ from unbounded.kube.cache import Cache
 from unbounded.machina.configuration_versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
+from unbounded.machina.machines.host_runs import MachineMetrics
 from unbounded.machina.machines.observe import MachineCaches
-from unbounded.machina.machines.runs import MachineMetrics
 from unbounded.machina.provisioning.model import Install, ObservedRun
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import Shell

@@ -22,7 +22,7 @@ from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.conditions import OutOfTime
 from unbounded.machina.machines.eligibility import is_first, repeats
-from unbounded.machina.machines.runs import HostRun, HostRuns
+from unbounded.machina.machines.host_runs import HostRun, HostRuns
 from unbounded.machina.provisioning import model
 from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRejected, SshRoute
 

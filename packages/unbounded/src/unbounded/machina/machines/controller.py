@@ -31,12 +31,12 @@ from unbounded.machina.machines.credentials import (
     refused_message,
 )
 from unbounded.machina.machines.eligibility import parts_for_host, sharing_host
-from unbounded.machina.machines.installing import install_of
+from unbounded.machina.machines.host_runs import HostRun, HostRuns, MachineMetrics, Prober
+from unbounded.machina.machines.install_content import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
 from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
 from unbounded.machina.machines.perform import MachineWriter
 from unbounded.machina.machines.plan import TIMES, plan
-from unbounded.machina.machines.runs import HostRun, HostRuns, MachineMetrics, Prober
 from unbounded.machina.provisioning.model import Installer, ObservedRun
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import Ssh, SshRejected, SshRoute, SshTransient

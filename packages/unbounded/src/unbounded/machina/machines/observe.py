@@ -23,12 +23,12 @@ from unbounded.kube.clock import Backoff, WallClock
 from unbounded.machina.configuration_versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import READ_EVERY_S, SecretReader, SshCredentials, credentials_of
 from unbounded.machina.machines.eligibility import sharing_host
-from unbounded.machina.machines.installing import origin_fault
+from unbounded.machina.machines.host_runs import HostRuns
+from unbounded.machina.machines.install_content import origin_fault
 from unbounded.machina.machines.machine_state import MachineState
 from unbounded.machina.machines.model import MachineObservation, Prerequisites
 from unbounded.machina.machines.nodes import configured
 from unbounded.machina.machines.plan import requires_prerequisites
-from unbounded.machina.machines.runs import HostRuns
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.operations.caches import INDEX_MACHINE, pause_of
 
