@@ -23,7 +23,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process_tuning import open_files
 from unbounded.kube.tls import ClientCertificate, client_context
 from unbounded_apiserver import pki
-from unbounded_apiserver.http import listener, reply, request
+from unbounded_apiserver.http import api_call, listener, reply
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.server import ApiServer
@@ -149,7 +149,7 @@ async def test_a_body_that_trickles_is_refused_when_its_time_is_up(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = served
-    monkeypatch.setattr(request, "BODY_S", 0.3)
+    monkeypatch.setattr(api_call, "BODY_S", 0.3)
     async with connection(server) as (reader, writer):
         head = f"POST {MAPS} HTTP/1.1\r\n".encode() + HOST + b"Content-Length: 1000\r\n\r\n{"
         writer.write(head)

@@ -19,7 +19,7 @@ from unbounded_apiserver.api_resources import ResourcePath
 from unbounded_apiserver.builtin import NODES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.definitions import version_order
-from unbounded_apiserver.http import openapi, openapi_v2, paths, request
+from unbounded_apiserver.http import api_call, openapi, openapi_v2, paths
 from unbounded_apiserver.status import StatusError, warning_headers
 
 json_values = st.recursive(
@@ -227,7 +227,7 @@ def test_any_path_names_something_or_nothing(path: str) -> None:
 @pytest.mark.slow
 @given(st.text("application/json;as=Table;v=1g.,*q ", max_size=60))
 def test_any_accept_header_is_answered_or_refused(accept: str) -> None:
-    for negotiation in (request.negotiate_form, request.accepts_aggregated):
+    for negotiation in (api_call.negotiate_form, api_call.accepts_aggregated):
         error = refusal(StatusError, partial(negotiation, accept))
         assert error is None or error.code == 406
 

@@ -28,8 +28,8 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.providers.oci import PROVIDER, instances
-from unbounded.machineops.providers.oci.calls import OciCalls, Wire
 from unbounded.machineops.providers.oci.provider import OciProvider
+from unbounded.machineops.providers.oci.sdk_client import OciClient, Wire
 from unbounded.machineops.registry import faults
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.oci import InstanceState, LabOci
@@ -45,7 +45,7 @@ def key_of(cloud: LabOci) -> Login:
 @asynccontextmanager
 async def session(cloud: LabOci, login: Login, **wire: Any) -> AsyncIterator[Session]:
     told = Wire(**{"endpoint": cloud.url, "ca_file": cloud.ca_file, "environ": NO_KEY, **wire})
-    async with opened_by(OciProvider(calls=lambda login: OciCalls(login, told)), login) as opened:
+    async with opened_by(OciProvider(calls=lambda login: OciClient(login, told)), login) as opened:
         yield opened
 
 

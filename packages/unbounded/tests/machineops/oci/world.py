@@ -22,11 +22,11 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.machineops.provider import AuthMode, Login
-from unbounded.machineops.providers.oci import calls
-from unbounded.machineops.providers.oci.calls import OciCalls, Wire
+from unbounded.machineops.providers.oci import sdk_client
 from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.provider import OciProvider
+from unbounded.machineops.providers.oci.sdk_client import OciClient, Wire
 from unbounded_lab.clock import LoopClock
 from unbounded_lab.cloud.frontend import CloudFrontend
 from unbounded_lab.cloud.oci import LabOci, OciTimes
@@ -48,22 +48,22 @@ class NearOci(LabOci):
 
 
 @cache
-def _identity(*key: str) -> calls.OciIdentity:
+def _identity(*key: str) -> sdk_client.OciIdentity:
     """Loading a key takes longer than a whole operation."""
     tenancy, user, fingerprint, pem, region = key
     signer = Signer(tenancy, user, fingerprint, None, private_key_content=pem)
     config = {"tenancy": tenancy, "user": user, "fingerprint": fingerprint, "region": region, "key_content": pem}
-    return calls.OciIdentity(signer, config, region)
+    return sdk_client.OciIdentity(signer, config, region)
 
 
 @cache
-def _client(kind: Callable[..., Any], identity: calls.OciIdentity) -> Any:
+def _client(kind: Callable[..., Any], identity: sdk_client.OciIdentity) -> Any:
     """One for all worlds, which have the same name and the same keys: making it takes long, too."""
     login = Login("oci", AuthMode.WORKLOAD_IDENTITY)
-    return OciCalls(login, Wire(endpoint=ENDPOINT))._new_client(kind, identity)
+    return OciClient(login, Wire(endpoint=ENDPOINT))._new_client(kind, identity)
 
 
-class NearCalls(OciCalls):
+class NearCalls(OciClient):
     """Calls of one life: each is a point at which it can be cut off, before and after it has acted."""
 
     def __init__(self, login: Login, cloud: NearOci, life: Incarnation) -> None:
@@ -71,16 +71,16 @@ class NearCalls(OciCalls):
         self._cloud = cloud
         self._life = life
         self._ways: list[Direct] = []
-        self._threads = asyncio.Semaphore(calls.THREADS)  # they are held as long as a call lasts
+        self._threads = asyncio.Semaphore(sdk_client.THREADS)  # they are held as long as a call lasts
 
-    def _log_in(self) -> calls.OciIdentity:
+    def _log_in(self) -> sdk_client.OciIdentity:
         config = dict(self._cloud.config)
         if self._key is not None:
             config["user"] = self._key.user
         names = ("tenancy", "user", "fingerprint", "key_content", "region")
         return _identity(*(config[name] for name in names))
 
-    def _new_client(self, kind: Callable[..., Any], identity: calls.OciIdentity) -> Any:
+    def _new_client(self, kind: Callable[..., Any], identity: sdk_client.OciIdentity) -> Any:
         client = _client(kind, identity)
         self._ways.append(connect(client, self._cloud))
         return client

@@ -9,13 +9,13 @@ from typing import Final
 
 from unbounded.machineops import provider, reasons
 from unbounded.machineops.providers.oci import instances
-from unbounded.machineops.providers.oci.calls import Body, OciCalls, Wire
 from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed, WrongState
 from unbounded.machineops.providers.oci.instances import power
 from unbounded.machineops.providers.oci.launch import METADATA_BYTES
 from unbounded.machineops.providers.oci.logins import KEYS
 from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
 from unbounded.machineops.providers.oci.replacement_plan import STEPS
+from unbounded.machineops.providers.oci.sdk_client import Body, OciClient, Wire
 from unbounded.machineops.providers.oci.work_requests import CallTimes, OciWorkRequests, Restart, accepted, of_handle
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
@@ -32,7 +32,7 @@ REACHED: Final = {provider.Action.POWER_OFF: provider.Power.STOPPED, provider.Ac
 class OciSession:
     """Session of one login: observes instances and requests changes."""
 
-    def __init__(self, calls: OciCalls, budget: provider.Budget) -> None:
+    def __init__(self, calls: OciClient, budget: provider.Budget) -> None:
         self._calls = calls
         self._budget = budget
         self._clock = CallTimes()
@@ -129,7 +129,7 @@ class OciProvider:
         calls: makes the calls of a login; raises ValueError as `connect` does.
     """
 
-    calls: Callable[[provider.Login], OciCalls] = lambda login: OciCalls(login, Wire())
+    calls: Callable[[provider.Login], OciClient] = lambda login: OciClient(login, Wire())
     name: str = "OCIInstance"
     api_version: str = "v1"
     kinds: frozenset[provider.OperationKind] = frozenset(kind for kind in provider.OperationKind if kind.is_host)

@@ -26,7 +26,6 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.providers.oci import instances, launch
 from unbounded.machineops.providers.oci import replacement_plan as plan
-from unbounded.machineops.providers.oci.calls import Body, OciCalls, OciReply
 from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed
 from unbounded.machineops.providers.oci.replacement_plan import (
     SAVING,
@@ -36,6 +35,7 @@ from unbounded.machineops.providers.oci.replacement_plan import (
     describe,
     next_step,
 )
+from unbounded.machineops.providers.oci.sdk_client import Body, OciClient, OciReply
 from unbounded.machineops.providers.oci.work_requests import FAILED, CallTimes, OciWorkRequests, WorkOperation
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
@@ -69,7 +69,7 @@ VOLUMES: Final = PartKind("volume", "list_volume_attachments", ("compartmentId",
 class OciReplacement:
     """One pass of a replacement: an observation or an action."""
 
-    def __init__(self, calls: OciCalls, budget: Budget, job: Job, keep: Keep, clock: CallTimes) -> None:
+    def __init__(self, calls: OciClient, budget: Budget, job: Job, keep: Keep, clock: CallTimes) -> None:
         self._calls = calls
         self._budget = budget
         self._job = job

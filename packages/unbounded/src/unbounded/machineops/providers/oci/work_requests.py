@@ -17,9 +17,9 @@ import msgspec
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Instance, Job, NotDone, Progress, Refusal, State, said
-from unbounded.machineops.providers.oci.calls import Body, OciCalls, OciReply
 from unbounded.machineops.providers.oci.errors import OciNotFound, capacity_reason
 from unbounded.machineops.providers.oci.instances import RESTARTING, RUNNING, TERMINATED
+from unbounded.machineops.providers.oci.sdk_client import Body, OciClient, OciReply
 
 FAILED: Final = frozenset({"FAILED", "CANCELED"})
 SUCCEEDED: Final = "SUCCEEDED"
@@ -61,7 +61,7 @@ class OciWorkRequest:
 class OciWorkRequests:
     """Reader of one login's work requests."""
 
-    def __init__(self, calls: OciCalls, budget: Budget) -> None:
+    def __init__(self, calls: OciClient, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
 

@@ -128,7 +128,7 @@ class OciReply:
         return at if at.tzinfo is not None else None
 
 
-class OciCalls:
+class OciClient:
     """Calls of one login.
 
     Raises:
