@@ -20,6 +20,7 @@ OWN_ENOUGH: Final = 12  # effects of one host that vary, until those of its mode
 GAP_S: Final = 10.0  # between two effects, above which the pauses grow
 REMEMBERED: Final = 16  # effects of one host, or of one model
 EXPLORES_EVERY: Final = 8  # effects: readings before the known times find out that the model became faster
+EXPLORED_S: Final = 1.5  # before the first known time: an effect that comes earlier is soon read too late
 REMEMBERED_KEYS: Final = 4096  # hosts and models, times the actions
 
 K = TypeVar("K")
@@ -89,7 +90,7 @@ def first_pauses(own: EffectHistory, model: EffectHistory) -> tuple[float, ...]:
     times = list(_thinned(list(_times(history))))
     explores = own.found_first % EXPLORES_EVERY == EXPLORES_EVERY - 1
     if times[0] > 2 * LAG_S and (explores or not is_known):
-        times = [times[0] / 2, *([times[0] - LAG_S - TOLERANCE_S] if explores else ()), *times]
+        times = [times[0] / 2, *([times[0] - EXPLORED_S] if explores else ()), *times]
     return tuple(round(time - before, 1) for before, time in zip([0.0, *times], times, strict=False))
 
 
