@@ -123,6 +123,28 @@ async def test_plan_of_a_replacement_shows_the_layout_by_the_last_inspection(sta
     assert "has commands" not in text
 
 
+@pytest.mark.parametrize(
+    ("tpm", "kubernetes", "expected"),
+    [
+        (None, {}, "it writes no disk: it has no TPM, and gets its token by a TPM 2.0"),
+        ({"version": "1.2"}, {}, "it writes no disk: it has a TPM 1.2, and gets its token by a TPM 2.0"),
+        ({"version": "2.0"}, {}, "it writes /dev/disk/by-id/wwn-0xsdb"),
+        (None, {"bootstrapTokenRef": {"name": "bootstrap-token-abcdef"}}, "it writes /dev/disk/by-id/wwn-0xsdb"),
+        (None, None, "it writes /dev/disk/by-id/wwn-0xsdb"),
+    ],
+)
+def test_plan_says_that_a_host_without_its_tpm_gets_no_token(tpm: Any, kubernetes: Any, expected: str) -> None:
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1", status={"hardware": {**HARDWARE, "tpm": tpm}})
+        await staged.api.patch(MACHINES, "m1", {"spec": {"kubernetes": kubernetes}})
+        await staged.alive(METALMAN)
+        text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+        assert f"with the hardware of 2026-11-28T10:00:00Z, {expected}" in text
+
+    tell()
+
+
 @story
 async def test_plan_names_kernel_parameters_that_a_signed_image_cannot_have(staged: Staged) -> None:
     grub = {"defaultGrubOptions": ['GRUB_CMDLINE_LINUX="quiet"']}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.metalman.layout.support import (
     compiled,
@@ -17,7 +20,7 @@ from tests.metalman.layout.support import (
     refusal,
     request,
 )
-from unbounded.metalman.layout.compiler import compile_layout
+from unbounded.metalman.layout.compiler import compile_layout, name_uuid
 from unbounded.metalman.layout.model import LayoutImage, summary
 
 A, B = disk("sda"), disk("sdb", sector_bytes=4096)
@@ -72,6 +75,11 @@ def test_the_same_input_has_the_same_digest_and_another_input_another() -> None:
     assert len({digest, *(one.digest for one in others)}) == 4
     identities = [{words[2] for words in lines(one, "filesystem")} for one in others]
     assert identities[0].isdisjoint(identities[1])  # no two layouts have one identity
+
+
+@given(st.text())
+def test_identities_are_uuids_of_version_5(name: str) -> None:
+    assert name_uuid(name) == str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 WHOLE = """

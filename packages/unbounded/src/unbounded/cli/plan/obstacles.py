@@ -123,11 +123,14 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
     The install chooses by an inspection of its own. A BMC does not see what is on a disk.
     """
     from unbounded.metalman.disk_choice import SECTORS, ChosenDisk, DiskSelection, choose_disk  # noqa: PLC0415  # as above
+    from unbounded.metalman.netboot.installs import tpm_obstacle  # noqa: PLC0415
 
     hardware = machine.status.hardware
     is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
     if not is_replace or hardware is None or hardware.source != HardwareSource.INSTALLER:
         return ""
+    if missing := tpm_obstacle(machine, hardware):
+        return f"with the hardware of {hardware.at}, it writes no disk: {missing}"
     if machine.spec.pxe is not None and machine.spec.pxe.profile_ref is not None:
         return f"with the hardware of {hardware.at}, it writes {_layout(operation, machine, hardware, profiles)}"
     selection = DiskSelection.of(machine, erased_disks(operation))

@@ -202,6 +202,13 @@ def _compiled(request: LayoutRequest, disks: Sequence[DiskFacts]) -> model.DiskL
     return model.DiskLayout(request.name, taken, tuple(_Writer(request, graph, taken).lines()), erasures)
 
 
+def name_uuid(name: str) -> str:
+    """Return the UUID of version 5 of a name in the namespace OID; `uuid.uuid5` takes three times as long."""
+    digits = hashlib.sha1(uuid.NAMESPACE_OID.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+
+
 class _Writer:
     """Lines of one layout, in the order of the work."""
 
@@ -216,8 +223,8 @@ class _Writer:
 
     def _identity(self, device: str, *, short: bool = False) -> str:
         """Return a UUID that belongs to this layout; for vfat, a volume ID."""
-        made = uuid.uuid5(uuid.NAMESPACE_OID, f"{self._seed}/{device}")
-        self._identities[device] = f"{made.hex[:4]}-{made.hex[4:8]}".upper() if short else str(made)
+        made = name_uuid(f"{self._seed}/{device}")
+        self._identities[device] = f"{made[:4]}-{made[4:8]}".upper() if short else made
         return self._identities[device]
 
     def lines(self) -> Iterator[str]:

@@ -115,6 +115,7 @@ class _Matcher:
         self._disks = disks
         self._consent = consent
         self._owner: dict[int, int] = {}  # device by the id of its disk
+        self._ranks = {id(disk): self._rank(disk) for disk in disks}
         self.taken: dict[int, DiskFacts] = {}
 
     def take_named(self, requested: RequestedDisk) -> None:
@@ -145,7 +146,7 @@ class _Matcher:
             fit = self._consented(requested, recorded, fit)
         if not fit:
             raise self._absent(requested, f"no disk fits ({_demands(requested.selector)})")
-        self._take(requested, min(fit, key=self._rank))
+        self._take(requested, min(fit, key=lambda disk: self._ranks[id(disk)]))
 
     def check_consent(self, requested: RequestedDisk) -> None:
         """Check that the disk of a device may be written."""

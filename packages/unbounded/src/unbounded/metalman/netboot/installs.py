@@ -96,6 +96,17 @@ def network_obstacle(machine: Machine, hardware: HardwareFacts) -> str:
     return "; ".join(network_faults(network)) or missing_nics(network, hardware.nics)
 
 
+def tpm_obstacle(machine: Machine, hardware: HardwareFacts) -> str:
+    """Return why the installer of a host with this hardware stops before it writes; empty if its TPM is no reason."""
+    kubernetes, tpm = machine.spec.kubernetes, hardware.tpm
+    if kubernetes is None or kubernetes.bootstrap_token_ref is not None or (tpm is not None and tpm.version == "2.0"):
+        return ""
+    found = f"a TPM {tpm.version}" if tpm is not None and tpm.version else "no TPM"
+    return (
+        f"it has {found}, and gets its token by a TPM 2.0; without one, name a Secret in kubernetes.bootstrapTokenRef"
+    )
+
+
 def has_faults(machine: Machine) -> bool:
     return machine.spec.network is not None and bool(network_faults(machine.spec.network))
 
