@@ -337,6 +337,7 @@ _S = DisruptionStage
 ENDED = HolderView(HolderState.ENDED)
 ACTED = HolderView(HolderState.ENDED, has_acted=True)
 CLAIMED = HolderView(HolderState.CLAIMED)
+STARTED = HolderView(HolderState.CLAIMED, has_acted=True)
 PAUSED = Gate(reasons.PAUSED, "Machine m is paused", "Machine m")
 ASKED = {"request": DisruptionRequest(DisruptionHolder(kind="HostReboot", name="op", uid="u"))}
 NEXT = {"request": DisruptionRequest(DisruptionHolder(kind="HostReboot", name="next", uid="x")), "holder": ENDED}
@@ -347,18 +348,31 @@ OFF = {"rules": DrainRules(enabled=False)}
 PROCEEDS = {"rules": DrainRules(proceeds=True)}
 LEFT = {"pods": [_pod()]}
 TIMED_OUT = {"recorded": {"reason": reasons.DRAIN_TIMED_OUT, "worked": False}}
+BARE = {"node": _node()}
+REFUSED = BARE | {"refused": "the server refuses the cordon"}
 ROWS: dict[tuple[DisruptionStage, Fact], tuple[dict[str, Any], DisruptionStage | None, str | None]] = {
     (_S.WAITING, Fact.NOT_REQUESTED): ({"holder": ENDED}, None, None),
     (_S.WAITING, Fact.DELAYED): (ASKED | {"delay": Delay("Full", "no room", "b")}, _S.WAITING, None),
-    (_S.WAITING, Fact.NO_NODE): (ASKED | {"node": None}, _S.DRAINED, None),
-    (_S.WAITING, Fact.NO_DRAIN): (ASKED | OFF, _S.DRAINED, None),
-    (_S.WAITING, Fact.HELD): (ASKED | {"node": _node(f"{HOLD}ceph")}, _S.CORDONED, CORDON),
-    (_S.WAITING, Fact.NODE): (ASKED | {"node": _node()}, _S.DRAINING, CORDON),
+    (_S.WAITING, Fact.REQUESTED): (ASKED | BARE, _S.DRAINING, CORDON),
+    (_S.GRANTED, Fact.NO_NODE): ({"node": None}, _S.DRAINED, None),
+    (_S.GRANTED, Fact.NO_DRAIN): (OFF, _S.DRAINED, None),
+    (_S.GRANTED, Fact.NODE): (ASKED | BARE, _S.DRAINING, CORDON),
+    (_S.GRANTED, Fact.NODE_HELD): (ASKED | {"node": _node(f"{HOLD}ceph")}, _S.CORDONED, CORDON),
+    (_S.GRANTED, Fact.NOT_CORDONED): (BARE | IN_TIME, _S.GRANTED, CORDON),
+    (_S.GRANTED, Fact.NODE_CHANGED): (OTHER, _S.GRANTED, CORDON),
+    (_S.GRANTED, Fact.HELD): (HELD, _S.CORDONED, None),
+    (_S.GRANTED, Fact.FREE): ({}, _S.DRAINING, None),
+    (_S.GRANTED, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
+    (_S.GRANTED, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
+    (_S.GRANTED, Fact.CLAIMED): ({"holder": CLAIMED}, _S.DRAINED, None),
+    (_S.GRANTED, Fact.DELAYED): ({"paused": PAUSED}, _S.WAITING, UNCORDON),
+    (_S.GRANTED, Fact.LATE): (BARE, _S.RETURNING, None),
     (_S.CORDONED, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
     (_S.CORDONED, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
     (_S.CORDONED, Fact.CLAIMED): (HELD | {"holder": CLAIMED}, _S.DRAINED, None),
     (_S.CORDONED, Fact.NO_NODE): ({"node": None}, _S.DRAINED, None),
     (_S.CORDONED, Fact.NODE_CHANGED): (OTHER, _S.CORDONED, CORDON),
+    (_S.CORDONED, Fact.NOT_CORDONED): (REFUSED, _S.GRANTED, None),
     (_S.CORDONED, Fact.DELAYED): (HELD | {"paused": PAUSED}, _S.WAITING, UNCORDON),
     (_S.CORDONED, Fact.HELD): (HELD | IN_TIME, _S.CORDONED, None),
     (_S.CORDONED, Fact.FREE): (IN_TIME, _S.DRAINING, None),
@@ -369,36 +383,41 @@ ROWS: dict[tuple[DisruptionStage, Fact], tuple[dict[str, Any], DisruptionStage |
     (_S.DRAINING, Fact.CLAIMED): (LEFT | {"holder": CLAIMED}, _S.DRAINED, None),
     (_S.DRAINING, Fact.NO_NODE): (LEFT | {"node": None}, _S.DRAINED, None),
     (_S.DRAINING, Fact.NODE_CHANGED): (LEFT | OTHER, _S.DRAINING, CORDON),
+    (_S.DRAINING, Fact.NOT_CORDONED): (LEFT | REFUSED, _S.GRANTED, None),
     (_S.DRAINING, Fact.DELAYED): (LEFT | {"paused": PAUSED}, _S.WAITING, UNCORDON),
     (_S.DRAINING, Fact.HELD): (LEFT | HELD, _S.CORDONED, None),
     (_S.DRAINING, Fact.PODS_LEFT): (LEFT | IN_TIME, _S.DRAINING, EVICT),
     (_S.DRAINING, Fact.EMPTY): ({"pods": []}, _S.DRAINED, None),
     (_S.DRAINING, Fact.LATE): (LEFT, _S.RETURNING, None),
     (_S.DRAINING, Fact.LATE_PROCEED): (LEFT | PROCEEDS, _S.DRAINED, None),
+    (_S.DRAINED, Fact.CLAIMED): ({"holder": STARTED}, _S.WORKING, None),
     (_S.DRAINED, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
     (_S.DRAINED, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
-    (_S.DRAINED, Fact.CLAIMED): ({"holder": CLAIMED}, _S.DRAINED, None),
     (_S.DRAINED, Fact.NO_NODE): ({"node": None}, _S.DRAINED, None),
     (_S.DRAINED, Fact.NODE_CHANGED): (OTHER, _S.DRAINING, CORDON),
     (_S.DRAINED, Fact.DELAYED): ({"paused": PAUSED}, _S.WAITING, UNCORDON),
     (_S.DRAINED, Fact.NOT_CLAIMED): (IN_TIME, _S.DRAINED, None),
     (_S.DRAINED, Fact.LATE): ({}, _S.WAITING, UNCORDON),
-    (_S.RETURNING, Fact.NO_NODE): (NEXT | {"node": None}, _S.DRAINED, None),
-    (_S.RETURNING, Fact.NO_DRAIN): (NEXT | OFF, _S.DRAINED, None),
-    (_S.RETURNING, Fact.HELD): (NEXT | HELD, _S.CORDONED, CORDON),
-    (_S.RETURNING, Fact.NODE): (NEXT, _S.DRAINING, CORDON),
+    (_S.WORKING, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
+    (_S.WORKING, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
+    (_S.WORKING, Fact.CLAIMED): ({"holder": STARTED}, _S.WORKING, None),
+    (_S.WORKING, Fact.NOT_CLAIMED): ({}, _S.DRAINED, None),
+    (_S.RETURNING, Fact.REQUESTED): (NEXT, _S.DRAINING, CORDON),
     (_S.RETURNING, Fact.HOLDER_OPEN): (TIMED_OUT, _S.RETURNING, UNCORDON),
     (_S.RETURNING, Fact.AWAY): ({"holder": ENDED, "ready_s": 0.0}, _S.RETURNING, None),
     (_S.RETURNING, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
 }
+BEGINS = {Fact.NODE, Fact.NODE_HELD}  # facts of a grant, found in the same step as the request
 
 
 @pytest.mark.parametrize("row", ROWS, ids="-".join)
 def test_each_row_of_the_table_leads_to_its_stage_and_action(row: tuple[DisruptionStage, Fact]) -> None:
     changes, stage, action = ROWS[row]
-    view = _view(row[0], **changes)
+    begins = row[1] in BEGINS
+    view = _view(_S.WAITING if begins else row[0], **changes)
     plan = plan_disruption(view)
-    assert planning._FIND[row[0]](view).fact is row[1]
+    found = planning._begun(view, ASKED["request"].holder) if begins else planning._FIND[row[0]](view)
+    assert found.fact is row[1]
     assert (None if plan.status is None else plan.status.stage, plan.action) == (stage, action)
 
 
