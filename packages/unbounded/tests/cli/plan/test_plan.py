@@ -501,6 +501,34 @@ async def test_plan_shows_the_room_of_a_budget_and_the_drain(staged: Staged) -> 
 
 
 @story
+async def test_plan_of_a_drain_names_the_node_and_the_budget_without_room(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2", holder="m1")
+    shown = await staged.shown("machine", "drain", "m2")
+    assert "its Node m2 is drained, and stays cordoned until the maintenance ends" in shown
+    assert "the maintenance would wait: MachineDisruptionBudget one has no room now" in shown
+    assert "try:  kubectl describe mdb one" in shown
+
+
+@story
+async def test_plan_of_a_drain_names_the_work_of_another_controller(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2", holder="m1")
+    foreign = {"conditions": [{"type": "Drained", "status": "True", "reason": "Kured", "message": "reboot"}]}
+    await staged.api.patch(NODES, "m1", {"status": foreign}, subresource="status")
+    shown = await staged.shown("machine", "maintenance", "on", "m1")
+    assert "the maintenance would wait: another controller works on Node m1" in shown
+    assert "has no room" not in shown
+
+
+@story
+async def test_plan_of_a_return_tells_when_the_node_is_uncordoned(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2", holder="m2")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": True}}})
+    shown = await staged.shown("machine", "return", "m1")
+    assert "its Node m1 is uncordoned once it has been Ready for 10 s" in shown
+    assert "would wait" not in shown
+
+
+@story
 async def test_its_executor_is_not_there(staged: Staged) -> None:
     await staged.machine("m1")
     await staged.alive()

@@ -40,6 +40,7 @@ from unbounded.operations.batch_plan import BatchRejection, child_manifest, snap
 from unbounded.operations.counters import Due, due
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.disruption.budgets import drain_rules, group_of, is_unavailable, limit_of, window_of
+from unbounded.operations.disruption.holders import foreign_maintenance
 from unbounded.operations.gates import in_maintenance, needs_grant, paused
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.record import run_of
@@ -85,7 +86,7 @@ def effects(patch: IntentPatch, before: Raw, facts: ExplainFacts) -> tuple[str, 
     after = merged(before, patch.body)
     if patch.kind.plural == MACHINES.plural:
         was, will = _machine(before), _machine(after)
-        return (*_of_pause(was, will, facts), *_of_joins(was, will, facts))
+        return (*_of_pause(was, will, facts), *_of_joins(was, will, facts), *_of_maintenance(was, will, facts))
     if patch.kind.plural == CONFIG_MAPS.plural:
         return tuple(_of_pause_of_all(msgspec.convert(after, ConfigMap), facts))
     if patch.kind.plural == MACHINE_OPERATIONS.plural:
@@ -135,6 +136,28 @@ def _of_joins(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[
             yield f"its {purpose} may have one more certificate ({', '.join(sorted(causes))})"
     if is_set_up_by_join(before, facts.nodes.get(before.name), after.spec.join_counter):
         yield UNDER_NODE if before.status.phase == MachinePhase.READY else INSTALLS
+
+
+def _of_maintenance(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[str]:
+    """Yield what begins, or ends, with the maintenance of a Machine, and what would delay its drain now."""
+    node, enabled = facts.nodes.get(after.name), in_maintenance(after)
+    if enabled == in_maintenance(before):
+        return
+    budgets = _counting(after, facts)
+    rules = drain_rules(budgets, None, override=False, maintenance=True)
+    if node is None:
+        yield "there is no Node to drain" if enabled else "there is no Node to uncordon"
+    elif not enabled:
+        yield f"its Node {node.metadata.name} is uncordoned once it has been Ready for {rules.min_ready_s:.0f} s"
+    else:
+        yield f"its Node {node.metadata.name} is drained, and stays cordoned until the maintenance ends"
+    if not enabled:
+        return
+    if (foreign := foreign_maintenance(node)) is not None:
+        yield f"the maintenance would wait: {foreign.text}"
+    for link in _without_room(budgets, after, node):
+        yield f"the maintenance would wait: {link.about} {link.what}"
+        yield from (f"try:  {fix.command}" for fix in link.fixes)
 
 
 def _of_end(before: MachineOperation, after: MachineOperation, facts: ExplainFacts) -> Iterator[str]:

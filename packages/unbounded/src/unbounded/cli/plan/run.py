@@ -172,7 +172,7 @@ async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
     reader = FactsReader(api)
     if patch.kind.plural == MACHINES.plural:
         machine: Machine = await api.get(MACHINES, patch.name)
-        return await reader.of_machine(machine)
+        return await reader.with_budgets(await reader.of_machine(machine), machine.status.disruption_budgets)
     if patch.kind.plural != CONFIG_MAPS.plural:
         return ExplainFacts()
     operations = await api.list(MACHINE_OPERATIONS)
