@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.operations.disruption.cluster import Cluster, cluster_story
 from tests.operations.faults import Incarnation
@@ -22,9 +25,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.operations import reasons
 from unbounded.operations.disruption import controller
 from unbounded.operations.disruption.budgets import (
+    GroupCounts,
+    GroupState,
     drain_rules,
     full,
-    group_states,
     is_unavailable,
     limit_of,
     parse_schedule,
@@ -79,14 +83,49 @@ def test_a_machine_whose_node_never_existed_does_not_count() -> None:
 def test_the_limit_holds_for_each_group() -> None:
     machines = [_machine("a", rack="1"), _machine("b", rack="1"), _machine("c", rack="2"), _machine("d")]
     nodes = {"a": _node(ready=False), "b": _node(), "c": _node(), "d": _node()}
-    states = group_states(_budget(groupBy=["rack"]), machines, nodes.get)
+    states = _states(_budget(groupBy=["rack"]), machines, nodes).values()
     assert [(one.value, one.machines, one.allowed) for one in states] == [("", 1, 1), ("1", 2, 0), ("2", 1, 1)]
+
+
+def _states(
+    budget: MachineDisruptionBudget, machines: Sequence[Machine], nodes: Mapping[str, Node]
+) -> dict[str, GroupState]:
+    counts = GroupCounts(budget)
+    for machine in machines:
+        counts.update(machine.name, machine, nodes.get(machine.name))
+    return counts.states(budget.status.grants)
+
+
+_CHANGES: Final = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.sampled_from([None, "x", "y"]),  # app
+        st.sampled_from([None, "1", "2"]),  # rack
+        st.sampled_from([None, True, False]),  # Ready
+    )
+)
+
+
+@given(_CHANGES)
+def test_counts_that_follow_changes_equal_those_of_the_last_state(
+    changes: list[tuple[str, str | None, str | None, bool | None]],
+) -> None:
+    budget, followed = _budget(groupBy=["rack"]), GroupCounts(_budget(groupBy=["rack"]))
+    machines, nodes = dict[str, Machine](), dict[str, Node]()
+    for name, app, rack, ready in changes:
+        machines.pop(name, None)
+        nodes.pop(name, None)
+        if app is not None:
+            machines[name] = _machine(name, app=app, **({} if rack is None else {"rack": rack}))
+        if ready is not None:
+            nodes[name] = _node(ready=ready)
+        followed.update(name, machines.get(name), nodes.get(name))
+    assert followed.states(()) == _states(budget, list(machines.values()), nodes)
 
 
 def test_a_budget_of_none_says_so_without_a_holder() -> None:
     budget, machine = _budget(limit=0), _machine("a")
-    states = group_states(budget, [machine], {"a": _node()}.get)
-    delay = full(budget, machine, {one.value: one for one in states})
+    delay = full(budget, machine, _states(budget, [machine], {"a": _node()}))
     assert delay is not None
     assert delay.text == "MachineDisruptionBudget b lets 0 of 1 Machine be unavailable"
 

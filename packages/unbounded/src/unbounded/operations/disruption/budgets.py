@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -137,12 +137,18 @@ def _selects(text: str) -> Callable[[Mapping[str, str]], bool]:
     return label_test(text)
 
 
+def selection(budget: MachineDisruptionBudget) -> Callable[[Machine], bool]:
+    """Return a function that returns whether the budget covers a Machine."""
+    try:
+        test = _selects(selector_text(budget.spec.machine_selector))
+    except SelectorError:
+        return lambda _machine: False
+    return lambda machine: test(machine.metadata.labels)
+
+
 def selects(budget: MachineDisruptionBudget, machine: Machine) -> bool:
     """Return whether the budget covers the Machine."""
-    try:
-        return _selects(selector_text(budget.spec.machine_selector))(machine.metadata.labels)
-    except SelectorError:
-        return False
+    return selection(budget)(machine)
 
 
 def budget_names(budgets: Iterable[MachineDisruptionBudget], machine: Machine) -> tuple[str, ...]:
@@ -205,23 +211,45 @@ class GroupState:
         )
 
 
-def group_states(budget: MachineDisruptionBudget, machines: Iterable[Machine], node_of: NodeOf) -> list[GroupState]:
-    """Return the state of each group of the budget.
+class GroupCounts:
+    """The Machines of each group of a budget, and those that are unavailable. It is built once, and follows changes.
 
     Args:
-        machines: all; those that it does not cover are left out.
+        budget: later versions of its generation have the same counts.
     """
-    members: defaultdict[str, list[Machine]] = defaultdict(list)
-    for machine in machines:
-        if selects(budget, machine):
-            members[group_of(budget, machine)].append(machine)
-    granted = {grant.machine for grant in budget.status.grants}
-    states = []
-    for value, group in sorted(members.items()):
-        held = frozenset(one.name for one in group if one.name in granted)
-        used = held | {one.name for one in group if is_unavailable(one, node_of(one.name))}
-        states.append(GroupState(value, len(group), frozenset(used), held, limit_of(budget, len(group))))
-    return states
+
+    def __init__(self, budget: MachineDisruptionBudget) -> None:
+        self._budget = budget
+        self._selects = selection(budget)
+        self.values: dict[str, str] = {}  # of the group, by the name of the Machine
+        self._sizes: Counter[str] = Counter()
+        self._unavailable: defaultdict[str, set[str]] = defaultdict(set)  # by the value of the group
+
+    def update(self, name: str, machine: Machine | None, node: Node | None) -> None:
+        """Count a Machine as it is now; None for one that is gone."""
+        before = self.values.pop(name, None)
+        if before is not None:
+            self._sizes[before] -= 1
+            self._unavailable[before].discard(name)
+        if machine is None or not self._selects(machine):
+            return
+        value = self.values[name] = group_of(self._budget, machine)
+        self._sizes[value] += 1
+        if is_unavailable(machine, node):
+            self._unavailable[value].add(name)
+
+    def states(self, grants: Sequence[BudgetGrant]) -> dict[str, GroupState]:
+        """Return the state of each group by its value, with these grants."""
+        granted: defaultdict[str, set[str]] = defaultdict(set)
+        for grant in grants:
+            if (value := self.values.get(grant.machine)) is not None:
+                granted[value].add(grant.machine)
+        found = dict[str, GroupState]()
+        for value, size in sorted(self._sizes.items()):
+            if size:
+                held, limit = frozenset(granted[value]), limit_of(self._budget, size)
+                found[value] = GroupState(value, size, held | self._unavailable[value], held, limit)
+        return found
 
 
 def group_status(states: Sequence[GroupState]) -> tuple[BudgetGroup, ...]:

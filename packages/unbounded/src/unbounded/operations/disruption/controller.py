@@ -189,7 +189,7 @@ class DrainController:
         self._controller.enqueue(machine.name)
         node = self._node(machine.name)
         if availability(old, node) != availability(new, node):
-            self._grants.changed()
+            self._grants.changed(machine.name)
             self._count(old, new)
 
     def _count(self, *machines: Machine | None) -> None:
@@ -216,17 +216,17 @@ class DrainController:
         Args:
             room: the most that it can grant; None enqueues all that would be granted now.
         """
+        states = self._grants.states(budget)
         for machine in self._caches.machines.all():
             record = machine.status.disruption
             if record is None or record.reason != reasons.WAITING_FOR_BUDGET:
                 continue
-            delay = full(budget, machine, self._grants.states(budget))
+            delay = full(budget, machine, states)
+            if delay is None and room is not None and room <= 0:
+                continue
             if delay is None:
                 delay = self._grants.delay(machine, self._grants.counting(machine))
-            if delay is None and room is not None:
-                if room <= 0:
-                    continue
-                room -= 1
+                room = room - 1 if delay is None and room is not None else room
             if delay is None or delay.text != record.message:
                 self._controller.enqueue(machine.name)
 
@@ -242,13 +242,14 @@ class DrainController:
         if node is None:
             return
         machine = node.metadata.labels.get(LABEL_MACHINE, node.metadata.name)
-        self._controller.enqueue(node.metadata.name)
-        self._controller.enqueue(machine)
+        machines = {node.metadata.name, machine}
         if old is not None:
-            self._controller.enqueue(old.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
+            machines.add(old.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
+        for name in machines:
+            self._controller.enqueue(name)
         moved = old is None or new is None or old.metadata.labels != new.metadata.labels
         if moved or node_availability(old) != node_availability(new):
-            self._grants.changed()
+            self._grants.changed(*machines)
         if node_availability(old) != node_availability(new):
             self._count(self._caches.machines.get(machine))
 
@@ -377,7 +378,7 @@ class DrainController:
             refusals=memory.evictions.refusals,
             refused=memory.refused,
             ready_s=ready_s,
-            renewed=returns and ready_s > 0 and node is not None and await self._is_renewed(node, memory),
+            renewed=returns and node is not None and node.ready and await self._is_renewed(node, memory),
             busy=record is not None and self._is_busy(record, machine),
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -29,15 +30,14 @@ from unbounded.kube.clock import WallClock, loop_time, rfc3339, seconds_since
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.disruption.budgets import (
     GRACE_S,
+    GroupCounts,
     GroupState,
     NodeOf,
     budget_names,
     full,
     group_of,
-    group_states,
     group_status,
     is_used,
-    selects,
     window_of,
 )
 from unbounded.operations.disruption.holders import Delay
@@ -81,6 +81,23 @@ class _Change:
             self.done.exception()  # it counts as retrieved, also where its task was cancelled meanwhile
 
 
+@dataclass
+class _Counted:
+    """The counts of a budget.
+
+    Args:
+        spec: UID and generation of the budget.
+        changed: Machines to count again.
+        states: of the groups, for a version of the budget.
+    """
+
+    spec: tuple[str, int | None]
+    groups: GroupCounts
+    changed: set[str]
+    version: str = ""
+    states: Mapping[str, GroupState] | None = None
+
+
 class Grants:
     """The grants of all budgets, each a write of `status.grants` that conflicts with any other.
 
@@ -108,7 +125,7 @@ class Grants:
         self._status = StatusWriter(api, MACHINE_DISRUPTION_BUDGETS, fields=fields, cache=budgets)
         self._changes: defaultdict[str, list[_Change]] = defaultdict(list)  # by the budget
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._known: dict[str, tuple[str, Mapping[str, GroupState]]] = {}  # by the budget, for a version of it
+        self._counted: dict[str, _Counted] = {}  # by the budget
 
     def names(self, machine: Machine) -> tuple[str, ...]:
         """Return the names of the budgets that cover a Machine."""
@@ -133,15 +150,27 @@ class Grants:
 
     def states(self, budget: MachineDisruptionBudget) -> Mapping[str, GroupState]:
         """Return the state of each group of a budget by its value, computed once until something changes."""
-        version, known = budget.metadata.resource_version, self._known.get(budget.name)
-        if known is None or known[0] != version:
-            states = {one.value: one for one in self._states(budget, budget.status.grants)}
-            known = self._known[budget.name] = (version, states)
-        return known[1]
+        found, version = self._count(budget), budget.metadata.resource_version
+        if found.states is None or found.version != version:
+            found.states, found.version = found.groups.states(budget.status.grants), version
+        return found.states
 
-    def changed(self) -> None:
-        """Note that Machines or Nodes have changed in what budgets count."""
-        self._known.clear()
+    def changed(self, *machines: str) -> None:
+        """Note that these Machines or their Nodes have changed in what budgets count."""
+        for one in self._counted.values():
+            one.changed.update(machines)
+
+    def _count(self, budget: MachineDisruptionBudget) -> _Counted:
+        """Return the counts of a budget as of now: a change of one Machine counts the others not again."""
+        spec, found = (budget.metadata.uid, budget.metadata.generation), self._counted.get(budget.name)
+        if found is None or found.spec != spec:
+            names = {machine.name for machine in self._machines.all()}
+            found = self._counted[budget.name] = _Counted(spec, GroupCounts(budget), names)
+        for name in found.changed:
+            found.groups.update(name, self._machines.get(name), self._node_of(name))
+            found.states = None
+        found.changed.clear()
+        return found
 
     async def acquire(
         self,
@@ -188,7 +217,7 @@ class Grants:
             return
         try:
             grants = [one for one in budget.status.grants if not any(change.ends(one) for change in changes)]
-            states = {one.value: one for one in self._states(budget, grants)}
+            states = self._count(budget).groups.states(grants)
             for change in changes:
                 if change.target is not None:
                     self._grant(budget, change, change.target, grants, states)
@@ -231,10 +260,6 @@ class Grants:
         if state is not None:
             states[state.value] = state.granting(machine.name)
 
-    def _states(self, budget: MachineDisruptionBudget, grants: Sequence[BudgetGrant]) -> list[GroupState]:
-        status = msgspec.structs.replace(budget.status, grants=tuple(grants))
-        return group_states(msgspec.structs.replace(budget, status=status), self._machines.all(), self._node_of)
-
     def _changed(
         self, budget: MachineDisruptionBudget, grants: Sequence[BudgetGrant], states: Sequence[GroupState]
     ) -> dict[str, object]:
@@ -259,12 +284,13 @@ class Grants:
         budget, now = self._budgets.get(name), self._now()
         if budget is None:
             self._locks.pop(name, None)
-            self._known.pop(name, None)
+            self._counted.pop(name, None)
             return None
         grants = [one for one in budget.status.grants if await self._is_used(one, now)]
-        changed = self._changed(budget, grants, self._states(budget, grants))
+        groups = self._count(budget).groups
+        changed = self._changed(budget, grants, list(groups.states(grants).values()))
         present = [msgspec.to_builtins(one) for one in budget.status.conditions]
-        conditions = set_condition(present, ENFORCED, *self._enforced(budget), rfc3339(now))
+        conditions = set_condition(present, ENFORCED, *self._enforced(budget, groups.values), rfc3339(now))
         if conditions is not None:
             changed["conditions"] = conditions
         await self._write(budget, changed)
@@ -290,9 +316,13 @@ class Grants:
             machine = None
         return is_used(grant, machine, age_s)
 
-    def _enforced(self, budget: MachineDisruptionBudget) -> tuple[str, str, str]:
-        """Return status, reason and message of the condition Enforced."""
-        covered = [one for one in self._machines.all() if selects(budget, one)]
+    def _enforced(self, budget: MachineDisruptionBudget, names: Iterable[str]) -> tuple[str, str, str]:
+        """Return status, reason and message of the condition Enforced.
+
+        Args:
+            names: of the Machines that the budget covers.
+        """
+        covered = [one for name in names if (one := self._machines.get(name)) is not None]
         pending = [one.name for one in covered if budget.name not in one.status.disruption_budgets]
         if pending:
             return "False", "MachinesPending", f"Machines that do not name the budget yet: {_named(pending)}"
@@ -320,7 +350,7 @@ def availability(machine: Machine | None, node: Node | None) -> object:
     record, spec = machine.status.disruption, machine.spec.kubernetes
     return (
         machine.metadata.labels,
-        None if spec is None else spec.node_ref,
+        None if spec is None else (spec.node_ref,),
         machine.status.disruption_budgets,
         _waits(machine),
         record is not None and record.stage != DisruptionStage.WAITING,

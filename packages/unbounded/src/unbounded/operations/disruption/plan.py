@@ -38,7 +38,7 @@ from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT
 from unbounded.operations.gates import Gate
 from unbounded.workflow.procedure import COMPLETE, Step
 
-LEASE_POLL_S: Final = 2.0
+LEASE_POLL_S: Final = 1.0
 BUSY_POLL_S: Final = 60.0
 RETURN_S: Final = 60.0  # of a usual return; then the message names the proof that is missing
 MAX_TEXT: Final = 4096
