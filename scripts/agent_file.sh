@@ -46,7 +46,7 @@ forget_unused() {
 
 unpack() {
   mkdir -p "$place" || give_up "$place cannot be made; set UNBOUNDED_AGENT_UNPACK_DIR"
-  [ -O "$place" ] || give_up "$place belongs to somebody else: nothing is put there"
+  [ -O "$place" ] || give_up "$place belongs to another user: nothing is written there"
   chmod 0700 "$place"
   forget_unused
   fresh=$place/.unfinished-$$
@@ -68,6 +68,6 @@ unpack() {
 
 [ -x "$release/unbounded-agent/unbounded-agent" ] || unpack
 for one in "$place" "$release"; do
-  [ -O "$one" ] || give_up "$one belongs to somebody else: it is not run"
+  [ -O "$one" ] || give_up "$one belongs to another user: it is not run"
 done
 exec "$release/unbounded-agent/unbounded-agent" "$@"

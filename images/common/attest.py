@@ -4,8 +4,8 @@
 
 URL is the boot's (Attest.URL of the agent's configuration); /attest is appended. The token goes to standard output, and
 the cluster's certificate authority to FILE. Five attempts are made, with the waits that the server asks for. What went
-wrong is said on standard error: exit status 1 when the server refuses, 2 when the TPM cannot be used, 3 when nobody
-answered. tpm.py and attestation.py of packages/unbounded/src/unbounded/join lie beside this file, and aes_gcm.py.
+wrong is said on standard error: exit status 1 when the server refuses, 2 when the TPM cannot be used, 3 without an
+answer. tpm.py and attestation.py of packages/unbounded/src/unbounded/join lie beside this file, and aes_gcm.py.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def attest(keys, certificate, url):
 
 
 def write_authority(path, text):
-    """Beside its place first, so that nobody reads half of it."""
+    """Write a file beside its place and rename it, so that no reader sees a part of it."""
     with open(path + ".new", "w") as file:
         file.write(text)
         file.flush()

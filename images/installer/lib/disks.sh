@@ -80,7 +80,7 @@ erased() {
     [ "$(LC_ALL=C tr -d '\000\377' | head -c 1 | wc -c)" -eq 0 ]
 }
 
-# contents NAME: what is on a disk, in words; fails where it is blank. Blank is: no partition, nobody who uses it,
+# contents NAME: what is on a disk, in words; fails where it is blank. Blank means: no partition, no user,
 # nothing that blkid knows, and nothing in the first EDGE_MIB and the last MiB. A partition whose table was wiped starts at
 # 1 MiB as a rule.
 contents() {

@@ -53,8 +53,8 @@ is_stated() {
         -sigfile "$T/signature" >/dev/null 2>&1
 }
 
-# is_requested HEADER: whether a part is the one that the request named. Somebody on the way may add a Range, or change it:
-# no signature is of the header fields of a request.
+# is_requested HEADER: whether a part is the one that the request named. A machine on the path may add or change a Range,
+# as no signature covers the header fields of a request.
 is_requested() {
     [ "$STATUS" = 206 ] || return 0
     asked_range=${1#Range: bytes=}

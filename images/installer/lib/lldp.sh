@@ -1,4 +1,4 @@
-# The switch ports behind the NICs, as switches announce them (LLDP, IEEE 802.1AB): every 30 s, to whoever listens. This
+# The switch ports behind the NICs, as switches announce them (LLDP, IEEE 802.1AB): every 30 s, to every listener. This
 # listens from the moment the links are up, while other work goes on, and sends nothing.
 #
 # Frames are of anybody's making. One whose lengths do not add up is ignored as a whole, and of a text every byte that is

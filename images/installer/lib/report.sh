@@ -31,7 +31,7 @@ report_percent() {
     report "$1" "$2" "$3"
 }
 
-# report_failure STAGE TEXT: several times if need be, as nobody else will tell.
+# report_failure STAGE TEXT: repeated until it arrives, as no other report exists.
 report_failure() {
     say "$1 failed: $2"
     HTTP_LIMIT_S=10 patiently request POST "$SERVE_URL/progress" "$(report_body "$1" "" "$2" true)" ||

@@ -69,7 +69,7 @@ start_server() {
     rescue_server=$!
 }
 
-# release_disks: unmounts what the user has mounted of them, or has it written back where somebody still uses it.
+# release_disks: unmounts what the user has mounted of them; what is still in use is written back.
 release_disks() {
     grep '^/dev/' "${PROC:-/proc}/mounts" | cut -d ' ' -f 2 | sort -r | while read -r rescue_mount; do
         umount "$rescue_mount" 2>/dev/null || mount -o remount,ro "$rescue_mount" 2>/dev/null

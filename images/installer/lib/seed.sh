@@ -1,5 +1,5 @@
 # What the installed system finds at its first start: cloud-init's files in the NoCloud layout, on its own disk. They are
-# fetched before the disk is touched: a template that cannot be rendered costs nobody a disk.
+# fetched before the disk is touched: a template that cannot be rendered destroys no disk.
 
 SEED_FILES="meta-data user-data vendor-data network-config"
 

@@ -111,7 +111,7 @@ def test_release_in_a_foreign_folder_is_not_run(file: Path, tmp_path: Path, whic
     os.chown(theirs, 12345, 12345)
     ran = run(file, tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"{theirs} belongs to somebody else" in ran.stderr
+    assert f"{theirs} belongs to another user" in ran.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -122,5 +122,5 @@ def test_release_is_not_unpacked_into_a_foreign_folder(file: Path, tmp_path: Pat
     os.chown(place, 12345, 12345)
     ran = run(file, tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"{place} belongs to somebody else" in ran.stderr
+    assert f"{place} belongs to another user" in ran.stderr
     assert list(place.iterdir()) == []

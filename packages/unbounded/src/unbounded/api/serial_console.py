@@ -1,9 +1,9 @@
 """Agreement of `kubectl unbounded machine serial` and metalman: how they find each other, and how a user is identified.
 
 metalman publishes the address and the certificate of its server in a Lease. The caller creates a
-CertificateSigningRequest for a key that it has just generated, and the API server records its user there. Nobody signs
-that request. The caller then signs metalman's challenge with the key, so that metalman knows the user without seeing a
-credential of the cluster.
+CertificateSigningRequest for a key that it has just generated, and the API server records its user there. That
+request is never signed. The caller then signs metalman's challenge with the key, so that metalman knows the user
+without seeing a credential of the cluster.
 
 The output of a boot that failed is in a Secret, which the caller reads itself.
 """

@@ -299,7 +299,7 @@ async def _converse(
         typed = asyncio.create_task(_type(invocation, connection, is_terminal=terminal), name="input")
         try:
             await asyncio.wait({output, typed}, return_when=asyncio.FIRST_COMPLETED)
-            if not output.done() and not typed.result():  # the input has ended, and nobody has left
+            if not output.done() and not typed.result():  # the input has ended without the escape to leave
                 await asyncio.wait({output})
             end = output.result() if output.done() else serial_console.SerialNotice(end="left")
         finally:

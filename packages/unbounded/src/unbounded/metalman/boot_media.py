@@ -110,7 +110,7 @@ class BootMedia:
         log.info("boot image inserted", machine=machine.name, boot=boot)
 
     async def eject(self, machine: Machine, boot: str, bmc: PooledBmc, before: float) -> None:
-        """Eject the image of a boot, unless the drive shows one of somebody else; then remove the boot's record.
+        """Eject the image of a boot, unless the drive shows another image; then remove the boot's record.
 
         Raises:
             NotDone: the drive still has it.

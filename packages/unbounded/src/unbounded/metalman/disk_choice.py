@@ -244,7 +244,7 @@ class _DiskReport:
         return [disk for disk in self.disks if disk.serial_number == serial]
 
     def _consent(self, disks: Sequence[DiskFacts]) -> str:
-        """Return how a user permits the erasure of one of some disks; empty where nobody can."""
+        """Return how a user permits the erasure of one of some disks; empty if none can be permitted."""
         serials = [disk.serial_number for disk in disks if disk.serial_number and self._is_erasable(disk)]
         return erase_command(self.selection.machine, serials)
 

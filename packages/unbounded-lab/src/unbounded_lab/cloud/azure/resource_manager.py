@@ -113,8 +113,8 @@ class Azure:
             return LoginProblem(name if name in LOGIN_ERRORS else "temporarily_unavailable").reply()
         try:
             problem = self._problem(name, request, call, now)
-        except AzureProblem as nobody:
-            problem = nobody
+        except AzureProblem as unauthenticated:
+            problem = unauthenticated
         if problem.status in (429, 503):
             problem.retry_after_s = self.faults.retry_after_s
         return self._with_headers(problem.reply(), None, now)

@@ -210,7 +210,7 @@ on_trial() {
 
 lock() {
     mkdir -p "${lock%/*}"
-    exec 9>"$lock" && flock -w 10 9 # whoever is stopped with the lock held must not stop this
+    exec 9>"$lock" && flock -w 10 9 # a process that was stopped with the lock must not block this
 }
 
 unlock() {

@@ -200,7 +200,7 @@ def view_for(session: CommandSession) -> ProgressView:
     for_a_program = bool(getattr(invocation.args, "output", ""))
     if not invocation.terminal or for_a_program:
         return PlainProgressView(printer)
-    from rich.console import Console  # noqa: PLC0415  # where nobody looks, nobody waits for it
+    from rich.console import Console  # noqa: PLC0415  # slow to import, and only for a terminal
 
     from unbounded.cli.plugin.liveview import LiveView  # noqa: PLC0415
 

@@ -168,8 +168,8 @@ if [ -n "$authorities" ]; then
   trusted=("$stage/authorities.pem")
 fi
 
-# Each fetch_ goes on where the archive ends: 0 done, 1 to be tried again, 2 in vain. The URL, in which there may be a
-# secret, is no argument, as those are public.
+# Each fetch_ resumes where the archive ends: 0 done, 1 retry, 2 failed. The URL may contain a secret, so it is no
+# argument of a process, as those are public.
 fetch_curl() {
   local quoted=${url//\\/\\\\} code status
   code=$(printf 'url = "%s"\n' "${quoted//\"/\\\"}" |
@@ -179,7 +179,7 @@ fetch_curl() {
   status=$?
   [ "$status" != 0 ] || return 0
   case "$status:$code" in
-    33:* | 22:416 | 36:*) rm -f "$archive" ;; # it cannot be gone on with
+    33:* | 22:416 | 36:*) rm -f "$archive" ;; # it cannot be resumed
     22:408 | 22:429) ;;
     77:*) give_up "CaBundle of $UNBOUNDED_AGENT_CONFIG_FILE: curl reads no certificates in PEM there" ;;
     22:404 | 22:410)

@@ -58,7 +58,7 @@ class SharingTests(Contract):
                         assert await subject.user_data(one.provider_id) in one.told
                         assert (await subject.instances())[one.provider_id] is Power.RUNNING
             truth = await driver.truth_of(subject)
-            assert {name: truth.get(name) for name in others} == others, "an instance of somebody else was touched"
+            assert {name: truth.get(name) for name in others} == others, "an instance of another owner was changed"
 
         self.run(story())
 

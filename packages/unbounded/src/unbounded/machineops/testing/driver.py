@@ -383,7 +383,7 @@ class DrivenReplacement:
         """
         truth = await truth_of(self.subject)
         others = {name: truth.get(name) for name in before}
-        assert others == before, "an instance of somebody else was touched"
+        assert others == before, "an instance of another owner was changed"
         there = {name: power for name, (power, _) in truth.items() if name not in before}
         there = {name: power for name, power in there.items() if power is not Power.GONE}
         assert there == {self.provider_id: Power.RUNNING}

@@ -58,7 +58,7 @@ class PowerTests(Contract):
                     boots += action is Action.POWER_ON
                     assert await subject.boots(provider_id) == boots, f"after {action}"
             truth = await driver.truth_of(subject)
-            assert {name: truth.get(name) for name in others} == others, "an instance of somebody else was touched"
+            assert {name: truth.get(name) for name in others} == others, "an instance of another owner was changed"
 
         self.run(story())
 

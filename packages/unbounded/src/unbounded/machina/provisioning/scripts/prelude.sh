@@ -1,37 +1,37 @@
 # The beginning of each command on a host. $1: the folder of a Machine, $2: the name of a run.
 #
-# These files become one line of a login shell that may be any, and each command is public on its host: so there is no
-# secret in them, no single quote, backslash or exclamation mark, and each line can stand before the next with a space.
-# Programs are called where the shell cannot do it: with a hundred hosts at once on one system, as in tests, each counts.
+# Each file becomes one line for any login shell, and the command line is public on its host. So a file contains no
+# secret, no single quote, no backslash and no exclamation mark, and its lines can be joined with spaces. It calls programs
+# only for what the shell cannot do: tests run a hundred hosts on one system.
 #
-#   turn                 held by the command that is at work on this host
-#   FOLDER/new-PID-BOOT/ what is being sent, by the shell of that pid in that boot
-#   FOLDER/run-ATTEMPT/  one run; the next one takes its place. Of installations one runs at a time, of all folders
-#     config.json environment install.sh run.sh   taken away when it ends
-#     log log.old   what it says
-#     started       boot id, seconds since boot, seconds that it may take
-#     exit          its status, when it has ended; spaces before
-#     lock          held by the run and all that it has started
+#   turn                 lock of the command in progress on this host
+#   FOLDER/new-PID-BOOT/ upload in progress, by the shell of that pid in that boot
+#   FOLDER/run-ATTEMPT/  one run; the next one replaces it. One installation runs at a time, over all folders
+#     config.json environment install.sh run.sh   removed when it ends
+#     log log.old   its output
+#     started       boot id, seconds since boot, limit in seconds
+#     exit          its status after its end; spaces until then
+#     lock          held by the run and the processes that it has started
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin;
 umask 077;
 top=${UNBOUNDED_INSTALL_DIR:-/var/lib/unbounded/install};
 here=$top/$1;
 say() { echo "unbounded-install: $*"; };
 
-# one_by_one: nobody else begins, looks or clears until this shell ends, whichever Machine it is for.
+# one_by_one: take the lock of this host until this shell ends; commands for all Machines wait for it.
 one_by_one() {
-  exec 9>>"$top/turn" && flock -w 20 9 || { echo "$top is held by somebody else" >&2; exit 1; };
+  exec 9>>"$top/turn" && flock -w 20 9 || { echo "another command holds $top" >&2; exit 1; };
 };
 
 read_boot() { read -r this </proc/sys/kernel/random/boot_id; };
 
-# is_coming: whether the shell that unpacks into $1 is there. In another boot somebody else may have its pid.
+# is_coming: whether the shell that unpacks into $1 still runs. After a reboot another process may have its pid.
 is_coming() {
   by=${1##*/new-};
   [ "${by#*-}" = "$this" ] && [ -d "/proc/${by%%-*}" ];
 };
 
-# sweep: takes away what shells that are gone have left, and what is secret in it.
+# sweep: remove the uploads of shells that have ended, with their secrets.
 sweep() {
   read_boot;
   for each in "$here"/new-*; do
@@ -39,22 +39,22 @@ sweep() {
   done;
 };
 
-# find_run: $run is the folder of the run that there is; else empty.
+# find_run: set $run to the folder of the run; empty without one.
 find_run() {
   run=;
   for each in "$here"/run-*; do [ -d "$each" ] && run=$each; done;
   name=${run##*/run-};
 };
 
-# has_ended: $status is how.
+# has_ended: also sets $status.
 has_ended() {
   status=;
   [ -s "$run/exit" ] && read -r status rest <"$run/exit";
   [ -n "$status" ];
 };
 
-# is_held: somebody is at work on the run, $seconds since it began. It lets go after its end is written. What holds the
-# lock for longer than a run can take is something that it has left behind.
+# is_held: whether the run is in progress, $seconds since its start. A run releases the lock after it has written its end.
+# A process that holds the lock for longer than the limit of a run was left behind by it.
 is_held() {
   boot=;
   up=;
@@ -68,7 +68,7 @@ is_held() {
   [ "$seconds" -le "$((${most:-0} + 120))" ];
 };
 
-# find_other: $other is the run of another folder that is at work on this host, $seconds since it began; else empty.
+# find_other: set $other to the run of another folder in progress on this host, and $seconds since its start; else empty.
 find_other() {
   other=;
   for each in "$top"/*/run-*; do
@@ -79,7 +79,7 @@ find_other() {
   done;
 };
 
-# others_work: whose it is, and nothing of what it says: its secrets are not known to whoever reads this.
+# others_work: print the owner of $other, and none of its output: the reader does not know which parts are secret.
 others_work() {
   whose=${other%/run-*};
   whose=${whose##*/};
@@ -91,7 +91,7 @@ forget_secrets() {
   rm -f "$run/config.json" "$run/environment" "$run/install.sh" "$run/run.sh" "$run/uninstall.sh" "$run/whole";
 };
 
-# report: what is to be said about the run that there is.
+# report: print the state of the run.
 report() {
   find_run;
   if [ -z "$run" ]; then say none; return; fi;

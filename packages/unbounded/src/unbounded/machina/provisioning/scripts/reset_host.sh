@@ -4,17 +4,17 @@
 #   RESET_MACHINE, RESET_UID  the Machine to remove
 #   UNBOUNDED_HOST_ROOT       a folder that stands for / (files alone; for tests)
 export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ANOTHER=65 # exit status: this host is another Machine, which waiting does not change
+ANOTHER=65 # exit status: this host is another Machine; a retry does not help
 here=$(cd "${UNBOUNDED_AGENT_CONFIG_FILE%/*}" && pwd -P)
 top=${here%/*/*}
 etc=${UNBOUNDED_HOST_ROOT:-}/etc/unbounded/agent
 
-# named FILE KEY: the first name that the file has under this key.
+# named FILE KEY: print the first name under this key.
 named() {
   [ ! -f "$1" ] || grep -oE "\"$2\"[[:space:]]*:[[:space:]]*\"[^\"]*\"" "$1" | head -n 1 | cut -d '"' -f 4
 }
 
-# refuse_another_machine: by what the agent has kept; what is damaged names nobody.
+# refuse_another_machine: by the files of the agent; a damaged file names no Machine.
 refuse_another_machine() {
   local name
   for name in "$(named "$etc/config.json" MachineName)" "$(named "$etc/kube1-applied-config.json" machine)" \
@@ -29,7 +29,7 @@ is_held() { # RUN
   [ -e "$1/lock" ] && ! flock -n "$1/lock" true
 }
 
-# is_at_work RUN: what holds the lock after its end, or for longer than a run can take, is something it has left behind.
+# is_at_work RUN: a process that holds the lock after the end or beyond the limit of the run was left behind by it.
 is_at_work() {
   local status='' up='' most='' now
   is_held "$1" || return 1
@@ -41,7 +41,7 @@ is_at_work() {
   [ "$((now - ${up:-$now}))" -le "$((${most:-0} + 120))" ]
 }
 
-# refuse_beside_another: who made what such an installation leaves is known when it has ended.
+# refuse_beside_another: the owner of the result of an installation is known only after its end.
 refuse_beside_another() {
   local run folder name
   for run in "$top"/*/run-*; do
@@ -53,7 +53,7 @@ refuse_beside_another() {
   done
 }
 
-# holders RUN: processes that have its lock open, and whose parents have not: what they have started ends with them.
+# holders RUN: print the processes that have its lock open and whose parents have not; their children end with them.
 holders() {
   local fd pid parent
   for fd in /proc/[0-9]*/fd/8; do
@@ -82,7 +82,7 @@ if command -v unbounded-agent >/dev/null && timeout 60 unbounded-agent version >
   unbounded-agent reset </dev/null
   status=$?
 else
-  echo "there is no agent on this host that runs: what is known of it is removed"
+  echo "no agent works on this host: removing its known files"
   bash ./uninstall.sh </dev/null
   status=$?
 fi

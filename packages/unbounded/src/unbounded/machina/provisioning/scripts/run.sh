@@ -4,11 +4,11 @@ umask 077
 export PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 if [ "${1:-}" != locked ]; then
   exec 8>>lock
-  flock -w 20 8 || exit 0 # it is at work already
+  flock -w 20 8 || exit 0 # it is in progress already
 fi
 [ ! -s exit ] || exit 0
 
-printf '%-8s\n' '' >exit # room for its end, on a disk that is full by then
+printf '%-8s\n' '' >exit # reserves space for its end, as the disk may be full by then
 read -r boot </proc/sys/kernel/random/boot_id
 read -r up _ </proc/uptime
 IFS='=' read -r _ limit <environment # its first line
@@ -17,7 +17,7 @@ printf '%s %s %s\n' "$boot" "${up%%.*}" "$limit" >started
 KEPT=524288 # bytes, of each of two files
 MOST=4096   # of a line
 
-# keep: what comes in, in lines that are not too long, the last of it.
+# keep: store the end of the input, in lines of limited length.
 keep() {
   local line size=0
   exec 3>>log || exec 3>/dev/null
@@ -62,15 +62,15 @@ while :; do
   [ "$status" -gt 128 ] && kill -0 "$child" 2>/dev/null || break
 done
 
-# It had to be killed, as it did not end when it was told to. Before the limit the kernel has done it, out of memory.
+# 137: it was killed, as it did not end on SIGTERM. Before the limit the kernel has killed it, out of memory.
 [ "$status" != 137 ] || [ "$SECONDS" -lt "$limit" ] || status=124
 
-# What it said comes before its end; but something may hold on to its output for ever.
+# Its output is complete before its end is written; but a process left behind may keep the output open.
 read -r -t 3 -u 6
 
 said=()
 [ "$status" != 0 ] || said=(log log.old)
 forget_secrets "${said[@]}"
 trap - EXIT
-[ -z "$stopped" ] || exit 1 # somebody stopped it, or the host goes down: it has not ended by itself
+[ -z "$stopped" ] || exit 1 # it was stopped, or the host shuts down: it has not ended by itself
 printf '%-8s\n' "$status" 1<>exit

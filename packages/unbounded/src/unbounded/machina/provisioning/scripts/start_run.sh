@@ -27,7 +27,7 @@ if [ -n "$run" ]; then
   fi;
 fi;
 other=;
-# A reset looks itself at what it may stop.
+# A reset decides itself which runs it stops.
 [ "$1" = reset ] || find_other;
 if [ -n "$other" ]; then
   say running "${other##*/run-}" "$seconds";
@@ -41,7 +41,7 @@ mv "$new" "$run" || exit 1;
 trap - EXIT;
 cd "$run" || exit 1;
 
-# In a unit of its own where there is systemd: what a login has started may end with it.
+# In a unit of its own with systemd: processes of a login session may end with it.
 unit=unbounded-install-$2;
 if [ -d /run/systemd/system ] && systemd-run --quiet --collect --unit="$unit" /usr/bin/env bash "$run/run.sh" >/dev/null 2>said; then
   tries=0;
@@ -54,6 +54,6 @@ else
   exec 8>&-;
 fi;
 exec 9>&-;
-# From the start on nothing ends this before it has reported, such as an exec that cannot open its file would.
+# From here on nothing ends this shell before its report; an exec that cannot open its file would.
 [ "$3" = 0 ] || { flock -w "$3" 7; } 7<lock;
 report;
