@@ -72,6 +72,7 @@ async def test_it_cuts_the_mains(control: Client) -> None:
         ("GET", "/lab/bmcs/lab-99", None, 404, "BMC lab-99 does not exist"),
         ("GET", "/lab/bmcs/lab-07/history?system=9", None, 404, "system 9 does not exist; the systems are 1"),
         ("PATCH", "/lab/bmcs/lab-07/faults", {"stals": 1}, 400, "unknown fault: stals"),
+        ("PATCH", "/lab/bmcs/lab-07/dials", {"stals": 1}, 400, "unknown fault: stals"),  # the former path
         ("PATCH", "/lab/bmcs/lab-07/faults", {"stalls": "often"}, 400, "stalls"),
         ("PATCH", "/lab/bmcs/lab-07/faults", [1], 400, "Expected `object`"),
         ("PUT", "/lab/bmcs/lab-07/profile", {"profile": "stals"}, 400, "unknown profile: stals"),

@@ -82,6 +82,7 @@ class BmcControl:
                 web.get(f"{PREFIX}/{{name}}/journal", self._journal),
                 web.put(f"{PREFIX}/{{name}}/profile", self._set_profile),
                 web.patch(f"{PREFIX}/{{name}}/faults", self._set_faults),
+                web.patch(f"{PREFIX}/{{name}}/dials", self._set_faults),  # the former path, for one release
                 web.post(f"{PREFIX}/{{name}}/unplug", self._unplug),
                 web.post(f"{PREFIX}/{{name}}/plug", self._plug),
             ]

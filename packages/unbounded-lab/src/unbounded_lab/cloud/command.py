@@ -152,6 +152,7 @@ class CloudControl:
                 web.get(f"{PREFIX}/journal", self._journal),
                 web.put(f"{PREFIX}/profile", self._set_profile),
                 web.patch(f"{PREFIX}/faults", self._set_faults),
+                web.patch(f"{PREFIX}/dials", self._set_faults),  # the former path, for one release
             ]
         )
         return app

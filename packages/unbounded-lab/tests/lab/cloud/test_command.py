@@ -103,7 +103,7 @@ async def test_its_faults_are_turned_while_it_runs() -> None:
         assert (await (await http.get(control)).json())["faults"] == {"slow_s": 3.0}
         changed = await (await http.patch(f"{control}/faults", json={"slow_s": 0, "terminate": "stuck"})).json()
         assert (changed["profile"], changed["faults"]) == ("custom", {"terminate": "stuck"})
-        refused = await http.patch(f"{control}/faults", json={"colour": "red"})
+        refused = await http.patch(f"{control}/dials", json={"colour": "red"})  # the former path
         assert (refused.status, await refused.text()) == (400, "unknown fault: colour")
         refused = await http.patch(f"{control}/faults", json={"errors": ["Nonsense"]})
         assert (refused.status, (await refused.text()).partition(";")[0]) == (400, "unknown error: Nonsense")
