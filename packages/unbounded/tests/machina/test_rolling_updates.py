@@ -27,6 +27,7 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine, NodeUpdatePhase
+from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
 from unbounded.join.node_marks import read_bound_version
@@ -47,12 +48,14 @@ class Fleet:
     Args:
         broken: versions that no node can be created from, by name; the old node serves again.
         unfetchable: versions that cannot be downloaded.
+        stuck: Machines whose agents create no Node.
         most_away: the most Nodes that were missing, not Ready or cordoned at one time.
     """
 
     cluster: Cluster
     broken: set[str] = field(default_factory=set)
     unfetchable: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
     agents: list[asyncio.Task[None]] = field(default_factory=list)
     created: list[tuple[str, str]] = field(default_factory=list)  # Machine and version, in order
     numbers: int = 0
@@ -104,7 +107,8 @@ class Fleet:
             try:
                 await self.api.get(NODES, name)
             except NotFound:
-                await self._create(machine)
+                if name not in self.stuck:
+                    await self._create(machine)
 
     async def _create(self, machine: Machine) -> None:
         name, ref = machine.name, machine.spec.configuration_ref
@@ -507,6 +511,119 @@ async def test_a_rollback_begins_with_the_failed(fleet: Fleet) -> None:
     )
     await fleet.phase("RolledBack", 1)
     assert [machine for machine, version in fleet.created if version == "c-v1"] == ["m2", "m0", "m1"]
+
+
+@story
+async def test_raised_failures_end_a_halt_until_as_many_have_failed(fleet: Fleet) -> None:
+    fleet.broken.add("c-v2")
+    await fleet.configure()
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    await fleet.phase("Halted", 2)
+    await fleet.rolling(maxFailures=2)
+    status = await fleet.until(lambda one: one.phase == "Halted" and len(one.failed) == 2)
+    assert [one.machine for one in status.failed] == ["m0", "m1"]
+    assert fleet.created == [("m0", "c-v2"), ("m1", "c-v2")]
+    await fleet.quiet()
+
+
+@story
+async def test_a_failed_node_that_has_the_version_ends_a_halt(fleet: Fleet) -> None:
+    fleet.broken.add("c-v2")
+    await fleet.configure()
+    await fleet.machines(2)
+    await fleet.want("v1.34.0")
+    await fleet.phase("Halted", 2)
+    fleet.broken.clear()
+    await fleet.api.delete(NODES, "m0")  # by its user, who has repaired the host
+    await fleet.phase("Complete", 2)
+    assert fleet.created == [("m0", "c-v2"), ("m0", "c-v2"), ("m1", "c-v2")]
+
+
+@story
+async def test_a_rollback_leaves_out_a_version_that_never_completed(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"rollingUpdate": {"onFailure": "Rollback"}})
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    await fleet.until(lambda one: one.version == 2 and one.updated == 1)
+    fleet.broken.add("c-v3")
+    await fleet.want("v1.35.0")
+    await fleet.phase("RolledBack", 1)
+    assert set((await fleet.versions()).values()) == {"c-v1"}
+    found = {name: await fleet.api.get(MACHINE_CONFIGURATION_VERSIONS, name) for name in ("c-v2", "c-v3")}
+    assert all(one.bad for one in found.values())
+    (bad,) = (one for one in found["c-v2"].status.conditions if one.type == "Bad")
+    assert "its update never completed, and version 3 after it was rolled back" in (bad.message or "")
+
+
+@story
+async def test_an_agent_that_creates_no_node_fails_its_update_after_an_hour(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(2)
+    fleet.stuck.add("m0")
+    await fleet.want("v1.34.0")
+    status = await fleet.phase("Halted", 2, within_s=4000)
+    assert [one.machine for one in status.failed] == ["m0"]
+    assert "its agent has not created the Node again, 3600 s after Node m0 was deleted" in (
+        status.failed[0].message or ""
+    )
+    assert fleet.created == []
+    fleet.stuck.clear()
+    await fleet.phase("Complete", 2)
+
+
+@story
+async def test_stages_that_leave_a_machine_out_halt_with_its_name(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(2, m0={"unbounded-cloud.io/site": "lab", "unit": "a"})
+    canary = {"name": "canary", "machineSelector": {"matchLabels": {"unit": "a"}}}
+    await fleet.rolling(stages=[canary])
+    await fleet.want("v1.34.0")
+    status = await fleet.phase("Halted", 2)
+    assert status.waiting is not None
+    assert (status.waiting.reason, status.waiting.held_by) == (
+        "InvalidSpec",
+        "spec.updateStrategy.rollingUpdate.stages",
+    )
+    assert "(m1)" in (status.message or "")
+    await asyncio.sleep(600)
+    assert fleet.created == []
+    await fleet.rolling(stages=[canary, {"name": "rest", "size": "100%"}])
+    await fleet.phase("Complete", 2)
+    assert fleet.created == [("m0", "c-v2"), ("m1", "c-v2")]
+
+
+@story
+async def test_paused_machines_and_those_in_maintenance_are_left_alone(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"maxUnavailable": 3})
+    await fleet.machines(3)
+    await fleet.api.patch(MACHINES, "m0", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    await fleet.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": True}}})
+    await fleet.want("v1.34.0")
+    status = await fleet.until(lambda one: one.version == 2 and one.updated == 1 and not one.updating)
+    assert fleet.created == [("m2", "c-v2")]
+    assert (status.message or "").endswith("m0 (and 1 more): it is paused")
+    update, pause = await why_of(fleet, "m0")
+    assert "to version 2 does not start: it is paused" in update.what
+    assert pause.fixes[0].command == "kubectl unbounded machine resume m0"
+    await fleet.api.patch(MACHINES, "m0", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
+    await fleet.until(lambda one: one.updated == 2)
+    await fleet.api.patch(MACHINES, "m1", {"spec": {"maintenance": None}})
+    await fleet.phase("Complete", 2)
+    await fleet.quiet()
+
+
+@story
+async def test_a_machine_that_names_a_version_moves_to_that_one(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(2)
+    await fleet.api.patch(MACHINES, "m0", {"spec": {"configurationRef": {"version": 1}}})
+    await fleet.want("v1.34.0")
+    await fleet.phase("Complete", 2)
+    assert await fleet.versions() == {"m0": "c-v1", "m1": "c-v2"}
+    await fleet.api.patch(MACHINES, "m0", {"spec": {"configurationRef": {"version": 2}}})
+    await fleet.until(lambda one: one.phase == "Complete" and fleet.created[-1] == ("m0", "c-v2"))
+    assert fleet.created == [("m1", "c-v2"), ("m0", "c-v2")]
 
 
 @pytest.mark.parametrize("seed", range(20))
