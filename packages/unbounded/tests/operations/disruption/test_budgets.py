@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from unittest import mock
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.operations.disruption.cluster import Cluster, cluster_story
 from tests.operations.faults import Incarnation
+from tests.support.virtual_time import EPOCH
 from unbounded.api.core import Node
 from unbounded.api.disruption import (
     MACHINE_DISRUPTION_BUDGETS,
@@ -22,6 +23,7 @@ from unbounded.api.disruption import (
     OperationDrain,
 )
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.clock import rfc3339
 from unbounded.operations import reasons
 from unbounded.operations.disruption import controller
 from unbounded.operations.disruption.budgets import (
@@ -243,7 +245,9 @@ async def test_a_blackout_holds_until_it_ends(cluster: Cluster) -> None:
     await cluster.node("m1")
     await cluster.budget("none", 0, schedule="0 * * * *", durationSeconds=1200)
     await cluster.world.operation("op", "HostReboot", "m1")
-    await cluster.world.until("op", lambda one: one.status.reason == reasons.WAITING_FOR_BUDGET, within_s=60)
+    waiting = await cluster.world.until("op", lambda one: one.status.reason == reasons.WAITING_FOR_BUDGET, within_s=60)
+    end = rfc3339(EPOCH + timedelta(seconds=1200))
+    assert f"none lets 0 of 1 Machine be unavailable until {end}" in (waiting.status.message or "")
     operation = await cluster.world.ended("op")
     assert operation.status.phase == "Complete"
     claimed_at = cluster.world.stories[operation.metadata.uid].claimed_at

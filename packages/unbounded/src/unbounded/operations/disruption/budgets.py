@@ -24,6 +24,7 @@ from unbounded.api.disruption import (
     OperationDrain,
 )
 from unbounded.api.machine import Machine
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError, label_test, selector_text
 from unbounded.operations import reasons
 from unbounded.operations.disruption.drain import DrainRules, rules_of
@@ -261,13 +262,19 @@ def group_status(states: Sequence[GroupState]) -> tuple[BudgetGroup, ...]:
 # Grants
 
 
-def full(budget: MachineDisruptionBudget, machine: Machine, states: Mapping[str, GroupState]) -> Delay | None:
+def full(
+    budget: MachineDisruptionBudget,
+    machine: Machine,
+    states: Mapping[str, GroupState],
+    until: datetime | None = None,
+) -> Delay | None:
     """Return the delay where the budget has no room for the Machine; None where it may be granted.
 
     A Machine that counts already, as it is granted or unavailable, takes no more room.
 
     Args:
         states: of the budget's groups, by their values.
+        until: the end of the time in which it counts; None for none.
     """
     if len(budget.status.grants) >= MAX_GRANTS and all(one.machine != machine.name for one in budget.status.grants):
         text = f"MachineDisruptionBudget {budget.name} has {MAX_GRANTS} grants, the most that it can hold"
@@ -279,7 +286,7 @@ def full(budget: MachineDisruptionBudget, machine: Machine, states: Mapping[str,
     group = f" of group {value}" if value else ""
     rule = (
         f"MachineDisruptionBudget {budget.name} lets {state.limit} of {counted(state.machines, 'Machine')}{group} "
-        "be unavailable"
+        f"be unavailable{'' if until is None else f' until {rfc3339(until)}'}"
     )
     if not state.used:
         return Delay(reasons.WAITING_FOR_BUDGET, rule, f"MachineDisruptionBudget {budget.name}")

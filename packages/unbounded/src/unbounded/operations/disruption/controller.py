@@ -216,12 +216,12 @@ class DrainController:
         Args:
             room: the most that it can grant; None enqueues all that would be granted now.
         """
-        states = self._grants.states(budget)
+        states, until = self._grants.states(budget), self._grants.until(budget)
         for machine in self._caches.machines.all():
             record = machine.status.disruption
             if record is None or record.reason != reasons.WAITING_FOR_BUDGET:
                 continue
-            delay = full(budget, machine, states)
+            delay = full(budget, machine, states, until)
             if delay is None and room is not None and room <= 0:
                 continue
             if delay is None:

@@ -146,7 +146,12 @@ class Grants:
 
     def delay(self, machine: Machine, budgets: Sequence[MachineDisruptionBudget]) -> Delay | None:
         """Return the delay by the first budget without room for the Machine."""
-        return next((found for one in budgets if (found := full(one, machine, self.states(one)))), None)
+        delays = (full(one, machine, self.states(one), self.until(one)) for one in budgets)
+        return next((found for found in delays if found is not None), None)
+
+    def until(self, budget: MachineDisruptionBudget) -> datetime | None:
+        """Return the time at which a budget counts, or counts no longer; None without a schedule."""
+        return window_of(budget, self._now()).changes_at
 
     def states(self, budget: MachineDisruptionBudget) -> Mapping[str, GroupState]:
         """Return the state of each group of a budget by its value, computed once until something changes."""
