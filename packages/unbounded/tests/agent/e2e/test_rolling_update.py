@@ -27,13 +27,14 @@ from unbounded.api.core import NODES, PODS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(900, func_only=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(1800, func_only=True)]
 CONFIGURATION: Final = "roll"
 NAMES: Final = ("roll-1", "roll-2", "roll-3")
 SELECTOR: Final = {"matchLabels": {"pool": CONFIGURATION}}
 NETWORK: Final = "10.99.0.0/16"  # of all hosts but the second
 MORE: Final = {"Recreation": {"VerifySeconds": 15, "RetrySeconds": 3600}}
 WITHIN_S: Final = 180.0
+UPDATE_S: Final = 600.0  # of all three, each of which builds a root file system
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Fleet:
             rollout = seen.get("status", {}).get("rollout", {})
             return [rollout.get(one) for one in ("phase", "version", "updated")] == [phase, version, updated]
 
-        found = await self.plane.wait(MACHINE_CONFIGURATIONS, CONFIGURATION, reached, within_s=WITHIN_S)
+        found = await self.plane.wait(MACHINE_CONFIGURATIONS, CONFIGURATION, reached, within_s=UPDATE_S)
         for name in NAMES:
             await self.plane.wait(MACHINES, name, lambda one: "disruption" not in one["status"], within_s=WITHIN_S)
         return dict(found["status"]["rollout"])
