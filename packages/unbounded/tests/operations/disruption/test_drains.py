@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from unittest import mock
 
 import msgspec
 import pytest
 
 from tests.operations.building import slot_of
 from tests.operations.disruption.cluster import Cluster, cluster_story
+from tests.operations.faults import Incarnation
 from tests.operations.simulated import BOOTED
+from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import EPOCH
-from unbounded.api.core import LEASES, NODES, PODS
+from unbounded.api.core import LEASES, NODES, PODS, Pod
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, DisruptionStage
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_CORDONED_BY, ANNOTATION_PAUSED, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import ApiError, Forbidden, ServerError
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import child_manifest
+from unbounded.operations.disruption.drained_nodes import PodEvictions
 
+T = TypeVar("T")
 MANAGED: Final[dict[str, Any]] = {
     "pxe": {
         "image": "i",
@@ -84,6 +91,52 @@ async def test_a_drained_reboot_makes_at_most_eighteen_api_writes(cluster: Clust
         "patch MachineOperation by steward": 1,
     }
     assert cluster.writes.by.total() <= 18
+
+
+@cluster_story
+async def test_a_slow_release_of_a_lock_has_no_conflict_with_the_return(cluster: Cluster) -> None:
+    await _machine(cluster, "web")
+    await cluster.budget("one", 1)
+    released = list[str]()
+
+    async def before(life: Incarnation, call: str, name: str) -> None:
+        if call != "patch Machine" or not life.name.startswith("metalman"):
+            return
+        active = (await cluster.world.api.get(MACHINES, name)).status.active_operation
+        if active is None:
+            return
+        operation = await cluster.world.api.get(MACHINE_OPERATIONS, active.name)
+        if operation.terminal:
+            released.append(name)
+            await asyncio.sleep(3)
+
+    with mock.patch.object(cluster.writes, "before", before):
+        await cluster.world.operation("op", "HostReboot", "m1")
+        assert (await cluster.world.ended("op")).status.phase == "Complete"
+        await cluster.stage("m1", None)
+    assert released == ["m1"]  # and not again, after a Conflict
+
+
+class _CountingApi(MemoryApi):
+    """An API server that takes its time for each creation."""
+
+    running, most = 0, 0
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        return kind.type()
+
+
+async def test_evictions_from_all_nodes_share_a_limit() -> None:
+    api, limiter = _CountingApi(), asyncio.Semaphore(5)
+    metas = [{"name": f"p{number}", "namespace": "default", "uid": f"u{number}"} for number in range(12)]
+    pods = [msgspec.convert({"metadata": meta}, Pod) for meta in metas]
+    nodes = [tuple(pods[:6]), tuple(pods[6:])]
+    await asyncio.gather(*(PodEvictions().evict(api, one, lambda: None, limiter) for one in nodes))
+    assert api.most == 5
 
 
 @cluster_story

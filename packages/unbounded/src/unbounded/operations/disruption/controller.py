@@ -66,7 +66,9 @@ from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 
 AT_ONCE: Final = 64  # Machines: a pass waits for calls, such as those of all evictions from a Node
+EVICTIONS_AT_ONCE: Final = 32  # half of the calls that the client sends at once
 SETTLE_S: Final = 1.0  # after a change, as others come together with it
+RELEASE_S: Final = 5.0  # of a lock, after the end of its operation
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
 PROGRESS_S: Final = 5.0  # between writes of a record within a stage
 COUNT_S: Final = (15.0, 60.0)  # least and most between those that change nothing but the number of pods that are left
@@ -143,6 +145,7 @@ class DrainController:
         self._status = StatusWriter(api, MACHINES, fields=("disruption", "disruptionBudgets"), cache=caches.machines)
         self._marker = NodeMarker(api, caches.nodes, now, epoch.check_leads)
         self._memory: dict[str, _Memory] = {}
+        self._evictions = asyncio.Semaphore(EVICTIONS_AT_ONCE)
         self._pods: PodCaches | None = None
         self._controller: Controller[str] = Controller(
             "disruptions", self._reconcile, workers=AT_ONCE, metrics=loop_metrics
@@ -174,13 +177,7 @@ class DrainController:
         operation = new or old
         if operation is None or not operation.spec.machine_ref:
             return
-        machine = self._caches.machines.get(operation.spec.machine_ref)
-        active = None if machine is None else machine.status.active_operation
-        if operation.terminal and active is not None and active.uid == operation.metadata.uid:
-            # its executor is about to release the lock: a write before that would be a Conflict for one of the two
-            self._controller.queue.add_after(operation.spec.machine_ref, SETTLE_S)
-        else:
-            self._controller.enqueue(operation.spec.machine_ref)
+        self._controller.enqueue(operation.spec.machine_ref)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         machine = new or old
@@ -268,6 +265,8 @@ class DrainController:
             await self._status.write(machine, {"disruptionBudgets": list(names)})
             return 0.0
         operations = self._caches.operations.by(INDEX_MACHINE, name)
+        if (release_s := self._release_s(machine, operations)) > 0:
+            return release_s
         record = machine.status.disruption
         request, rules = self._request(machine, operations)
         if record is None and request is None and not is_marked(node):
@@ -279,6 +278,16 @@ class DrainController:
         memory = self._memory.setdefault(name, _Memory())
         view = await self._view(machine, node, request, rules, memory)
         return await self._perform(view, plan_disruption(view), request, memory)
+
+    def _release_s(self, machine: Machine, operations: tuple[MachineOperation, ...]) -> float:
+        """Return the seconds for which the executor of an ended operation may still be about to release its lock.
+
+        A write of the Machine before that would be a Conflict for one of the two.
+        """
+        active = machine.status.active_operation
+        ended = [one for one in operations if one.terminal and active is not None and one.metadata.uid == active.uid]
+        ages = [seconds_since(one.status.completed_at, self._now()) for one in ended if one.status.completed_at]
+        return max((RELEASE_S - age_s for age_s in ages), default=0.0)
 
     def _node(self, name: str) -> Node | None:
         """Return the Node of a Machine: the one of its name, unless a label says that it is another one's.
@@ -427,7 +436,7 @@ class DrainController:
             await self._acquire(machine, request, after)
         if plan.action == EVICT:
             refused = dict(memory.evictions.refusals)
-            await memory.evictions.evict(self._api, plan.evict, self._epoch.check_leads)
+            await memory.evictions.evict(self._api, plan.evict, self._epoch.check_leads, self._evictions)
             if memory.evictions.refusals != refused:
                 return 0.0  # the answers change the blockers
         if node is not None and plan.action != CORDON:

@@ -107,24 +107,31 @@ class PodEvictions:
     refusals: dict[str, EvictionRefusal] = field(default_factory=dict)  # by the UID of the pod
     evicted: dict[str, float] = field(default_factory=dict)  # UIDs of pods, until the watch has surely shown their end
 
-    async def evict(self, api: Api, pods: tuple[Pod, ...], check_leads: Callable[[], None]) -> None:
-        """Evict pods side by side, by their UIDs; keep the answers of a server that does not."""
+    async def evict(
+        self, api: Api, pods: tuple[Pod, ...], check_leads: Callable[[], None], limiter: asyncio.Semaphore
+    ) -> None:
+        """Evict pods side by side, by their UIDs; keep the answers of a server that does not.
+
+        Args:
+            limiter: of the evictions from all Nodes, so that other writes do not wait for a thousand of them.
+        """
         self.evicted = {uid: until for uid, until in self.evicted.items() if until > loop_time()}
         async with asyncio.TaskGroup() as group:
             for pod in pods:
                 if pod.metadata.uid not in self.evicted:
-                    group.create_task(self._evict_one(api, pod, check_leads))
+                    group.create_task(self._evict_one(api, pod, check_leads, limiter))
 
-    async def _evict_one(self, api: Api, pod: Pod, check_leads: Callable[[], None]) -> None:
+    async def _evict_one(self, api: Api, pod: Pod, check_leads: Callable[[], None], limiter: asyncio.Semaphore) -> None:
         """Evict a pod, by its UID; keep the answer of a server that does not."""
-        check_leads()
         meta = pod.metadata
         body = {
             "metadata": {"name": meta.name, "namespace": meta.namespace},
             "deleteOptions": {"preconditions": {"uid": meta.uid}},
         }
         try:
-            await api.create(evictions_of(meta.name), body, namespace=meta.namespace or "")
+            async with limiter:
+                check_leads()
+                await api.create(evictions_of(meta.name), body, namespace=meta.namespace or "")
         except (NotFound, Conflict):  # it is gone, or another one has its name: the watch delivers it
             self.refusals.pop(meta.uid, None)
         except (EvictionBlocked, ServerError) as error:  # ServerError: several budgets select the pod
