@@ -172,7 +172,8 @@ def with_sections(program: bytes, contents: Mapping[str, bytes]) -> bytes:
     optional, table = at + 24, at + 24 + optional_bytes
     names = {made[each : each + 8].rstrip(b"\0").decode(): each for each in range(table, table + 40 * count, 40)}
     first = names[next(iter(contents))]
-    (address,) = struct.unpack_from("<I", made, first + 12)
+    address, _, start = struct.unpack_from("<III", made, first + 12)
+    del made[start:]
     for name, content in contents.items():
         raw = content.ljust(-(-len(content) // 512) * 512, b"\0")
         made += bytes(-len(made) % 512)
