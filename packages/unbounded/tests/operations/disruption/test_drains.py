@@ -348,6 +348,25 @@ async def test_a_node_that_does_not_return_stays_cordoned_until_it_does(cluster:
 
 
 @cluster_story
+async def test_a_lease_renewed_before_the_host_went_off_proves_no_return(cluster: Cluster) -> None:
+    await _machine(cluster)
+    await cluster.budget("one", 1, minReadySeconds=60)
+    await cluster.world.operation("reboot", "HostReboot", "m1")
+    assert (await cluster.world.ended("reboot")).status.phase == "Complete"
+    await cluster.stage("m1", DisruptionStage.RETURNING)
+    await asyncio.sleep(30)
+    await cluster.world.operation("off", "HostPowerOff", "m1")
+    await cluster.stage("m1", DisruptionStage.WORKING)
+    cluster.kubelets.pop("m1").cancel()  # the Node is Ready until its lease is too old
+    assert (await cluster.world.ended("off")).status.phase == "Complete"
+    await asyncio.sleep(300)
+    found = await cluster.disruption("m1")
+    assert found is not None
+    assert found.stage == DisruptionStage.RETURNING
+    assert await cluster.is_cordoned("m1")
+
+
+@cluster_story
 async def test_the_next_operation_repairs_a_node_that_does_not_return(cluster: Cluster) -> None:
     await _machine(cluster)
     await cluster.world.operation("off", "HostPowerOff", "m1", **ALWAYS)

@@ -373,6 +373,8 @@ class DrainController:
             self._follow_no_pods(machine.name)
         ready_s = memory.ready_s(node, now)
         returns = record is not None and record.stage == DisruptionStage.RETURNING and record.worked
+        if not returns:  # an earlier holder's proof is none of the next one
+            memory.renewed_from, memory.renewed = None, False
         return DisruptionView(
             machine=machine,
             node=node,
