@@ -17,7 +17,7 @@ from azure.mgmt.core.tools import get_arm_endpoints
 from unbounded.kube.tls import client_context
 from unbounded.machineops.provider import AuthMode, Budget, Instance, Login, OperationKind, Rate, Rates, SecretStr
 from unbounded.machineops.providers.azure import replacement_plan, vm_properties
-from unbounded.machineops.providers.azure.calls import AzureCalls, AzureCredential
+from unbounded.machineops.providers.azure.sdk_client import AzureClient, AzureCredential
 from unbounded.machineops.providers.azure.session import AzureSession
 
 _GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -73,7 +73,7 @@ class AzureVM:
         def log_in(transport: AioHttpTransport) -> AzureCredential:
             return self.credential(login, transport)
 
-        return AzureSession(AzureCalls(login.name, log_in, budget, endpoint=self._endpoint, context=self._context))
+        return AzureSession(AzureClient(login.name, log_in, budget, endpoint=self._endpoint, context=self._context))
 
     def credential(self, login: Login, transport: AioHttpTransport) -> AzureCredential:
         """Return the SDK's credential."""

@@ -1,4 +1,4 @@
-"""Session of one login to Azure: observes virtual machines, requests changes, and follows long calls."""
+"""Session of one login to Azure: observes virtual machines, requests changes, and follows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from azure.core import MatchConditions
@@ -15,7 +14,6 @@ from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
-    Handle,
     Instance,
     Job,
     Keep,
@@ -26,17 +24,15 @@ from unbounded.machineops.provider import (
     Progress,
     Record,
     Refusal,
-    State,
     Taken,
     Transient,
     check_losses,
-    said,
 )
-from unbounded.machineops.providers.azure import images, model, replacement_plan, vm_properties
-from unbounded.machineops.providers.azure.calls import AzureCalls, FirstResponsePolling, parse_error, retry_after
+from unbounded.machineops.providers.azure import images, long_running_operations, model, replacement_plan, vm_properties
 from unbounded.machineops.providers.azure.errors import ArmRequest, Closed
 from unbounded.machineops.providers.azure.model import VmReplacementState
 from unbounded.machineops.providers.azure.replacement_plan import AzureAction, AzureObservation, StepDecision
+from unbounded.machineops.providers.azure.sdk_client import AzureClient, FirstResponsePolling, retry_after
 from unbounded.machineops.providers.azure.vm_properties import VmId, vm_id
 
 VERBS: Final = {
@@ -49,13 +45,6 @@ VERBS: Final = {
 MAX_OBSERVATIONS: Final = 1000  # observations without an action since
 
 
-class _Status(msgspec.Struct):
-    """Document of a long call."""
-
-    status: str = ""
-    error: dict[str, Any] | None = None
-
-
 @dataclass(frozen=True)
 class _ObservedDecision:
     """Result of observing a replacement."""
@@ -65,7 +54,7 @@ class _ObservedDecision:
 
 
 class AzureSession:
-    def __init__(self, calls: AzureCalls) -> None:
+    def __init__(self, calls: AzureClient) -> None:
         self._calls = calls
         self._observations: dict[str, _ObservedDecision] = {}
 
@@ -83,34 +72,10 @@ class AzureSession:
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         request = ArmRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
         answer = await self._calls.change(request, _power_call(job, action, vm_id(job.instance.id)), before=before)
-        return _handle(answer.http_response.headers)
+        return long_running_operations.handle_of(answer.http_response.headers)
 
     async def follow(self, job: Job, handle: str) -> Progress:
-        if not self._is_ours(handle, job.instance.scope):
-            raise Transient(
-                f"the URL of the asynchronous operation is not one of {self._calls.endpoint}: {said(handle)}"
-            )
-        request = ArmRequest("read the asynchronous operation for VM", job.instance.name, job.instance)
-        where = f"Azure, status of the asynchronous operation for {job.instance.id}"
-        status, headers, content = await self._calls.get(request, handle)
-        again_s = retry_after(headers)
-        if status == 404:
-            return Progress(State.FORGOTTEN, "Azure has no status of the asynchronous operation any more", where)
-        if status == 202:
-            return Progress(State.RUNNING, "the asynchronous operation is in progress", where, again_s)
-        if status >= 400:  # a followed Location answers like the call itself
-            error = parse_error(status, headers, content)
-            return Progress(State.FAILED, said(f"{error.code}: {error.message}"), where)
-        document = msgspec.json.decode(content, type=_Status) if content else _Status("Succeeded")
-        words = f"the asynchronous operation: {document.status}"
-        if document.error:
-            words += f", {document.error.get('code')}: {document.error.get('message')}"
-        return Progress(vm_properties.progress(document.status), said(words), where, again_s)
-
-    def _is_ours(self, url: str, scope: str) -> bool:
-        ours, given = urlsplit(self._calls.endpoint), urlsplit(url)
-        same = (given.scheme, given.netloc.lower()) == (ours.scheme, ours.netloc.lower())
-        return same and given.path.lower().startswith(f"/subscriptions/{scope.lower()}/")
+        return await long_running_operations.progress(self._calls, job, handle)
 
     # Replacement
 
@@ -299,8 +264,8 @@ class AzureSession:
             ),
             before,
         )
-        handle = _handle(headers)
-        followed = handle is not None and self._is_ours(handle, job.instance.scope)
+        handle = long_running_operations.handle_of(headers)
+        followed = handle is not None and long_running_operations.is_ours(self._calls, handle, job.instance.scope)
         return handle if followed else retry_after(headers)
 
     async def _extend(
@@ -402,12 +367,6 @@ class AzureSession:
 
     async def close(self) -> None:
         await self._calls.close()
-
-
-def _handle(headers: Mapping[str, str]) -> Handle | None:
-    """Return the handle for following an accepted long call."""
-    url = headers.get("azure-asyncoperation") or headers.get("location")
-    return Handle(url, retry_after(headers)) if url else None
 
 
 def _decoded(content: bytes | None) -> VmReplacementState | None:

@@ -106,7 +106,7 @@ class _GetTransport(AsyncHTTPPolicy[Any, Any]):
         return PipelineResponse(sent, answer, request.context)
 
 
-class AzureCalls:
+class AzureClient:
     """Calls of one login.
 
     Args:

@@ -13,8 +13,8 @@ from unbounded.kube.tls import client_context
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, replacement_plan
-from unbounded.machineops.providers.azure.calls import AzureCalls
 from unbounded.machineops.providers.azure.errors import ArmRequest
+from unbounded.machineops.providers.azure.sdk_client import AzureClient
 from unbounded.machineops.providers.azure.session import AzureSession
 from unbounded.machineops.providers.azure.vm_properties import instance as vm_instance
 from unbounded_lab.cloud.azure import VmShape
@@ -23,8 +23,8 @@ from unbounded_lab.http import LabReply, LabRequest
 
 
 @asynccontextmanager
-async def _calls(cloud: CheckedAzure, endpoint: str = "") -> AsyncIterator[AzureCalls]:
-    calls = AzureCalls(
+async def _calls(cloud: CheckedAzure, endpoint: str = "") -> AsyncIterator[AzureClient]:
+    calls = AzureClient(
         "azure",
         lambda _transport: Token(cloud),
         ScopeBudget(AzureVM.rates),
