@@ -164,6 +164,7 @@ NIC = "network__ethernets__2"
         ),
         (PXE, {"pxe__rootDeviceHints": {"minSizeGigabytes": 0}}, "spec.pxe.rootDeviceHints.minSizeGigabytes", "1"),
         (PXE, {"pxe__image": ""}, "spec.pxe.image", "at least 1 char"),
+        ("{}", {"maintenance": {"reason": "new memory"}}, "spec.maintenance.enabled", "true begins the maintenance"),
         ("{}", {"provider": ""}, "spec.provider", "at least 1 char"),
         ("{}", {"provider": "az/AzureVM"}, "spec.provider", "should match"),
         ("{}", {"provider": "AzureVM\n"}, "spec.provider", "should match"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.api import configuration, machine_spec, network
+from unbounded.api import configuration, disruption, machine_spec, network
 from unbounded.api.credential import AuthMode, CredentialAuth
 from unbounded.api.fields import ApiStruct, api_name
 from unbounded.api.machine import MAX_MACHINE_NAME, Machine
@@ -146,6 +146,13 @@ MACHINE_RULES: Final[RuleTable] = {
             "bootMode VirtualMedia needs the address of the installer: set pxe.dhcpLeases, or network with a static"
             " IPv4 address",
             ".pxe.bootMode",
+        ),
+    ),
+    disruption.MaintenanceSpec: (
+        ValidationRule(
+            "!has(self.reason) || has(self.enabled)",
+            "maintenance.reason needs maintenance.enabled: true begins the maintenance, false ends it",
+            ".enabled",
         ),
     ),
     network.NetworkSpec: _NETWORK,
