@@ -323,6 +323,27 @@ def test_a_cancelled_controller_cancels_its_reconciles_and_leaves_no_timer() -> 
     run_virtual(main())
 
 
+def test_a_controller_ends_although_a_call_fails_as_it_is_cancelled() -> None:
+    async def main() -> None:
+        async def refused() -> None:
+            await asyncio.sleep(1)
+            work.cancel()
+            raise ServerUnreachable("connection refused")
+
+        async def reconcile(_key: str) -> float | None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(refused())
+            return None
+
+        controller = Controller("test", reconcile, workers=1)
+        controller.enqueue("a")
+        work = asyncio.create_task(controller.run())
+        await asyncio.wait({work}, timeout=60)
+        assert work.cancelled()
+
+    run_virtual(main())
+
+
 def test_a_change_wakes_the_keys_of_what_was_and_what_is() -> None:
     async def main() -> list[str]:
         looks: list[str] = []

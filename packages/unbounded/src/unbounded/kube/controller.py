@@ -80,6 +80,7 @@ class Controller(Generic[K]):
                 await self._reconcile_key(key)
             finally:
                 self.queue.done(key)
+            _check_cancelled()
 
     async def _reconcile_key(self, key: K) -> None:
         loop = asyncio.get_running_loop()
@@ -113,6 +114,13 @@ class Controller(Generic[K]):
         else:
             self._log.exception("reconcile failed with an internal error", key=str(key), again_in_s=round(delay_s, 1))
         return _result(error)
+
+
+def _check_cancelled() -> None:
+    """Check that a task group, one of whose tasks failed at that time, has not swallowed the cancel of this task."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _only_failure(error: Exception) -> Exception:
