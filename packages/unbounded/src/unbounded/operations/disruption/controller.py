@@ -326,6 +326,8 @@ class DrainController:
         rules, update = _rules(machine, counting, None), update_holder(machine)
         if update is None or paused(machine, pause_of(self._caches.pause)) is not None:
             return None, rules
+        if machine.status.active_operation is not None:
+            return None, rules  # the update would wait for the lock with a drained Node
         return self._limited(machine, update, counting, None), rules
 
     def _limited(

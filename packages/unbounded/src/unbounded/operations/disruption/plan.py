@@ -239,7 +239,8 @@ def _draining(view: DisruptionView) -> _Found:
     if view.pods is None and _is_late(view):
         return _late(view, "its pods could not be listed", _pods_left(view))
     if view.pods is None:
-        return _Found(Fact.PODS_LEFT, view.disruption.message or "", requeue_s=1.0)
+        record = view.disruption
+        return _Found(Fact.PODS_LEFT, record.message or "", record.reason, record.held_by, requeue_s=1.0)
     step = _drain_step(view, view.pods)
     left, holder = step.progress.left, view.disruption.holder
     if not left:
