@@ -7,17 +7,15 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 import pytest
 
-from tests.operations.disruption.cluster import Cluster, cluster_of
-from tests.operations.faults import Incarnation
+from tests.operations.disruption.cluster import cluster_of
+from tests.operations.disruption.updates import NodeAgents, run_updates
 from tests.operations.staging import Kinds
-from tests.operations.world import Process, World, live
+from tests.operations.world import Process, World
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.api.configuration import (
@@ -26,43 +24,16 @@ from unbounded.api.configuration import (
     UpdateStatus,
 )
 from unbounded.api.core import NODES
-from unbounded.api.machine import MACHINES, Machine, NodeUpdatePhase
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
-from unbounded.join.node_marks import read_bound_version
-from unbounded.kube.api import Api, Conflict, NotFound
-from unbounded.kube.clock import rfc3339
-from unbounded.machina.configuration_binding import BindingController
-from unbounded.machina.configuration_versions import VersionController
-from unbounded.machina.controller import create_machina_caches
-from unbounded.machina.rolling_updates import RollingUpdateController
 
 SITE: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
 
 
-@dataclass
-class Fleet:
-    """Machines with one Node each, whose agents fetch, and create a deleted Node again.
-
-    Args:
-        broken: versions that no node can be created from, by name; the old node serves again.
-        unfetchable: versions that cannot be downloaded.
-        stuck: Machines whose agents create no Node.
-        most_away: the most Nodes that were missing, not Ready or cordoned at one time.
-    """
-
-    cluster: Cluster
-    broken: set[str] = field(default_factory=set)
-    unfetchable: set[str] = field(default_factory=set)
-    stuck: set[str] = field(default_factory=set)
-    agents: list[asyncio.Task[None]] = field(default_factory=list)
-    created: list[tuple[str, str]] = field(default_factory=list)  # Machine and version, in order
-    numbers: int = 0
-
-    @property
-    def api(self) -> Api:
-        return self.cluster.api
+class Fleet(NodeAgents):
+    """Machines with one Node each, and their agents."""
 
     async def configure(self, version: str = "v1.33.0", **spec: Any) -> None:
         strategy = {"type": "RollingUpdate", **spec.pop("strategy", {})}
@@ -75,8 +46,7 @@ class Fleet:
             name = f"m{number}"
             await self.cluster.world.machine(name, labels=labels.get(name, {}), kubernetes={"nodeRef": {"name": name}})
             await self.cluster.node(name, f"pod-{name}")
-            await self._report(name, {"configuration": _made("c-v1")})
-            self.agents.append(asyncio.create_task(self._agent(name), name=f"agent {name}"))
+            await self.start_agent(name, "c-v1")
         await self.until(lambda one: one.phase == "Complete" and one.updated == count)
 
     async def want(self, version: str) -> None:
@@ -88,71 +58,7 @@ class Fleet:
     async def rolling(self, **settings: Any) -> None:
         await self.edit(updateStrategy={"rollingUpdate": settings})
 
-    # Agents
-
-    async def _agent(self, name: str) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            machine = await self.machine(name)
-            update, agent = machine.status.node_update, machine.status.agent
-            done = None if agent is None else agent.prepared
-            if update is not None and update.phase == NodeUpdatePhase.PREPARING:
-                complete = update.version not in self.unfetchable
-                prepared = {"version": update.version, "generation": update.generation, "complete": complete}
-                if done is None or msgspec.to_builtins(done) != {k: v for k, v in prepared.items() if v is not False}:
-                    await asyncio.sleep(3.0)
-                    await self._report(
-                        name, {"agent": {"prepared": prepared | ({} if complete else {"message": "404"})}}
-                    )
-            try:
-                await self.api.get(NODES, name)
-            except NotFound:
-                if name not in self.stuck:
-                    await self._create(machine)
-
-    async def _create(self, machine: Machine) -> None:
-        name, ref = machine.name, machine.spec.configuration_ref
-        assert ref is not None
-        version = await read_bound_version(self.api, ref)
-        self.numbers += 1
-        uid = f"recreation-{self.numbers}"
-        active: dict[str, Any] = {
-            "uid": uid,
-            "name": f"{name}-recreation",
-            "kind": "NodeRecreation",
-            "executor": f"agent/{name}",
-        }
-        made = version.metadata.name
-        active |= {"since": rfc3339(virtual_now()), "configuration": _made(made)}
-        await self._report(name, {"activeOperation": active})
-        await asyncio.sleep(20.0)
-        self.created.append((name, made))
-        await self.api.create(NODES, {"metadata": {"name": name}})
-        joining = {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}
-        await self.api.patch(NODES, name, {"status": joining}, subresource="status")
-        phase = "Failed" if made in self.broken else "Complete"
-        await asyncio.sleep(3.0)
-        recent = [msgspec.to_builtins(one) for one in (await self.machine(name)).status.recent_operations]
-        result = {
-            "name": active["name"],
-            "uid": uid,
-            "kind": "NodeRecreation",
-            "phase": phase,
-            "message": f"{made}: no",
-        }
-        status: dict[str, Any] = {"activeOperation": None, "recentOperations": [*recent, result][-10:]}
-        if phase == "Complete":
-            status["configuration"] = _made(made)
-        await self._report(name, status)
-
-    async def _report(self, name: str, status: dict[str, Any]) -> None:
-        with contextlib.suppress(Conflict):
-            await self.api.patch(MACHINES, name, {"status": status}, subresource="status")
-
     # Observations
-
-    async def machine(self, name: str) -> Machine:
-        return await self.api.get(MACHINES, name)
 
     async def status(self) -> UpdateStatus | None:
         return (await self.api.get(MACHINE_CONFIGURATIONS, "c")).status.rollout
@@ -196,30 +102,11 @@ class Fleet:
         assert not [one.metadata.name for one in (await self.api.list(NODES)).items if one.spec.unschedulable]
 
     def controllers(self) -> Process:
-        return Process(self.cluster.world, "machina", partial(_controllers, all_of_them=True))
+        return Process(self.cluster.world, "machina", run_updates)
 
     def late_leader(self) -> Process:
         """A process that takes itself for the leader, too."""
-        return Process(self.cluster.world, "late", partial(_controllers, all_of_them=False))
-
-
-def _made(version: str) -> dict[str, Any]:
-    return {"name": "c", "version": int(version.rpartition("-v")[2]), "versionName": version}
-
-
-async def _controllers(life: Incarnation, api: Api, *, all_of_them: bool) -> None:
-    caches = create_machina_caches(api)
-    of_configurations = (api, caches.configurations, caches.versions, caches.machines)
-    versions = VersionController(*of_configurations, now=virtual_now)
-    binder = BindingController(*of_configurations, now=virtual_now)
-    updates = RollingUpdateController(*of_configurations, caches.nodes, epoch=life.epoch, now=virtual_now)
-
-    async def run() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for one in (versions, binder, updates) if all_of_them else (updates,):
-                tasks.create_task(one.run())
-
-    await live(run, (caches.configurations, caches.versions, caches.machines, caches.nodes))
+        return Process(self.cluster.world, "late", partial(run_updates, all_of_them=False))
 
 
 async def why_of(fleet: Fleet, machine: str) -> tuple[ExplainLink, ...]:
@@ -413,6 +300,27 @@ async def test_a_version_that_cannot_be_downloaded_disrupts_no_node(fleet: Fleet
     await asyncio.sleep(600)
     assert fleet.created == []
     assert fleet.cluster.most_unavailable == 0
+
+
+@story
+async def test_no_node_is_drained_for_an_update_while_an_operation_has_the_lock(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(1)
+    active = {
+        "uid": "u",
+        "name": "op",
+        "kind": "HostReboot",
+        "executor": "metalman/lab",
+        "since": "2030-01-01T00:00:00Z",
+    }
+    await fleet.api.patch(MACHINES, "m0", {"status": {"activeOperation": active}}, subresource="status")
+    await fleet.want("v1.34.0")
+    await asyncio.sleep(120)
+    machine = await fleet.machine("m0")
+    assert machine.status.node_update is not None
+    assert (machine.status.node_update.phase, machine.status.disruption) == ("Draining", None)
+    await fleet.api.patch(MACHINES, "m0", {"status": {"activeOperation": None}}, subresource="status")
+    await fleet.phase("Complete", 2)
 
 
 @story

@@ -156,7 +156,7 @@ class Cluster:
         """
         renewed, loop = 0.0, asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0)
             host, now = self.world.outside.host(name), loop.time()
             runs = host.power == "On" and name not in self.down
             self._count_unavailable()

@@ -6,16 +6,23 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from tests.operations.disruption.cluster import Cluster, ClusterApi, disruption_of
+from tests.operations.disruption.updates import NodeAgents, run_updates
 from tests.operations.faults import FAIR, STORM, Incarnation, WeatheredApi
 from tests.operations.rollouts import PARENT, RolloutWorld, draw_strategy, finish, meddle
 from tests.operations.simulated import Act, Violation
 from tests.operations.world import TERMINAL, Process, Running, defaults
 from tests.support.virtual_time import virtual_now
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    MachineConfigurationVersion,
+)
 from unbounded.api.core import NODES, PODS, Pod
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
@@ -31,6 +38,8 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 STAGED: Final = 0.1  # of the schedules have a rollout
+UPDATED: Final = 0.1  # of the schedules have a rolling update
+OPEN: Final = ("Preparing", "Draining", "Recreating")  # phases of an update that has started
 REFUSING: Final = 0.1  # of the schedules have a webhook that refuses cordons at times
 USING: Final = ("Granted", "Cordoned", "Draining", "Drained", "Working")  # stages that need the grant
 OBSERVED_S: Final = 15.0  # until the caches of all processes have surely shown a change
@@ -61,6 +70,9 @@ class Judge:
     away_since: dict[str, float] = field(default_factory=dict)  # Nodes that are not Ready
     due_since: dict[str, float] = field(default_factory=dict)  # Nodes that nothing keeps cordoned any more
     leads_since: Callable[[], float] = lambda: math.inf  # for how long a leader has worked without a fault around it
+    holders: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # of Machines, by UID
+    updates: set[str] = field(default_factory=set)  # UIDs of versions to which Nodes were updated
+    halted_since: dict[str, float] = field(default_factory=dict)  # rolling updates; absent while they are not halted
     acts: list[Act] = field(default_factory=list)  # on hosts
     faults: list[str] = field(default_factory=list)
 
@@ -80,7 +92,10 @@ class Judge:
                 self._lock_taken(name, old or {}, new)
                 self._drained(name, old or {}, new)
                 self._started(name, old or {}, new)
+                self._update_started(name, old or {}, new)
                 self.machines[name] = new
+                if holder := (new.get("status", {}).get("disruption") or {}).get("holder"):
+                    self.holders[name].add(holder["uid"])
             case "Node":
                 self._cordon_removed(name, old or {}, new)
                 self.nodes[name] = new
@@ -93,6 +108,10 @@ class Judge:
                 self.operations[uid] = new
                 if new.get("status", {}).get("phase") in TERMINAL:
                     self.ended_at.setdefault(uid, _now())
+            case "MachineConfiguration" if new.get("status", {}).get("rollout", {}).get("phase") == "Halted":
+                self.halted_since.setdefault(name, _now())
+            case "MachineConfiguration":
+                self.halted_since.pop(name, None)
             case "MachineDisruptionBudget":
                 self._granted(name, old or {}, new)
                 self._grants_ended(name, old or {}, new)
@@ -101,11 +120,36 @@ class Judge:
 
     def gone(self, body: Raw) -> None:
         """Note that an object was deleted."""
+        if body["kind"] == "Node":
+            self._node_deleted(body["metadata"]["name"], body)
         if body["kind"] == "MachineOperation":
             self.ended_at.setdefault(body["metadata"]["uid"], _now())
         if body["kind"] == "MachineDisruptionBudget":
             self.budgets.pop(body["metadata"]["name"], None)
             self._note_ready_rule()
+
+    def _node_deleted(self, name: str, node: Raw) -> None:
+        """Check that a Node is deleted only for an update that has started, of this Node."""
+        update = self.machines[name]["status"].get("nodeUpdate") or {}
+        if (update.get("phase"), update.get("nodeUID")) != ("Recreating", node["metadata"]["uid"]):
+            self.faults.append(f"Node {name} was deleted for {update}")
+        for known in (self.nodes, self.due_since, self.cordoned_at, self.available_since, self.ready_since):
+            known.pop(name, None)
+        self.unavailable_since.setdefault(name, _now())
+
+    def _update_started(self, name: str, old: Raw, new: Raw) -> None:
+        """Check that a halted rolling update starts nothing, and that a Node is drained before it is deleted."""
+        before, after = old.get("status", {}).get("nodeUpdate") or {}, new.get("status", {}).get("nodeUpdate") or {}
+        self.updates |= {after["uid"]} if after else set()
+        if after.get("phase") not in OPEN or (before.get("phase"), before.get("uid")) == (after["phase"], after["uid"]):
+            return
+        halted_s = _now() - self.halted_since.get(after["version"].rpartition("-v")[0], _now())
+        if halted_s > OBSERVED_S:
+            self.faults.append(f"{name} is {after['phase']} {halted_s:.0f} s after its rolling update was halted")
+        record = old["status"].get("disruption") or {}
+        is_drained = record.get("stage") == "Drained" and record["holder"]["uid"] == after["uid"]
+        if after["phase"] == "Recreating" and not is_drained:
+            self.faults.append(f"the Node of {name} is deleted in {record}")
 
     def _note_ready_rule(self) -> None:
         given = [one["spec"].get("minReadySeconds", MIN_READY_S) for one in self.budgets.values()]
@@ -185,15 +229,17 @@ class Judge:
             self._returned(name, old)
         if is_now and ANNOTATION_CORDONED_BY in new["metadata"].get("annotations", {}):
             self.cordoned_at.setdefault(name, _now())
-        else:
-            self.cordoned_at.pop(name, None)
+        elif self.cordoned_at.pop(name, None) is not None:
+            self.holders.pop(name, None)
 
     def _returned(self, name: str, node: Raw) -> None:
-        """Check that a Node on whose host an operation has acted is Ready for as long as the budgets say."""
+        """Check that a Node on whose host a holder has acted is Ready for as long as the budgets say."""
         since = self.cordoned_at.get(name, math.inf)
         if self.machines[name]["status"].get("disruption", {}).get("reason") in (EXECUTOR_SILENT, PAUSED):
             return  # the next attempt begins with a drain of its own
-        acted = [one for one in self.acts if one.machine == name and one.at >= since and self._is_disruptive(one)]
+        acts = [one for one in self.acts if one.machine == name and one.at >= since and self._is_disruptive(one)]
+        in_maintenance = self.machines[name]["metadata"]["uid"] in self.holders[name]
+        acted = [one for one in acts if in_maintenance or one.operation in self.holders[name]]
         if not acted:
             return
         if not _is_ready(node):
@@ -232,7 +278,10 @@ class Judge:
     def _has_ended(self, uid: str, machine: Raw) -> bool:
         if uid == machine["metadata"]["uid"]:
             return not machine["spec"].get("maintenance", {}).get("enabled")
-        return uid in self.ended_at
+        update = machine["status"].get("nodeUpdate") or {}
+        if update.get("uid") == uid:
+            return update["phase"] not in ("Draining", "Recreating")
+        return uid in self.ended_at or uid in self.updates
 
     def _overdue(self) -> None:
         for name, since in self.due_since.items():
@@ -326,6 +375,15 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
+def _template(version: str) -> Raw:
+    return {"kubernetes": {"version": version}}
+
+
+def _is_last(version: MachineConfigurationVersion) -> bool:
+    kubernetes = version.spec.template.kubernetes
+    return kubernetes is not None and kubernetes.version == "v1.34.0"
+
+
 class JudgedApi(ClusterApi):
     def __init__(self, judge: Judge, **options: Any) -> None:
         super().__init__(**options)
@@ -384,7 +442,9 @@ class Leaders:
         try:
             while not self.calm.is_set():
                 running, until = self._lead(chance.randrange(80) if chance.random() < 0.5 else None)
-                former.append(running)
+                for one in former[:-1]:  # the last of them lives on beside its successor
+                    await one.stop()
+                former = [*former[-1:], running]
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(chance.uniform(5, 200)):
                         await running.life.dead.wait()
@@ -408,6 +468,7 @@ class DrainStorm:
         self.world = RolloutWorld(self.chance, weather=STORM if self.chance.random() < 0.6 else FAIR)
         self.stages = random.Random(f"stages of {number}")  # so that without them a schedule is what it is
         self.webhook = random.Random(f"webhook of {number}")  # likewise
+        self.updates = random.Random(f"updates of {number}")
         self.api = JudgedApi(
             self.judge,
             defaults=defaults,
@@ -419,6 +480,9 @@ class DrainStorm:
         self.judge.acts = self.world.outside.acts
         self.judge.pods = lambda: [one.body for one in self.api._collection(PODS).versions.values()]
         self.cluster = Cluster(self.world, self.api)
+        self.agents = NodeAgents(self.cluster)
+        self.wanted = 0  # versions of the configuration
+        self.machina: Leaders | None = None
         self.names: list[str] = []
         self.is_calm = False
         self.tasks: list[asyncio.Task[Any]] = []
@@ -446,6 +510,8 @@ class DrainStorm:
         await asyncio.sleep(chance.uniform(0, 20))
         if self.stages.random() < STAGED:
             await self._rollout()
+        if self.updates.random() < UPDATED:
+            await self._update(machines)
         if self.webhook.random() < REFUSING:
             self._start(self._refuse_cordons())
         for number in range(chance.randint(1, 5)):
@@ -454,6 +520,8 @@ class DrainStorm:
         for _ in range(chance.randrange(8)):
             await asyncio.sleep(chance.uniform(0, 40))
             await self._meddle(chance.choice(machines))
+        if self.machina is not None:
+            await asyncio.sleep(self.updates.uniform(60, 400))  # until an update may have failed, and been halted
         await self._calm(leaders, machines)
 
     def _disrupt(self, life: Incarnation, _api: Api) -> Coroutine[Any, Any, None]:
@@ -504,6 +572,77 @@ class DrainStorm:
                     await meddle(self.world, chance, chance.choice(("pause", "resume", "retry", "fail", "cancel")))
 
         self._start(users())
+
+    async def _update(self, machines: list[str]) -> None:
+        """Roll versions of a configuration out, with leaders one after another, and let its users do what they do."""
+        chance = self.updates
+        rolling = {"onFailure": chance.choice(("Halt", "Halt", "Rollback")), "maxFailures": chance.choice((1, 1, 2))}
+        strategy = {"type": "RollingUpdate", "maxUnavailable": chance.randint(1, 2), "rollingUpdate": rolling}
+        selector = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+        spec = {"template": _template("v1.33.0"), "machineSelector": selector, "updateStrategy": strategy}
+        await self.api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c"}, "spec": spec})
+        for name in machines:
+            await self.agents.start_agent(name, "c-v1")
+        process = Process(self.world, "machina", run_updates)
+        self.machina = Leaders(process, chance)
+        self._start(self.machina.keep())
+
+        async def users() -> None:
+            await asyncio.sleep(chance.uniform(0, 20))
+            if not self.is_calm:
+                await self._want()
+            for _ in range(chance.randrange(8)):
+                await asyncio.sleep(chance.uniform(0, 120))
+                if self.is_calm:
+                    return
+                match chance.choice(("want", "pause", "resume", "break", "mend")):
+                    case "want":
+                        await self._want()
+                    case "break":
+                        await self._break()
+                    case "mend":
+                        self.agents.broken.clear()
+                    case what:
+                        await self._roll(paused=what == "pause")
+
+        self._start(users())
+
+    async def _want(self) -> None:
+        """Be the user who wants another version; two in three are broken."""
+        self.wanted += 1
+        if self.updates.random() < 0.65:
+            await self._break()
+        await self.api.patch(MACHINE_CONFIGURATIONS, "c", {"spec": {"template": _template(f"v1.33.{self.wanted}")}})
+
+    async def _break(self) -> None:
+        """Let no node be created from the newest version, and from the next one."""
+        newest = len(await self._versions())
+        self.agents.broken |= {f"c-v{newest}", f"c-v{newest + 1}"}
+
+    async def _versions(self) -> Sequence[MachineConfigurationVersion]:
+        return (await self.api.list(MACHINE_CONFIGURATION_VERSIONS)).items
+
+    async def _finish_update(self) -> None:
+        """Let another version be good, and check that all Nodes get it."""
+        self.agents.broken.clear()
+        await self._roll(paused=False)
+        await self.api.patch(MACHINE_CONFIGURATIONS, "c", {"spec": {"template": _template("v1.34.0")}})
+        try:
+            async with asyncio.timeout(3 * 3600):
+                while True:
+                    found = (await self.api.get(MACHINE_CONFIGURATIONS, "c")).status.rollout
+                    last = [one.spec.version for one in await self._versions() if _is_last(one)]
+                    if found is not None and found.phase == "Complete" and found.version in last:
+                        return
+                    await asyncio.sleep(5)
+        except TimeoutError:
+            machines = (await self.api.list(MACHINES)).items
+            states = [(one.name, one.status.node_update, one.status.disruption) for one in machines]
+            raise Violation(f"the rolling update does not complete: {found}, {states}") from None
+
+    async def _roll(self, **settings: Any) -> None:
+        strategy = {"updateStrategy": {"rollingUpdate": settings}}
+        await self.api.patch(MACHINE_CONFIGURATIONS, "c", {"spec": strategy})
 
     async def _refuse_cordons(self) -> None:
         """Let a webhook refuse cordons, or be down, for a while; several times."""
@@ -605,6 +744,9 @@ class DrainStorm:
         self._start(self._switch_on(machines))
         if PARENT in self.world.kinds:
             await finish(world, self.stages)
+        if self.machina is not None:
+            self.machina.calm.set()
+            await self._finish_update()
         for name in self.names:
             with contextlib.suppress(ApiError):
                 await world.ended(name, within_s=3 * 3600)
@@ -612,7 +754,7 @@ class DrainStorm:
         self.judge.at_rest()
         self.judge.check()
         world.judge()
-        for task in (*self.tasks, *self.cluster.kubelets.values()):
+        for task in (*self.tasks, *self.cluster.kubelets.values(), *self.agents.agents):
             task.cancel()
 
     async def _free(self, node: str) -> None:
