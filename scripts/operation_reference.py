@@ -21,7 +21,7 @@ from unbounded.machineops.replacement import replace
 from unbounded.metalman.executor import PROCEDURES
 from unbounded.operations.deadline import DEADLINE_S
 from unbounded.operations.disruption.stages import PROCEDURE as DISRUPTION
-from unbounded.operations.ownership import TABLE, ExecutorKind
+from unbounded.operations.executor_selection import TABLE, ExecutorKind
 from unbounded.operations.parameters import TABLE as PARAMETERS
 from unbounded.workflow.procedure import Cancel, Procedure, Repeat, Stage, Step
 

@@ -28,7 +28,7 @@ from typing import IO, Final
 
 import msgspec
 
-from unbounded.kube.durable import sync_directory
+from unbounded.kube.durable_files import sync_directory
 from unbounded_apiserver import data_dir, database
 from unbounded_apiserver.data_dir import Damaged, DataUnusable
 from unbounded_apiserver.database import FILE

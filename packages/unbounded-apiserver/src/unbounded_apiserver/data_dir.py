@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from unbounded.kube.durable import sync_directory
+from unbounded.kube.durable_files import sync_directory
 
 
 class DataInUse(Exception):

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from unbounded.kube.durable import move_durably
+from unbounded.kube.durable_files import move_durably
 from unbounded_apiserver import data_dir
 from unbounded_apiserver.data_dir import Damaged, DataUnusable
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded_apiserver.certificates.csr import ParsedCsr
 from unbounded_apiserver.data_dir import make_directory
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from unbounded.kube.durable import move_durably, sync_directory
+from unbounded.kube.durable_files import move_durably, sync_directory
 from unbounded_apiserver import backup, data_dir, database, metadata
 from unbounded_apiserver.backup import RESTORED_PREFIX, Manifest
 from unbounded_apiserver.data_dir import DataUnusable

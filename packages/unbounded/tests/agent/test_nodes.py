@@ -26,7 +26,7 @@ from unbounded.agent.node.slot_files import read_build_record, remove_build_reco
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
-from unbounded.kube.durable import remove_durably
+from unbounded.kube.durable_files import remove_durably
 from unbounded.kube.logs import SecretStr
 
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.operations.ownership import nearest
+from unbounded.operations.executor_selection import nearest
 
 KNOWN = ("AzureVM", "LocalProcess", "OCIInstance")
 

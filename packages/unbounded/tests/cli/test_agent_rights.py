@@ -37,7 +37,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.cli.manifests import manifests
 from unbounded.operations import machine_lock
 from unbounded.operations.disruption.holders import started_change
-from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.executor_selection import ExecutorKind, executor_of
 from unbounded.operations.record import Run, running_patch, terminal_patch
 from unbounded_apiserver.server import ApiServer
 

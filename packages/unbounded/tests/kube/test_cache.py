@@ -20,7 +20,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ApiError, NotFound, ObjectKey, WatchEvent, key_of
 from unbounded.kube.cache import Cache
-from unbounded.kube.wire import decode_frame
+from unbounded.kube.object_codec import decode_frame
 
 T = TypeVar("T")
 Mirror = dict[str, Machine]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.losing_files import Content, LosingFiles, PowerLost, State
-from unbounded.kube import durable
+from unbounded.kube import durable_files
 
 FOLDER, ELSEWHERE = Path("/etc/agent"), Path("/var/partial")
 OLD = Content(b"old one", 0o600)
@@ -30,15 +30,15 @@ class Case:
 
 
 def _write(_files: LosingFiles) -> None:
-    durable.write_durably(FOLDER / "it", NEW.data, mode=NEW.mode)
+    durable_files.write_durably(FOLDER / "it", NEW.data, mode=NEW.mode)
 
 
 def _link(_files: LosingFiles) -> None:
-    durable.link_durably(FOLDER / "it", LINK_NEW.target or "")
+    durable_files.link_durably(FOLDER / "it", LINK_NEW.target or "")
 
 
 def _remove(_files: LosingFiles) -> bool:
-    return durable.remove_durably(FOLDER / "it")
+    return durable_files.remove_durably(FOLDER / "it")
 
 
 def _place(files: LosingFiles) -> None:
@@ -48,7 +48,7 @@ def _place(files: LosingFiles) -> None:
     files.write(descriptor, NEW.data[:3])
     files.write(descriptor, NEW.data[3:6])
     files.write(descriptor, NEW.data[6:])
-    durable.place_durably(descriptor, fresh, FOLDER / "it")
+    durable_files.place_durably(descriptor, fresh, FOLDER / "it")
     files.close(descriptor)
 
 
@@ -72,7 +72,7 @@ REMOVED = [(name, number) for name, count in SYNCS.items() for number in range(c
 
 @pytest.fixture
 def put_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[LosingFiles], None]:
-    return lambda files: monkeypatch.setattr(durable, "os", files)
+    return lambda files: monkeypatch.setattr(durable_files, "os", files)
 
 
 def _disk(case: Case, **how: object) -> LosingFiles:
@@ -152,14 +152,14 @@ def test_a_call_that_fails_leaves_what_was_there_and_nothing_beside_it(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "kept"
-    durable.write_durably(path, b"old")
+    durable_files.write_durably(path, b"old")
 
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, full)
     with pytest.raises(OSError, match="No space"):
-        durable.write_durably(path, b"new")
+        durable_files.write_durably(path, b"new")
     monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["kept"]
@@ -176,19 +176,19 @@ def test_durable_removal_also_removes_unfinished_copies_of_that_file_only(tmp_pa
     )
     for name in ("kept", *left, *others):
         (tmp_path / name).touch()
-    assert durable.remove_durably(tmp_path / "kept")
+    assert durable_files.remove_durably(tmp_path / "kept")
     assert sorted(os.listdir(tmp_path)) == sorted(others)
 
 
 def test_durable_functions_on_a_real_disk_match_the_model(tmp_path: Path) -> None:
-    durable.write_durably(tmp_path / "file", b"x" * 100_000, mode=0o640)
+    durable_files.write_durably(tmp_path / "file", b"x" * 100_000, mode=0o640)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
-    durable.link_durably(tmp_path / "link", "file")
-    durable.link_durably(tmp_path / "link", "other")
+    durable_files.link_durably(tmp_path / "link", "file")
+    durable_files.link_durably(tmp_path / "link", "other")
     assert os.readlink(tmp_path / "link") == "other"
     (tmp_path / "folder").mkdir()
-    durable.move_durably(tmp_path / "file", tmp_path / "folder" / "moved")
+    durable_files.move_durably(tmp_path / "file", tmp_path / "folder" / "moved")
     assert (tmp_path / "folder" / "moved").read_bytes() == b"x" * 100_000
-    assert durable.remove_durably(tmp_path / "link")
-    assert not durable.remove_durably(tmp_path / "link")
+    assert durable_files.remove_durably(tmp_path / "link")
+    assert not durable_files.remove_durably(tmp_path / "link")
     assert sorted(os.listdir(tmp_path)) == ["folder"]

@@ -18,14 +18,14 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import LEASES
 from unbounded.cli.servers import EpochFile
-from unbounded.kube.epoch import SYSTEM, Epoch, Predecessor, ProcessEpoch, parse_epoch, runtime_folder
 from unbounded.kube.lease import LeaderElection
+from unbounded.kube.process_epoch import SYSTEM, Epoch, Predecessor, ProcessEpoch, parse_epoch, runtime_folder
 
 THIRD = ProcessEpoch(Epoch("line-a", 3))
 HOLDS = """
 import sys, time
 from pathlib import Path
-from unbounded.kube.epoch import Predecessor
+from unbounded.kube.process_epoch import Predecessor
 one = Predecessor(Path(sys.argv[1]), "l")
 print(repr(one.succeed("first")), flush=True)
 time.sleep(60)

@@ -15,8 +15,8 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import LEASES
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ReadFailed, ResponseLost, ServerUnreachable
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.lease import LeaderElection
+from unbounded.kube.process_epoch import ProcessEpoch
 
 T = TypeVar("T")
 NAMESPACE = "unbounded-kube"

@@ -25,10 +25,10 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.controller import Controller
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.lease import LeaderElection
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
 
 WAIT_S = 20.0
 QUICK = Backoff(base_s=0.02, max_s=0.2)

@@ -27,9 +27,9 @@ from unbounded.cli.servers import component_runtime
 from unbounded.kube.api import Forbidden, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_versions import VersionController
 from unbounded.machina.controller import create_machina_caches

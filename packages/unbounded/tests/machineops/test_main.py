@@ -32,7 +32,7 @@ from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments
 from unbounded.machineops.settings import parse_settings as settings_of
-from unbounded.operations.ownership import ExecutorHealth, Unavailability
+from unbounded.operations.executor_selection import ExecutorHealth, Unavailability
 
 
 def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

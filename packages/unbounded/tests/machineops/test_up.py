@@ -16,7 +16,7 @@ from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, Up, up
 from tests.machineops.test_process import controller, record
 from unbounded.api.names import NAMESPACE
-from unbounded.kube.epoch import ProcessEpoch, parse_epoch
+from unbounded.kube.process_epoch import ProcessEpoch, parse_epoch
 from unbounded.machineops.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]

@@ -21,7 +21,7 @@ from unbounded.kube.api import (
     ServerUnreachable,
     WatchEvent,
 )
-from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.process_epoch import ProcessEpoch
 
 T = TypeVar("T")
 

@@ -22,9 +22,9 @@ MODULES: Final = (
     "workflow.planner",
     "workflow.call_retries",
     "operations.executor_status",
-    "operations.engine",
+    "operations.executor_engine",
     "workflow.run_state",
-    "workflow.calls",
+    "workflow.call_state",
     "operations.executor_calls",
     "operations.in_memory_state",
 )
@@ -114,7 +114,7 @@ FAULTS: Final = (
         "spent_s=0,\n            stage_s",
     ),
     Fault(
-        "operations.engine",
+        "operations.executor_engine",
         "acts late after the intent",
         "before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())",
         "before = math.inf",
@@ -125,9 +125,9 @@ FAULTS: Final = (
 DRAIN_FAULTS: Final = tuple(
     Fault(*one)
     for one in (
-        ("operations.gates", "no gate", "    if not needs_grant(operation, machine):\n", "    if True:\n"),
+        ("operations.claim_gates", "no gate", "    if not needs_grant(operation, machine):\n", "    if True:\n"),
         ("operations.disruption.budgets", "no check for room", "or len(self.used) < self.limit", "or True"),
-        ("kube.epoch", "no Lease checks", "if loop_time() > self.acts_until():", "if False:"),
+        ("kube.process_epoch", "no Lease checks", "if loop_time() > self.acts_until():", "if False:"),
         (
             "operations.disruption.drained_nodes",
             "cordon without its mark",

@@ -12,7 +12,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MachineOperation
 from unbounded.operations import reasons
-from unbounded.operations.gates import Gate, closed_gate, disruption_gate, ignores_grants, is_paused
+from unbounded.operations.claim_gates import Gate, closed_gate, disruption_gate, ignores_grants, is_paused
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 

@@ -17,7 +17,7 @@ from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_HOST_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.kube.api import NotFound
 from unbounded.operations import reasons
-from unbounded.operations.gates import closed_gate, starts_on
+from unbounded.operations.claim_gates import closed_gate, starts_on
 from unbounded.operations.supervisor_plan import OperationAges, ReportWait, SupervisorView, plan_action
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"

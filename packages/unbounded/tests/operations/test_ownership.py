@@ -10,7 +10,7 @@ import pytest
 from tests.operations.building import REDFISH, machine_of
 from unbounded.api.machine import Machine
 from unbounded.api.operation import OperationKind
-from unbounded.operations.ownership import TABLE, ExecutorKind, executor_name, executor_of, why_unsupported
+from unbounded.operations.executor_selection import TABLE, ExecutorKind, executor_name, executor_of, why_unsupported
 
 HOST = [kind for kind in OperationKind if kind.is_host]
 WITH_BMC = [kind for kind in OperationKind if kind.needs_bmc]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.operations.building import operation_of
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.parameters import (
     TABLE,
     accepted_pcrs,

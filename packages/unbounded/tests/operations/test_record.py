@@ -21,7 +21,7 @@ from unbounded.machineops.providers.oci.replacement_plan import STEPS as OCI_STE
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.record import MAX_MESSAGE, Run, completed_condition, run_of, running_patch, terminal_patch
-from unbounded.workflow.calls import LateCall
+from unbounded.workflow.call_state import LateCall
 from unbounded.workflow.procedure import Procedure
 from unbounded.workflow.record import PendingFailure
 

@@ -12,7 +12,7 @@ from tests.operations.staging import machine, result, story, waits
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES, NODE_RECREATION
 from unbounded.operations import reasons
-from unbounded.operations.gates import closed_gate
+from unbounded.operations.claim_gates import closed_gate
 
 HOLDER = {
     "uid": "uid-recreation",

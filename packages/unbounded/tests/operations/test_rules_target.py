@@ -22,7 +22,7 @@ from unbounded.kube.api import Api
 from unbounded.metalman import power
 from unbounded.metalman.bmc_access import binding_of
 from unbounded.operations import reasons
-from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.executor_selection import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure, Stage, Step
 

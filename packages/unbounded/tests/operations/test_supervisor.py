@@ -17,7 +17,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
 from unbounded.operations.deadline import DEADLINE_S, LOST_AFTER_S, deadline_s
-from unbounded.operations.ownership import Unavailability
+from unbounded.operations.executor_selection import Unavailability
 from unbounded.operations.supervisor_plan import (
     EVIDENCE_SILENT,
     LISTEN_EVERY_S,

@@ -32,8 +32,8 @@ from unbounded.api.names import ANNOTATION_REQUESTED_BY, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
-from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.events import EventSink, no_events
+from unbounded.kube.process_epoch import Epoch, ProcessEpoch
 from unbounded.metalman import power
 from unbounded.operations.caches import (
     INDEX_BMC,
@@ -47,8 +47,8 @@ from unbounded.operations.caches import (
     by_machine,
     by_parent,
 )
-from unbounded.operations.engine import Engine
-from unbounded.operations.ownership import ExecutorHealth
+from unbounded.operations.executor_engine import Engine
+from unbounded.operations.executor_selection import ExecutorHealth
 from unbounded.operations.ports import Executor
 from unbounded.operations.supervisor import Supervisor
 from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S

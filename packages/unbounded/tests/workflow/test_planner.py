@@ -17,7 +17,7 @@ from unbounded.api.fields import Evidence
 from unbounded.api.operation import OperationKind
 from unbounded.metalman import power
 from unbounded.workflow import reasons
-from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
+from unbounded.workflow.call_state import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.workflow.decisions import (
     CallAction,
     Decision,

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded_apiserver import field_errors, metadata, status
 from unbounded_apiserver.access import resource_types as kinds
 from unbounded_apiserver.access.rbac_authorizer import account_groups, account_name

@@ -26,7 +26,7 @@ from unbounded.fetch.download import Download, OnBytes, checked_url, download
 from unbounded.fetch.failures import Denied, NotPublished, TooLarge, UnusableContent
 from unbounded.fetch.reference import Digest
 from unbounded.fetch.web import Patience, Web
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
 from unbounded.kube.tasks import run_in_thread
 

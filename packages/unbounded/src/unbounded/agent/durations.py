@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.paths import HostPaths
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
 
 log = Log("agent")

@@ -12,8 +12,8 @@ from unbounded.api.failures import Uncertain
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.gates import Gate
-from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.claim_gates import Gate
+from unbounded.operations.executor_selection import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 

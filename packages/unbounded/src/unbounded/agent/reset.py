@@ -30,7 +30,7 @@ from unbounded.agent.steps.packages import installed_by_us
 from unbounded.agent.steps.step import Leftover, StepHost
 from unbounded.agent.steps.survey import BEFORE, SURVEY, NodeNetworkState, folders, spared
 from unbounded.api.failures import Failure, Rejected
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
 
 

@@ -23,7 +23,7 @@ from unbounded.agent.steps.step import Leftover, StepHost, remove_all
 from unbounded.agent.steps.survey import BEFORE, NodeNetworkState, spared
 from unbounded.agent.upgrade.units import remove_units
 from unbounded.api.failures import Failure, Transient
-from unbounded.kube.durable import remove_durably, sync_directory
+from unbounded.kube.durable_files import remove_durably, sync_directory
 from unbounded.kube.logs import Log
 
 log = Log("agent")

@@ -31,14 +31,14 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, rfc3339, utc_now
 from unbounded.kube.credentials import AccountToken
-from unbounded.kube.durable import write_durably
-from unbounded.kube.epoch import Epoch
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
+from unbounded.kube.process_epoch import Epoch
 from unbounded.machina.settings import ProvisioningSettings as HostSettings
 from unbounded.machineops.provider import said
 from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
-from unbounded.operations.ownership import ExecutorHealth, Unavailability
+from unbounded.operations.executor_selection import ExecutorHealth, Unavailability
 
 BACKOFF: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # a process that ran this long does not count as failing in a row

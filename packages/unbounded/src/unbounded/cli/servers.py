@@ -31,11 +31,11 @@ from unbounded.kube.api import AlreadyExists, Api, ServerError
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.credentials import AccountToken
-from unbounded.kube.durable import write_durably
-from unbounded.kube.epoch import Epoch, ProcessEpoch, parse_epoch
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import HealthServers, Runtime, serving_health
+from unbounded.kube.process_epoch import Epoch, ProcessEpoch, parse_epoch
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import Address
 from unbounded_apiserver.access.default_roles import GrantedResources

@@ -40,9 +40,9 @@ from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.netboot_servers import KernelNetwork, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
+from unbounded.operations.executor_selection import ExecutorHealth
 from unbounded.operations.machine_lock import holds_lock
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import ExecutorHealth
 from unbounded_apiserver.server import ApiServer
 
 if TYPE_CHECKING:

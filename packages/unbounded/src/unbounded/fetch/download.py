@@ -24,7 +24,7 @@ from yarl import URL
 from unbounded.fetch.failures import Corrupt, NotPublished, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.reference import Digest
 from unbounded.fetch.web import Web, log, redacted_url
-from unbounded.kube.durable import place_durably
+from unbounded.kube.durable_files import place_durably
 from unbounded.kube.tasks import run_in_thread
 
 CHUNK_BYTES: Final = 1 << 20

@@ -24,7 +24,7 @@ import msgspec
 from unbounded.api.failures import Rejected
 from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.reference import Digest
-from unbounded.kube.durable import UNFINISHED, write_durably
+from unbounded.kube.durable_files import UNFINISHED, write_durably
 from unbounded.kube.logs import Log
 
 log = Log("fetch")

@@ -14,7 +14,7 @@ from typing import Final
 from unbounded.fetch.archive import Archive, Member, Names
 from unbounded.fetch.failures import TooLarge, UnusableContent
 from unbounded.fetch.tree import Tree, system_errors
-from unbounded.kube.durable import UNFINISHED, move_durably
+from unbounded.kube.durable_files import UNFINISHED, move_durably
 
 WHITEOUT: Final = ".wh."
 OPAQUE: Final = ".wh..wh..opq"

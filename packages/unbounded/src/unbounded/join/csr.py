@@ -28,7 +28,7 @@ from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
 from unbounded.kube.api import AlreadyExists, Api, Forbidden, NotFound
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.durable import remove_durably, sync_directory, write_durably
+from unbounded.kube.durable_files import remove_durably, sync_directory, write_durably
 from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.tls import ClientCertificate
 

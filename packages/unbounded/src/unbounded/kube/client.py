@@ -20,7 +20,7 @@ import msgspec
 
 from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.meta import Kind
-from unbounded.kube import wire
+from unbounded.kube import object_codec
 from unbounded.kube.api import (
     ApiError,
     InvalidObject,
@@ -132,14 +132,14 @@ class HttpApi:
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         request = _Request("get", kind, "GET", _object_path(kind, name, namespace))
-        return wire.decode(kind, await self._call(request))
+        return object_codec.decode(kind, await self._call(request))
 
     async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
         query = _selection(labels, fields) | {"limit": str(PAGE)}
         items: list[T] = []
         while True:
             request = _Request("list", kind, "GET", kind.path(namespace=namespace), query)
-            page, meta = wire.decode_page(kind, await self._call(request))
+            page, meta = object_codec.decode_page(kind, await self._call(request))
             items += page
             if not meta.next_page:
                 return ObjectList(tuple(items), meta.resource_version)
@@ -159,12 +159,12 @@ class HttpApi:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         request = _Request("watch", kind, "GET", kind.path(namespace=namespace), query)
         silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
-        lines = wire.LineSplitter()
+        lines = object_codec.LineSplitter()
         async with self._open(request, silence_s) as response:
             try:
                 async for chunk in response.parts():
                     for line in lines.feed(chunk):
-                        event = wire.decode_frame(kind, line)
+                        event = object_codec.decode_frame(kind, line)
                         if event is not None:
                             yield event
             except aiohttp.SocketTimeoutError:
@@ -255,7 +255,7 @@ class HttpApi:
 
     async def version(self) -> str:
         """The version of Kubernetes that the server is, such as v1.34.0."""
-        info = wire.decode(VERSION_INFO, await self._call(_Request("get", VERSION_INFO, "GET", "/version")))
+        info = object_codec.decode(VERSION_INFO, await self._call(_Request("get", VERSION_INFO, "GET", "/version")))
         return info.git_version
 
     # ---- one request
@@ -388,7 +388,7 @@ def _content_type(request: _Request[Any]) -> tuple[tuple[str, str], ...]:
 def _written(request: _Request[T], answer: bytes) -> T:
     """The object that a write came to; the write was done even if its answer makes no sense."""
     try:
-        return wire.decode(request.kind, answer)
+        return object_codec.decode(request.kind, answer)
     except ReadFailed as error:
         raise ResponseLost(f"{request.what}: {error}") from error
 
@@ -414,7 +414,7 @@ def _cause(error: Exception) -> Exception:
 
 
 def _rejection(request: _Request[Any], response: HttpResponse, body: bytes) -> ApiError:
-    failure = wire.error_from(body, code=response.status, writing=request.writing, what=request.what)
+    failure = object_codec.error_from(body, code=response.status, writing=request.writing, what=request.what)
     if isinstance(failure, ServerBusy):
         after = response.headers.get("Retry-After", "")
         failure.retry_after_s = float(after) if after.isdigit() else None

@@ -14,9 +14,9 @@ from typing import Any, Final
 from unbounded.api.core import LEASES, Lease
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import Epoch, ProcessEpoch
 
 RELEASE_S: Final = 2.0  # the time in which a leader that stops releases its Lease
 

@@ -27,11 +27,11 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.config import ConfigError, find_config
-from unbounded.kube.epoch import SYSTEM, Predecessor, ProcessEpoch, new_identity, runtime_folder
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import CONTENT_TYPE, ControllerMetrics
+from unbounded.kube.process_epoch import SYSTEM, Predecessor, ProcessEpoch, new_identity, runtime_folder
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import HEARTBEAT_ALIVE, HEARTBEAT_S, HEARTBEAT_SERVING, Address, Election, ProcessSettings
 

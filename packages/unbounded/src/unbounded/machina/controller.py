@@ -22,10 +22,10 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
 from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.kube.cache import Cache
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, running_caches
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.machina import configuration_versions
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_plan import configurations_of
@@ -51,8 +51,8 @@ from unbounded.operations.caches import (
     node_by_machine,
 )
 from unbounded.operations.disruption.controller import DrainController, first_disruption
+from unbounded.operations.executor_selection import ExecutorHealth
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import ExecutorHealth
 from unbounded.operations.supervisor import Supervisor
 
 Raw = dict[str, Any]

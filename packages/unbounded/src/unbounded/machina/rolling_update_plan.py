@@ -43,9 +43,9 @@ from unbounded.join.node_marks import bound_version, newest
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.kube.selectors import SelectorError
 from unbounded.operations import reasons
+from unbounded.operations.claim_gates import in_maintenance, is_paused
 from unbounded.operations.disruption.budgets import is_unavailable
 from unbounded.operations.disruption.holders import foreign_maintenance, is_cordoned_by_us
-from unbounded.operations.gates import in_maintenance, is_paused
 from unbounded.operations.rollout_plan import (
     STARTING,
     RolloutFacts,

@@ -28,10 +28,10 @@ from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import AnyEventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configuration_versions import CONFIGURATIONS, INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.rolling_update_plan import UpdatePlan, UpdateView, is_rolling, plan_update

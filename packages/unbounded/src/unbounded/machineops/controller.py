@@ -26,10 +26,10 @@ from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.cache import Cache
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, running_caches
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.machineops import reasons
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import SiteLogins
@@ -39,9 +39,9 @@ from unbounded.machineops.provider import Provider
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.machineops.settings import Settings
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
-from unbounded.operations.engine import Engine
+from unbounded.operations.executor_engine import Engine
+from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.ports import Refusal
 
 log = Log("machine-ops-controller")

@@ -43,8 +43,8 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
-from unbounded.operations.gates import Gate
-from unbounded.operations.ownership import ExecutorKind, executor_name
+from unbounded.operations.claim_gates import Gate
+from unbounded.operations.executor_selection import ExecutorKind, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 

@@ -23,7 +23,7 @@ from unbounded.machineops.provider import Instance, Job, Loss, Provider, Transie
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.machineops.sanitize import parse_instance
 from unbounded.operations import reasons as common
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal
 from unbounded.workflow.procedure import Procedure

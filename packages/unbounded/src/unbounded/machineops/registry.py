@@ -13,7 +13,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
 from unbounded.machineops.provider import API_VERSION, GROUP, Provider
-from unbounded.operations.ownership import ExecutorKind, nearest
+from unbounded.operations.executor_selection import ExecutorKind, nearest
 from unbounded.operations.parameters import names
 from unbounded.workflow.run_state import ACT_WITHIN_S
 

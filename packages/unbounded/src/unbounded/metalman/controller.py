@@ -16,9 +16,9 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.process import Runtime, running_caches
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.metalman.bmc_access import BmcAccess, PinController
 from unbounded.metalman.bmc_events import EventWatcher, PowerEvents
 from unbounded.metalman.boot_media import BootMedia, MediaCleaner
@@ -34,9 +34,9 @@ from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
 from unbounded.metalman.shared_consoles import SharedConsoles
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
-from unbounded.operations.engine import Engine
+from unbounded.operations.executor_engine import Engine
+from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import ExecutorKind
 
 
 @contextlib.contextmanager

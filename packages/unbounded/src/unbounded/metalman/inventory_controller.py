@@ -28,7 +28,7 @@ from unbounded.metalman.hardware_merge import hardware_change, merged, reading_c
 from unbounded.metalman.redfish.bmc_interface import PasswordRejected
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.executor_selection import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal
 
 CONCURRENT: Final = 4  # readings at a time, for all BMCs of the process

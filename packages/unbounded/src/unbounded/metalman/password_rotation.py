@@ -29,7 +29,7 @@ from unbounded.metalman.bmc_access import BmcAccess, next_key, redfish_of
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcUser
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.operations.ownership import authority_of
+from unbounded.operations.executor_selection import authority_of
 from unbounded.operations.ports import Refusal
 from unbounded.operations.reasons import NO_EFFECT
 from unbounded.operations.record import Run

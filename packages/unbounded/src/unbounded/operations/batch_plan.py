@@ -22,8 +22,8 @@ from unbounded.api.operation import (
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError, label_test, selector_text
 from unbounded.operations import reasons
-from unbounded.operations.gates import order
-from unbounded.operations.ownership import ExecutorKind, executor_name, executor_of
+from unbounded.operations.claim_gates import order
+from unbounded.operations.executor_selection import ExecutorKind, executor_name, executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.rollout_plan import (
     PAUSED,

@@ -10,7 +10,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
-from unbounded.operations.ownership import bmc_of
+from unbounded.operations.executor_selection import bmc_of
 
 INDEX_MACHINE: Final = "machine"
 INDEX_PARENT: Final = "parent"

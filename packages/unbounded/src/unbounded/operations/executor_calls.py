@@ -14,7 +14,7 @@ from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.kube.logs import Log
 from unbounded.operations import reasons
 from unbounded.operations.ports import Executor, NotDone, Refusal, Target
-from unbounded.workflow.calls import CallEvent
+from unbounded.workflow.call_state import CallEvent
 from unbounded.workflow.procedure import NotObservable, Observation
 from unbounded.workflow.run_state import FRESH_S, OwnCall, RunState, TimedObservation
 

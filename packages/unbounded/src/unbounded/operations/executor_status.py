@@ -27,8 +27,8 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import Caches
 from unbounded.operations.disruption.holders import started_change
+from unbounded.operations.executor_selection import is_agent
 from unbounded.operations.in_memory_state import OperationState
-from unbounded.operations.ownership import is_agent
 from unbounded.operations.ports import Executor
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, wait_message
 from unbounded.workflow.decisions import Finish, TargetLoss, Wait

@@ -20,7 +20,7 @@ from unbounded.api.machine_status import (
 )
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120
 ERASE_DISKS: Final = "eraseDisks"

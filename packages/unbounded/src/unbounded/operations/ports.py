@@ -10,7 +10,7 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.fields import Cause
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.gates import Gate
+from unbounded.operations.claim_gates import Gate
 from unbounded.operations.record import Run
 from unbounded.workflow.procedure import Observation, Procedure
 

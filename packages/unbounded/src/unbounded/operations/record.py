@@ -31,7 +31,7 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.operations import reasons
-from unbounded.workflow.calls import NO_ANSWER, STORED, Answer, CallOutcome, LateCall, longest
+from unbounded.workflow.call_state import NO_ANSWER, STORED, Answer, CallOutcome, LateCall, longest
 from unbounded.workflow.record import PendingFailure, RunRecord
 
 NOTHING: Final = MachineOperationStatus()

@@ -30,9 +30,7 @@ from unbounded.operations.caches import (
     pause_of,
     sharing_bmc,
 )
-from unbounded.operations.machine_supervisor import MachineSupervisor
-from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import (
+from unbounded.operations.executor_selection import (
     ExecutorHealth,
     ExecutorKind,
     Unavailability,
@@ -40,6 +38,8 @@ from unbounded.operations.ownership import (
     executor_of,
     provider_of,
 )
+from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.supervisor_machines import MachineSupervisor
 from unbounded.operations.supervisor_plan import (
     BUSY_FOR_S,
     AddEvidence,

@@ -18,9 +18,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
-from unbounded.operations.disruption.holders import drain_failure, silent_s
-from unbounded.operations.gates import (
+from unbounded.operations.claim_gates import (
     NO_PROGRESS_S,
     closed_gate,
     ignores_grants,
@@ -30,7 +28,9 @@ from unbounded.operations.gates import (
     rests_deadline,
     starts_on,
 )
-from unbounded.operations.ownership import Unavailability, executor_name, executor_of, why_unsupported
+from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
+from unbounded.operations.disruption.holders import drain_failure, silent_s
+from unbounded.operations.executor_selection import Unavailability, executor_name, executor_of, why_unsupported
 from unbounded.operations.parameters import invalid
 
 HOLD_BACK_S: Final = 4.0  # an executor with free capacity claims sooner than this, and needs no explanation

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.workflow.calls import Answer, CallOutcome
+from unbounded.workflow.call_state import Answer, CallOutcome
 from unbounded.workflow.procedure import Repeat, Stage
 from unbounded.workflow.record import RunRecord
 

@@ -7,7 +7,7 @@ import math
 from msgspec import Struct
 
 from unbounded.api.fields import Cause
-from unbounded.workflow.calls import LateCall
+from unbounded.workflow.call_state import LateCall
 from unbounded.workflow.record import PendingFailure
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from unbounded.workflow import reasons
 from unbounded.workflow.call_retries import Retries
-from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
+from unbounded.workflow.call_state import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.workflow.decisions import (
     CallAction,
     Decision,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
-from unbounded.workflow.calls import NO_ANSWER, Answer, Intent, LateCall
+from unbounded.workflow.call_state import NO_ANSWER, Answer, Intent, LateCall
 
 
 class PendingFailure(Struct, frozen=True):

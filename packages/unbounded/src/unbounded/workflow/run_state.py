@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unbounded.api.fields import Cause
-from unbounded.workflow.calls import (
+from unbounded.workflow.call_state import (
     NO_ANSWER,
     NO_ANSWER_YET,
     NOT_SENT,

@@ -31,7 +31,7 @@ from unbounded.kube.api import Forbidden
 from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.ownership import Unavailability
+from unbounded.operations.executor_selection import Unavailability
 
 SINCE: Final = "2030-01-01T00:00:00Z"
 SSH: Final = {"host": "10.0.0.5", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}

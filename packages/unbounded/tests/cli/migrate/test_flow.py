@@ -34,9 +34,9 @@ from unbounded.cli.migrate.run import commands
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.migrate.steps import pause_of
 from unbounded.kube.api import Conflict, Forbidden, NotFound
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.lease import LeaderElection
-from unbounded.operations.gates import order
+from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.operations.claim_gates import order
 
 pytestmark = pytest.mark.slow
 

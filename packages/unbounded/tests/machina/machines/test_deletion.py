@@ -40,7 +40,7 @@ from unbounded.machina.machines.model import (
 from unbounded.machina.machines.plan import requires_prerequisites
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
 from unbounded.machina.ssh.model import SshReason, SshRejected
-from unbounded.operations.gates import closed_gate
+from unbounded.operations.claim_gates import closed_gate
 
 TIMES = PassIntervals()
 SSH = {"host": "10.0.0.1", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}

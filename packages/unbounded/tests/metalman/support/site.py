@@ -20,9 +20,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Forbidden
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.metalman.controller import LeaderTerm
 from unbounded.metalman.media.tickets import MediaUrls
 from unbounded.metalman.settings import MetalmanSettings

@@ -23,14 +23,14 @@ from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import KubernetesSpec
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.kube.api import EvictionBlocked, ServerBusy
-from unbounded.kube.wire import error_from
+from unbounded.kube.object_codec import error_from
 from unbounded.operations import reasons
+from unbounded.operations.claim_gates import Gate
 from unbounded.operations.disruption import plan as planning
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain, refusal, rules_of
 from unbounded.operations.disruption.holders import Delay, HolderState, HolderView, node_conditions, view_holder
 from unbounded.operations.disruption.plan import DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT, PROCEDURE, UNCORDON, Fact
-from unbounded.operations.gates import Gate
 from unbounded.workflow.procedure import Step
 
 EXECUTION = {"executor": "e", "incarnation": "i", "machineUID": "m", "binding": "b"}

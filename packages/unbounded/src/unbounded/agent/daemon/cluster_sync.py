@@ -38,7 +38,7 @@ from unbounded.join import facts
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.release_key import fingerprint, published_key
 from unbounded.kube.api import Api, NotFound
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
 
 log = Log("agent")

@@ -56,12 +56,12 @@ from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventRecorder, event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, running_caches, until_signal
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
-from unbounded.operations.engine import Engine
+from unbounded.operations.executor_engine import Engine
 
 log = Log("agent")
 

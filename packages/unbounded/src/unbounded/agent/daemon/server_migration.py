@@ -39,7 +39,7 @@ from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
-from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.durable_files import remove_durably, write_durably
 from unbounded.kube.logs import Log
 
 log = Log("agent")

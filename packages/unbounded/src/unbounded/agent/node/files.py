@@ -25,7 +25,7 @@ from unbounded.agent.node.slot_files import SlotFile
 from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 
 MODULES: Final = "/lib/modules"
 

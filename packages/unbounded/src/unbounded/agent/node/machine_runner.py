@@ -18,7 +18,7 @@ from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands, HostCommandResult, Units
 from unbounded.api.failures import Failure, Rejected, Transient
-from unbounded.kube.durable import sync_directory
+from unbounded.kube.durable_files import sync_directory
 from unbounded.kube.logs import Log
 
 log = Log("agent")

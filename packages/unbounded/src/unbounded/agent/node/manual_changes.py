@@ -20,7 +20,7 @@ from unbounded.agent.model import Slot
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
-from unbounded.kube.durable import write_durably
+from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
 
 log = Log("agent")

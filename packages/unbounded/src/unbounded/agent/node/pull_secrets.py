@@ -25,7 +25,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.names import NAMESPACE
 from unbounded.fetch.logins import RegistryLogin, RegistryLogins
 from unbounded.kube.api import Api, Forbidden, NotFound
-from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.durable_files import remove_durably, write_durably
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.tasks import run_in_thread
 

@@ -30,7 +30,7 @@ from unbounded.fetch.failures import Denied, NotPublished
 from unbounded.fetch.reference import Platform
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust, Web
-from unbounded.kube.durable import sync_directory
+from unbounded.kube.durable_files import sync_directory
 from unbounded.kube.tasks import run_in_thread
 
 AT_ONCE: Final = 6

@@ -20,7 +20,7 @@ from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import Commands
 from unbounded.api.failures import Rejected, Transient
-from unbounded.kube.durable import remove_durably, sync_directory, write_durably
+from unbounded.kube.durable_files import remove_durably, sync_directory, write_durably
 from unbounded.kube.logs import Log
 
 

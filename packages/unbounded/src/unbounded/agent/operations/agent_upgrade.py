@@ -38,7 +38,7 @@ from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.api import Api
 from unbounded.kube.logs import Log
 from unbounded.operations.deadline import deadline_s
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.reasons import INTERNAL_ERROR, INVALID_PARAMETERS

@@ -39,7 +39,7 @@ from unbounded.kube.clock import Backoff, WallClock, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.operations.gates import is_paused
+from unbounded.operations.claim_gates import is_paused
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=30.0)
 BLOCKED_S: Final = 10.0  # between passes while a pause or a missing configuration blocks a recreation

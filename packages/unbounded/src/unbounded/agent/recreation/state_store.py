@@ -11,7 +11,7 @@ import msgspec
 from unbounded.agent.model import NodeGoal, Slot
 from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
-from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.durable_files import remove_durably, write_durably
 
 FORMAT: Final = 1
 

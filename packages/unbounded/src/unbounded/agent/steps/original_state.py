@@ -14,7 +14,7 @@ import msgspec
 
 from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected
-from unbounded.kube.durable import remove_durably, sweep, sync_directory, write_durably
+from unbounded.kube.durable_files import remove_durably, sweep, sync_directory, write_durably
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -26,7 +26,7 @@ from unbounded.agent.ports import Commands, OnProgress, UnitFacts
 from unbounded.agent.steps import original_state
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Rejected
-from unbounded.kube.durable import sweep, write_durably
+from unbounded.kube.durable_files import sweep, write_durably
 from unbounded.kube.logs import Log
 
 DOCKER_NAME: Final = "docker guard"

@@ -18,7 +18,7 @@ from unbounded.agent.paths import HostPaths
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.step import ReversibleStep, StepHost
-from unbounded.kube.durable import sweep, write_durably
+from unbounded.kube.durable_files import sweep, write_durably
 from unbounded.kube.logs import Log
 
 log = Log("agent")

@@ -23,7 +23,7 @@ import msgspec
 
 from unbounded.agent.paths import BINARY, HostPaths
 from unbounded.api.failures import Rejected, Transient
-from unbounded.kube.durable import UNFINISHED, link_durably, sync_directory, write_durably
+from unbounded.kube.durable_files import UNFINISHED, link_durably, sync_directory, write_durably
 
 ABOUT: Final = "release.json"  # in each slot
 _LIBRARIES: Final = "_internal"  # next to the executable of a release that is a directory

@@ -20,7 +20,7 @@ import msgspec
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.api.failures import Rejected
-from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.durable_files import remove_durably, write_durably
 
 FORMAT: Final = 1
 _MOST_FAILED: Final = 64

@@ -15,7 +15,7 @@ from typing import Final
 
 from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
 from unbounded.agent.ports import Units
-from unbounded.kube.durable import link_durably, remove_durably, sync_directory, write_durably
+from unbounded.kube.durable_files import link_durably, remove_durably, sync_directory, write_durably
 
 WATCHDOG_S: Final = 30
 _STARTED_BY: Final = {RECOVERY_TIMER: "timers.target.wants", DAEMON_UNIT: "multi-user.target.wants"}

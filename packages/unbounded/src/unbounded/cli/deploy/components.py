@@ -19,7 +19,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.workloads import CONFIG_FILE, config_text
 from unbounded.kube.api import AlreadyExists, Api, NotFound
-from unbounded.operations.ownership import Unavailability
+from unbounded.operations.executor_selection import Unavailability
 
 NAME: Final = "unbounded-components"
 CONTROLLERS: Final = ("machina", "machine-ops-controller", "metalman")

@@ -16,7 +16,7 @@ import yaml
 
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import pods
-from unbounded.kube.epoch import SYSTEM
+from unbounded.kube.process_epoch import SYSTEM
 
 Raw = dict[str, Any]
 

@@ -15,8 +15,8 @@ from unbounded.cli.explain.conditions import agent_fixes, condition
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts, scopes_of
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, lock_gate
-from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.claim_gates import NO_PROGRESS_S, is_paused, is_recreation, lock_gate
+from unbounded.operations.executor_selection import ExecutorKind, executor_of
 
 _KINDS: Final = frozenset(OperationKind)
 

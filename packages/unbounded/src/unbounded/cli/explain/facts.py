@@ -13,7 +13,7 @@ from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.ownership import ExecutorKind, Unavailability, bmc_of, provider_of
+from unbounded.operations.executor_selection import ExecutorKind, Unavailability, bmc_of, provider_of
 from unbounded.workflow.procedure import Procedure
 
 MACHINA: Final = "machina"

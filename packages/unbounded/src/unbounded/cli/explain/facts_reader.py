@@ -27,7 +27,7 @@ from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, version_numbe
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
-from unbounded.operations.ownership import bmc_of, executor_name
+from unbounded.operations.executor_selection import bmc_of, executor_name
 
 NODE_LEASES: Final = "kube-node-lease"
 EVENTS_OF_CLUSTER: Final = "default"  # the namespace of events on cluster-scoped objects

@@ -26,9 +26,9 @@ from unbounded.machina.machines.eligibility import is_image_based, reason_agains
 from unbounded.machina.machines.model import PassIntervals
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.operations import reasons
+from unbounded.operations.claim_gates import in_maintenance, order, paused
 from unbounded.operations.counters import due
-from unbounded.operations.gates import in_maintenance, order, paused
-from unbounded.operations.ownership import ExecutorKind, executor_name
+from unbounded.operations.executor_selection import ExecutorKind, executor_name
 
 Check = Callable[[Machine, ExplainFacts], Explained | None]
 

@@ -32,7 +32,7 @@ from unbounded.cli.migrate.copied_objects import (
     uids_in,
     uids_in_data,
 )
-from unbounded.operations.gates import order
+from unbounded.operations.claim_gates import order
 
 _COUNTERS: Final = "operations"  # in a Machine's spec
 _BINDING: Final = "ValidatingAdmissionPolicyBinding"

@@ -19,7 +19,7 @@ from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Rejected
 from unbounded.api.names import CONFIGMAP_MIGRATION, NAMESPACE
 from unbounded.kube.api import AlreadyExists, Api, NotFound
-from unbounded.kube.durable import remove_durably, write_durably
+from unbounded.kube.durable_files import remove_durably, write_durably
 
 _PAUSED: Final = "paused"
 FILE: Final = "migration.json"

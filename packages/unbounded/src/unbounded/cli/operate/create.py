@@ -25,7 +25,7 @@ from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
 from unbounded.kube.api import NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
 from unbounded.operations.batch_plan import BatchRejection, snapshot
-from unbounded.operations.ownership import executor_of, why_unsupported
+from unbounded.operations.executor_selection import executor_of, why_unsupported
 from unbounded.operations.parameters import accepted_pcrs, consent_field, disks_to_erase, erased_disks, invalid
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost

@@ -10,7 +10,7 @@ from unbounded.cli.operate import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
-from unbounded.operations.gates import in_maintenance
+from unbounded.operations.claim_gates import in_maintenance
 
 
 async def run(session: CommandSession) -> int:

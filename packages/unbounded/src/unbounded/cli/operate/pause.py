@@ -12,7 +12,7 @@ from unbounded.cli.operate import lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.api import NotFound
-from unbounded.operations.gates import is_paused
+from unbounded.operations.claim_gates import is_paused
 
 
 async def run(session: CommandSession) -> int:

@@ -32,7 +32,7 @@ from unbounded.cli.plan.model import MachineForecast, Obstacle, OperationForecas
 from unbounded.kube.api import Api
 from unbounded.kube.options import SettingsError
 from unbounded.operations import reasons
-from unbounded.operations.ownership import ExecutorKind, provider_of
+from unbounded.operations.executor_selection import ExecutorKind, provider_of
 from unbounded.operations.parameters import accepted_pcrs, erased_disks
 from unbounded.operations.ports import Refusal
 

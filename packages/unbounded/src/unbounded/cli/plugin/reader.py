@@ -131,9 +131,9 @@ class ListReader:
         code, body = self._exchange(path, accept)
         if code < 300:
             return body
-        from unbounded.kube import wire  # noqa: PLC0415  # most answers are no errors
+        from unbounded.kube import object_codec  # noqa: PLC0415  # most answers are no errors
 
-        raise wire.error_from(body, code=code, writing=False, what=f"list {path.partition('?')[0]}")
+        raise object_codec.error_from(body, code=code, writing=False, what=f"list {path.partition('?')[0]}")
 
     def _exchange(self, path: str, accept: str) -> tuple[int, bytes]:
         what = f"list {path.partition('?')[0]}"

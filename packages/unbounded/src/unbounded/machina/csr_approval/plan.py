@@ -25,7 +25,7 @@ from unbounded.machina.csr_approval.request import (
     requested_machine,
     requester_of,
 )
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 
 REGISTRATION: Final = "Registration"
 ALLOWED: Final = "Allowed"

@@ -23,7 +23,7 @@ from unbounded.machina.machines.credentials import is_refused, known_refusal, pi
 from unbounded.machina.machines.eligibility import last_reset
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
-from unbounded.operations.gates import lock_gate, paused
+from unbounded.operations.claim_gates import lock_gate, paused
 
 _R = ConditionReason
 CLAIM_S: Final = 60  # a running agent claims within seconds; SSH is there for a missing one

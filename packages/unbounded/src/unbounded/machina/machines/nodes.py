@@ -22,7 +22,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, LABEL_MACHINE
 from unbounded.join import node_marks
 from unbounded.machina.machines.model import Action, SetNodeRef, UpdateNode
-from unbounded.operations.gates import paused
+from unbounded.operations.claim_gates import paused
 
 
 class _Applied(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from unbounded.machina.machines.model import (
 )
 from unbounded.machina.machines.nodes import node_actions
 from unbounded.machina.ssh.model import SshReason, SshRejected
-from unbounded.operations.gates import lock_gate, paused
+from unbounded.operations.claim_gates import lock_gate, paused
 
 TIMES: Final = PassIntervals()
 MARGIN_S: Final = 0.05  # a timer may fire a little early

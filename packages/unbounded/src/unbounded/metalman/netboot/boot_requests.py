@@ -45,7 +45,7 @@ from unbounded.metalman.replace import (
     SETTING_STAGES,
     UNDOING_SHUTDOWN,
 )
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 
 BOOTING: Final = BOOT_STAGES
 FINISHING: Final = RETURN_STAGES

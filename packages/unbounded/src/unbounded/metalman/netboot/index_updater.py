@@ -22,7 +22,7 @@ from unbounded.metalman.netboot.boot_requests import is_counter_only, requested_
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.replace import BOOTING_KINDS
 from unbounded.operations.caches import INDEX_MACHINE
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.executor_selection import ExecutorKind
 
 FINISH_S: Final = 7200.0  # how long the installed system of a counted repave may still use its prefix
 

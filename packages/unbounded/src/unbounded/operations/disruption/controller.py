@@ -27,13 +27,24 @@ from unbounded.kube.api import Api, NotFound, ServerError
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, seconds_since, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
+from unbounded.operations.claim_gates import (
+    gives_way,
+    grant_gate,
+    ignores_grants,
+    in_maintenance,
+    is_meant_for,
+    needs_grant,
+    order,
+    paused,
+    starts_on,
+)
 from unbounded.operations.disruption.budgets import GRACE_S, drain_rules, full
 from unbounded.operations.disruption.drain import RETRY_S, DrainRules
 from unbounded.operations.disruption.drained_nodes import NodeMarker, PodCaches, PodEvictions, is_marked
@@ -49,19 +60,8 @@ from unbounded.operations.disruption.holders import (
 )
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT
-from unbounded.operations.gates import (
-    gives_way,
-    grant_gate,
-    ignores_grants,
-    in_maintenance,
-    is_meant_for,
-    needs_grant,
-    order,
-    paused,
-    starts_on,
-)
+from unbounded.operations.executor_selection import executor_name, executor_of
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import executor_name, executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 

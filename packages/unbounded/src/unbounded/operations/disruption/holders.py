@@ -13,7 +13,7 @@ from unbounded.api.machine import NODE_RECREATION, Machine, NodeUpdatePhase
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.gates import in_maintenance, starts_on
+from unbounded.operations.claim_gates import in_maintenance, starts_on
 
 SILENCE_S: Final = 300.0  # until the second attempt; each later one waits twice as long
 _S = DisruptionStage

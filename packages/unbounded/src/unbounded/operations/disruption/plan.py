@@ -23,6 +23,7 @@ from unbounded.api.disruption import (
 from unbounded.api.machine import Machine, MachinePower
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.operations import reasons
+from unbounded.operations.claim_gates import Gate
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain
 from unbounded.operations.disruption.holders import (
     SILENCE_S,
@@ -35,7 +36,6 @@ from unbounded.operations.disruption.holders import (
     pods_are_left,
 )
 from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT, PROCEDURE, UNCORDON, Fact
-from unbounded.operations.gates import Gate
 from unbounded.workflow.procedure import COMPLETE, Step
 
 LEASE_POLL_S: Final = 1.0

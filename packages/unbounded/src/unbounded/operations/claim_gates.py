@@ -19,7 +19,7 @@ from unbounded.api.names import (
 )
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.ownership import ExecutorKind, bmc_of, executor_of
+from unbounded.operations.executor_selection import ExecutorKind, bmc_of, executor_of
 
 NO_PROGRESS_S: Final = 60.0
 _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_out_of_band)

@@ -25,17 +25,19 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api, Conflict
 from unbounded.kube.clock import Backoff, WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
-from unbounded.operations.claim import ClaimCheck
+from unbounded.operations.claim_check import ClaimCheck
+from unbounded.operations.claim_gates import is_meant_for, order, starts_on
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
+from unbounded.operations.executor_selection import executor_of
 from unbounded.operations.executor_status import (
     CRDOutdated,
     ExecutorStatus,
@@ -44,14 +46,12 @@ from unbounded.operations.executor_status import (
     target_loss,
     target_state,
 )
-from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Executor, Refusal, Target
 from unbounded.operations.record import Run, run_of
-from unbounded.workflow.calls import NO_ANSWER, CallOutcome
+from unbounded.workflow.call_state import NO_ANSWER, CallOutcome
 from unbounded.workflow.concurrency import FairLimiter
 from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Timing, Wait
 from unbounded.workflow.planner import decide, shows_arrival, waiting_text

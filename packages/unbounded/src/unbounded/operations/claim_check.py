@@ -11,11 +11,10 @@ from unbounded.api.machine import PROVISIONING, ActiveOperation, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api, NotFound
-from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
-from unbounded.operations.executor_status import COUNT_S
-from unbounded.operations.gates import (
+from unbounded.operations.claim_gates import (
     NO_PROGRESS_S,
     Gate,
     closed_gate,
@@ -25,6 +24,7 @@ from unbounded.operations.gates import (
     paused,
     recreation_state,
 )
+from unbounded.operations.executor_status import COUNT_S
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.ports import Executor, Target
 from unbounded.operations.record import run_of

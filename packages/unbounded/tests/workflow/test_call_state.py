@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.workflow.calls import NOT_SENT, STORED, TRANSITIONS, Answer, CallEvent, CallOutcome, LateCall, longest
+from unbounded.workflow.call_state import (
+    NOT_SENT,
+    STORED,
+    TRANSITIONS,
+    Answer,
+    CallEvent,
+    CallOutcome,
+    LateCall,
+    longest,
+)
 
 ANSWERS = {CallEvent.ACCEPT, CallEvent.FAIL, CallEvent.LOSE, CallEvent.REFUSE}
 
