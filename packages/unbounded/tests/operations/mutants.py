@@ -136,7 +136,7 @@ DRAIN_FAULTS: Final = tuple(
         ),
         ("operations.disruption.budgets", "grants that never end", "    return age_s < GRACE_S\n", "    return True\n"),
         (
-            "operations.disruption.grants",
+            "operations.disruption.budget_grants",
             "no grant is written",
             "if same and present is not None and seconds_since(present.since, self._now()) < GRACE_S / 2:",
             "if True:",

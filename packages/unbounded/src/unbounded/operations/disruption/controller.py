@@ -45,10 +45,10 @@ from unbounded.operations.claim_gates import (
     paused,
     starts_on,
 )
+from unbounded.operations.disruption.budget_grants import Grants, availability, node_availability
 from unbounded.operations.disruption.budgets import GRACE_S, drain_rules, full
 from unbounded.operations.disruption.drain import RETRY_S, DrainRules
 from unbounded.operations.disruption.drained_nodes import NodeMarker, PodCaches, PodEvictions, is_marked
-from unbounded.operations.disruption.grants import Grants, availability, node_availability
 from unbounded.operations.disruption.holders import (
     Delay,
     HolderView,
