@@ -25,6 +25,7 @@ from benchmarks import (
     netboot_peers,
     operations,
     recovery,
+    rollouts,
     ssh,
     templates,
 )
@@ -44,6 +45,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "cli": cli.LIMITS,
     "cloud": cloud.LIMITS,
     "recovery": recovery.LIMITS,
+    "rollouts": rollouts.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
@@ -58,6 +60,7 @@ AMOUNTS: Final[Mapping[str, str]] = {
     "cli": cli.AMOUNT,
     "cloud": cloud.AMOUNT,
     "recovery": recovery.AMOUNT,
+    "rollouts": rollouts.AMOUNT,
 }
 MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
     "boot_storm": netboot_peers.missing,

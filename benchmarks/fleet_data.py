@@ -1,25 +1,37 @@
-"""A child process that fills a data directory: `python -m benchmarks.fleet_data DATA COUNT`.
+"""A child process that fills a data directory: `python -m benchmarks.fleet_data DATA COUNT [--joined]`.
 
 It creates COUNT Machines of 3.6 kB, and as many finished operations of 2.5 kB, with the checks of a client's requests.
+With `--joined` each Machine has a Node as well, created from a MachineConfiguration whose rolling update is paused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
+from unbounded.api.names import (
+    ANNOTATION_NODE_APPLIED,
+    API_VERSION,
+    LABEL_CONFIGURATION,
+    LABEL_CONFIGURATION_VERSION,
+    LABEL_MACHINE,
+    LABEL_SITE,
+    NAMESPACE,
+)
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded_apiserver import patches
 from unbounded_apiserver.api_resources import Resource
+from unbounded_apiserver.builtin import NAMESPACES, NODES, SECRETS
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.definitions import DEFINITIONS
 from unbounded_apiserver.options import WriteOptions
@@ -32,22 +44,32 @@ SERVER_BYTES: Final = 110  # fields of the server: uid, resourceVersion, creatio
 AT_ONCE: Final = 200
 AT: Final = "2026-01-01T12:00:00Z"
 SITES: Final = 20
+JOINED_SITES: Final = 10  # of a joined fleet: an operation with a selector reaches up to 1,000 Machines of one site
+RACK: Final = "example.com/rack"
+RACK_MACHINES: Final = 40
+CONFIGURATION: Final = "workers"  # of a joined fleet, whose Nodes have its first version
+VERSIONS: Final = ("v1.33.0", "v1.34.0")  # of Kubernetes in its versions
 TEXT: Final = "The controller observed the host, and this message has the usual length of such messages. "
 
 Object = dict[str, Any]
 
 
-def machine(number: int) -> Object:
-    """Return a Machine with former operations and no open work."""
+def machine(number: int, *, joined: bool = False) -> Object:
+    """Return a Machine with former operations and no open work.
+
+    Args:
+        joined: it has a Node, from the first version of CONFIGURATION.
+    """
     name = f"machine-{number}"
     redfish: Object = {
         "url": f"https://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
         "username": "admin",
         "passwordRef": {"name": f"{name}-bmc", "namespace": NAMESPACE, "key": "password"},
     }
-    labels = {LABEL_SITE: f"site-{number % SITES}", "example.com/rack": f"rack-{number // 40}"}
+    site = f"site-{number % (JOINED_SITES if joined else SITES)}"
+    labels = {LABEL_SITE: site, RACK: f"rack-{number // RACK_MACHINES}"}
     kinds = ("HostReboot", "HostPowerOff", "HostPowerOn")
-    status = {
+    status: Object = {
         "phase": "Ready",
         "message": "The Machine needs no Node",
         "redfish": {"certFingerprint": ":".join(f"{(number * 7 + byte) % 256:02X}" for byte in range(32))},
@@ -56,9 +78,70 @@ def machine(number: int) -> Object:
             _condition(kind) for kind in ("RedfishReachable", "PoweredOff", "CertificatePinned", "InventoryRead")
         ],
     }
-    return _object(
-        "Machine", name, {"pxe": {"image": "registry.example.com/host:v1", "redfish": redfish}}, status, labels
-    )
+    spec: Object = {"pxe": {"image": "registry.example.com/host:v1", "redfish": redfish}}
+    if joined:
+        spec |= {"kubernetes": {"nodeRef": {"name": name}}, "configurationRef": {"name": CONFIGURATION}}
+        current = f"MachineConfiguration {CONFIGURATION}: its node uses its newest version, now {len(VERSIONS)}"
+        resolved = {"type": "ConfigurationPending", "status": "False", "reason": "Resolved", "message": current}
+        status["message"] = f"Node {name} joined"
+        status["conditions"] += [{**resolved, "lastTransitionTime": AT}]
+        status["configuration"] = {"name": CONFIGURATION, "version": 1, "versionName": f"{CONFIGURATION}-v1"}
+    return _object("Machine", name, spec, status, labels)
+
+
+def node(number: int) -> Object:
+    """Return the Node of that Machine in a joined fleet."""
+    name = f"machine-{number}"
+    labels = {LABEL_MACHINE: name, LABEL_SITE: f"site-{number % JOINED_SITES}"}
+    applied = msgspec.json.encode({"labels": labels, "taints": []}).decode()
+    times = {"lastTransitionTime": AT, "lastHeartbeatTime": AT}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready", **times}
+    status = {"conditions": [ready], "addresses": [{"type": "Hostname", "address": name}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": {ANNOTATION_NODE_APPLIED: applied}},
+        "spec": {},
+        "status": status,
+    }
+
+
+def secret(number: int) -> Object:
+    """Return the password of that Machine's BMC."""
+    metadata = {"name": f"machine-{number}-bmc", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"password": "cGFzc3dvcmQ="}}
+
+
+def configuration() -> Object:
+    """Return the MachineConfiguration of a joined fleet."""
+    stages = [{"name": "canary", "size": 1, "soakSeconds": 60}, {"name": "rest", "size": "100%"}]
+    strategy = {
+        "type": "RollingUpdate",
+        "maxUnavailable": 50,
+        "rollingUpdate": {"stages": stages, "paused": True},
+    }
+    spec = {"template": {"kubernetes": {"version": VERSIONS[-1]}}, "updateStrategy": strategy}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "MachineConfiguration",
+        "metadata": {"name": CONFIGURATION},
+        "spec": spec,
+    }
+
+
+def version(number: int) -> Object:
+    """Return a version of that MachineConfiguration."""
+    labels = {LABEL_CONFIGURATION: CONFIGURATION, LABEL_CONFIGURATION_VERSION: str(number)}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "MachineConfigurationVersion",
+        "metadata": {"name": f"{CONFIGURATION}-v{number}", "labels": labels},
+        "spec": {"version": number, "template": {"kubernetes": {"version": VERSIONS[number - 1]}}},
+    }
+
+
+def namespace() -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
 def operation(number: int) -> Object:
@@ -108,17 +191,29 @@ def _object(kind: str, name: str, spec: Object, status: Object, labels: Mapping[
     return body
 
 
-async def fill(data: Path, count: int) -> None:
-    """Create the objects in a data directory that no process has open."""
+async def fill(data: Path, count: int, *, joined: bool = False) -> None:
+    """Create the objects in a data directory that no process has open.
+
+    Args:
+        joined: also create the Nodes and their MachineConfiguration.
+    """
     registry = ApiRegistry()
     await registry.open(data)
     try:
         for definition in custom_resource_definitions():
             await registry.writes.create(DEFINITIONS, "", _document(definition), WriteOptions())
         machines, operations = await _served(registry, MACHINES), await _served(registry, MACHINE_OPERATIONS)
-        waiting = ((resource, make(number)) for number in range(count) for resource, make in (
-            (machines, machine), (operations, operation)
-        ))  # fmt: skip
+        if joined:
+            configurations = await _served(registry, MACHINE_CONFIGURATIONS)
+            versions = await _served(registry, MACHINE_CONFIGURATION_VERSIONS)
+            await _store(registry, iter([(NAMESPACES, namespace()), (configurations, configuration())]))
+            await _store(registry, ((versions, version(number)) for number in range(1, len(VERSIONS) + 1)))
+        kinds: list[tuple[Resource, Callable[[int], Object]]] = [
+            (machines, partial(machine, joined=joined)),
+            (operations, operation),
+        ]
+        kinds += [(NODES, node), (SECRETS, secret)] if joined else []
+        waiting = ((resource, make(number)) for number in range(count) for resource, make in kinds)
         await asyncio.gather(*(_store(registry, waiting) for _ in range(AT_ONCE)))
     finally:
         await registry.close()
@@ -135,10 +230,11 @@ async def _served(registry: ApiRegistry, kind: Kind[Any]) -> Resource:
 
 async def _store(registry: ApiRegistry, waiting: Iterator[tuple[Resource, Object]]) -> None:
     for resource, body in waiting:
-        name, status = body["metadata"]["name"], msgspec.json.encode({"status": body["status"]})
-        await registry.writes.create(resource, "", _document(body), WriteOptions())
-        target = WriteTarget(resource, "", name, "status")
-        await registry.writes.patch(target, patches.MERGE, status, WriteOptions())
+        meta = body["metadata"]
+        await registry.writes.create(resource, meta.get("namespace", ""), _document(body), WriteOptions())
+        if status := body.get("status"):
+            target = WriteTarget(resource, "", meta["name"], "status")
+            await registry.writes.patch(target, patches.MERGE, msgspec.json.encode({"status": status}), WriteOptions())
 
 
 def _document(body: Object) -> RequestDocument:
@@ -146,4 +242,4 @@ def _document(body: Object) -> RequestDocument:
 
 
 if __name__ == "__main__":
-    asyncio.run(fill(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(fill(Path(sys.argv[1]), int(sys.argv[2]), joined="--joined" in sys.argv[3:]))

@@ -188,13 +188,13 @@ async def _control_plane(fleet: Fleet, size: Size) -> AsyncIterator[tuple[Api, c
         async with children.start("benchmarks.server", str(Path(folder) / "data")) as server:
             kubeconfig = server.ready["kubeconfig"]
             async with HttpApi(from_kubeconfig(Path(kubeconfig))) as api:
-                await asyncio.gather(*(_register(api, bmc) for bmc in fleet))
+                await asyncio.gather(*(register(api, bmc) for bmc in fleet))
                 options = ("--kubeconfig", kubeconfig, "--site", lab.SITE, "--concurrent", str(size.concurrent))
                 async with children.start("benchmarks.controllers", *options) as controllers:
                     yield api, server, controllers
 
 
-async def _register(api: Api, bmc: FleetBmc) -> None:
+async def register(api: Api, bmc: FleetBmc) -> None:
     secret = lab.secret(bmc)
     await api.create(SECRETS, secret)
     for manifest in lab.machines(bmc):

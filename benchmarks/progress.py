@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
 from unbounded.kube.api import Api
 
+T = TypeVar("T")
 PHASES_WRITTEN_S: Final = 60.0
 
 
@@ -65,12 +67,19 @@ async def create_operation(api: Api, progress: Progress, name: str, kind: str, m
 @asynccontextmanager
 async def watched(api: Api, progress: Progress) -> AsyncIterator[None]:
     """Note the changes of operations while the block runs."""
+    async with followed(api, MACHINE_OPERATIONS, progress.note):
+        yield
+
+
+@asynccontextmanager
+async def followed(api: Api, kind: Kind[T], changed: Callable[[T], None]) -> AsyncIterator[None]:
+    """Report each object, and each change of one, while the block runs."""
 
     async def follow() -> None:
         while True:  # a watch ends by itself after some minutes; the next one starts with the present state
-            async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
+            async for event in api.watch(kind, resource_version=""):
                 if event.object is not None:
-                    progress.note(event.object)
+                    changed(event.object)
 
     watching = asyncio.create_task(follow())
     try:
