@@ -23,12 +23,12 @@ from unbounded.api.names import ANNOTATION_PROVIDER, NAMESPACE
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.machineops import power
-from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.preflight import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
+from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded.operations.ports import Refusal
 
 PROOF = {

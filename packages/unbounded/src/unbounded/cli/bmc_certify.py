@@ -12,10 +12,10 @@ from unbounded.api.failures import Failure
 from unbounded.cli.commands.bmc import PASSWORD_VARIABLE
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube.settings import installed_version
-from unbounded.metalman.certify.certification import Certification, certify, summary
-from unbounded.metalman.certify.checks import NoSuchSystem
-from unbounded.metalman.certify.connection import NoRedfish
-from unbounded.metalman.certify.uses import Grade
+from unbounded.metalman.bmc_certification.certify import Certification, certify, summary
+from unbounded.metalman.bmc_certification.checks import NoSuchSystem
+from unbounded.metalman.bmc_certification.connection import NoRedfish
+from unbounded.metalman.bmc_certification.uses import Grade
 from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
 

@@ -31,11 +31,11 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.machineops import reasons
-from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.preflight import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
+from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.machineops.settings import Settings
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine

@@ -23,7 +23,6 @@ from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machineops import power, reasons, replacement
-from unbounded.machineops.budget import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.credentials import Sessions, SiteLogins
 from unbounded.machineops.preflight import invalid_provider_id, others_bound_to, procedure_of, provider_id_of
 from unbounded.machineops.provider import (
@@ -41,8 +40,9 @@ from unbounded.machineops.provider import (
     Throttled,
     check_losses,
 )
+from unbounded.machineops.provider_answers import parse_instance, sanitize_failures, sanitize_observation, status_loss
+from unbounded.machineops.rate_limits import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.replacement_state import ReplacementSecret
-from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target

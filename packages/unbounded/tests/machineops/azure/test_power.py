@@ -12,10 +12,10 @@ from tests.operations.staging import result
 from unbounded.api.machine import MACHINES
 from unbounded.kube.tls import client_context
 from unbounded.machineops import power, reasons
-from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.provider import Power as Running
 from unbounded.machineops.providers.azure import AzureVM
+from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded.operations import reasons as common
 from unbounded_lab.cloud.azure import LabAzure
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS

@@ -10,13 +10,13 @@ import pytest
 
 from tests.lab.cloud.azure_support import CheckedAzure, Scene, Token, scene, swift
 from unbounded.kube.tls import client_context
-from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, replacement_plan
 from unbounded.machineops.providers.azure.errors import ArmRequest
 from unbounded.machineops.providers.azure.sdk_client import AzureClient
 from unbounded.machineops.providers.azure.session import AzureSession
 from unbounded.machineops.providers.azure.vm_properties import instance as vm_instance
+from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded_lab.cloud.azure import VmShape
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.http import LabReply, LabRequest

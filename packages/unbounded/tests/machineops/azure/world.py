@@ -23,13 +23,13 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.tls import client_context
-from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.preflight import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider, Rates
 from unbounded.machineops.providers.azure import AzureVM
+from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded_lab.cloud.azure import LabAzure, VmShape
 
 SITE: Final = "lab"

@@ -17,11 +17,11 @@ from tests.operations.world import Process
 from tests.support.virtual_time import run_virtual
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
-from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Power
 from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.providers.oci.sdk_client import THREADS
+from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded_lab.cloud.oci import LabOci
 from unbounded_lab.fault_settings import FOR_EVER
 

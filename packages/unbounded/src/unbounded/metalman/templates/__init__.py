@@ -5,7 +5,7 @@ Go's documentation, and error messages those of Go. A rendering has limits (`Tem
 can break its own files, but cannot keep metalman busy. The caller decides which files are rendered, and when.
 """
 
-from unbounded.metalman.templates.machine import TemplateContext, template_data
+from unbounded.metalman.templates.context import TemplateContext, template_data
 from unbounded.metalman.templates.run import TemplateLimits
 from unbounded.metalman.templates.template import Template
 from unbounded.metalman.templates.types import ParseError, RenderError, TemplateError

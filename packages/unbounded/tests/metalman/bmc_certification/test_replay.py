@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, sushy
-from unbounded.metalman.certify.certification import Certification, certify
-from unbounded.metalman.certify.uses import CheckName, CheckResult, Verdict
+from unbounded.metalman.bmc_certification.certify import Certification, certify
+from unbounded.metalman.bmc_certification.uses import CheckName, CheckResult, Verdict
 from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcPowerState,

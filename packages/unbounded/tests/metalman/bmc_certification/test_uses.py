@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from unbounded.metalman.certify.checks import CHECKS
-from unbounded.metalman.certify.uses import (
+from unbounded.metalman.bmc_certification.checks import CHECKS
+from unbounded.metalman.bmc_certification.uses import (
     INSTALLS,
     NEEDS,
     OVERALL,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from unbounded.metalman.certify.redaction import Redactor
+from unbounded.metalman.bmc_certification.redaction import Redactor
 
 UUID = "4c4c4544-0033-3510-8052-b4c04f4e3332"
 SYSTEM = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, sushy
-from unbounded.metalman.certify.certification import certify
-from unbounded.metalman.certify.uses import CheckName, Grade, Use, Verdict
+from unbounded.metalman.bmc_certification.certify import certify
+from unbounded.metalman.bmc_certification.uses import CheckName, Grade, Use, Verdict
 from unbounded.metalman.redfish.bmc_interface import BmcAccount
 
 pytestmark = pytest.mark.slow

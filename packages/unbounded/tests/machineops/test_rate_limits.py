@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
-from unbounded.machineops.budget import MAX_PAUSE_S, MAX_READ_WAIT_S, ScopeBudget
 from unbounded.machineops.provider import Rate, Rates
+from unbounded.machineops.rate_limits import MAX_PAUSE_S, MAX_READ_WAIT_S, ScopeBudget
 
 RATES = Rates(reads=Rate(20, 10), writes=Rate(5, 2))
 
