@@ -64,7 +64,7 @@ class NodeMarker:
         """Set conditions of a Node; return the Node with them.
 
         Raises:
-            Stale: the Node is gone, or its cordon or a hold has changed.
+            Stale: the Node is gone, or its cordon, a hold, its readiness or its boot has changed.
         """
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
@@ -95,9 +95,10 @@ def is_marked(node: Node | None) -> bool:
 
 def _drain_marks(node: Node) -> object:
     """Return the part of a Node on which the decision to cordon or uncordon it rests."""
-    notes = node.metadata.annotations
+    notes, info = node.metadata.annotations, node.status.node_info
     holds = {name for name in notes if name.startswith(HOLD)}
-    return node.metadata.uid, node.spec.unschedulable, notes.get(ANNOTATION_CORDONED_BY), holds
+    cordon = (node.spec.unschedulable, notes.get(ANNOTATION_CORDONED_BY), holds)
+    return node.metadata.uid, cordon, node.ready, None if info is None else info.boot_id
 
 
 @dataclass
