@@ -22,6 +22,7 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.servers import component_runtime
 from unbounded.kube.api import Forbidden, InvalidObject, NotFound
@@ -274,8 +275,23 @@ REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
         r"rollingUpdate\.stages: .*startAfter must name an earlier stage of this rollingUpdate",
     ),
     (
-        {"rollingUpdate": {"stages": [{**ONE, "pauseAfter": True}, REST]}},
-        r"rollingUpdate\.stages: .*pauseAfter is not supported in rollingUpdate: set rollingUpdate.paused",
+        {"rollingUpdate": {"stages": [ONE, {**REST, "startAfter": {"stage": "none"}}]}},
+        r"rollingUpdate\.stages: .*startAfter must name an earlier stage of this rollingUpdate",
+    ),
+    (
+        {"rollingUpdate": {"stages": [ONE, {**REST, "startAfter": {"stage": "one", "targets": 0}}]}},
+        r"stages\[1\]\.startAfter\.targets: .*must be a number from 1, or All",
+    ),
+    ({"rollingUpdate": {"stages": [{**ONE, "pauseAfter": "yes"}]}}, r"stages\[0\]\.pauseAfter: .*boolean"),
+    ({"rollingUpdate": {"host": "yes"}}, rf"{STRATEGY}\.rollingUpdate\.host: .*boolean"),
+    ({"type": "OnDelete", "rollingUpdate": {"host": True}}, rf"{STRATEGY}\.rollingUpdate: .*needs type RollingUpdate"),
+    (
+        {"rollingUpdate": {"prepareAhead": -1}},
+        rf"{STRATEGY}\.rollingUpdate\.prepareAhead: .*greater than or equal to 0",
+    ),
+    (
+        {"rollingUpdate": {"prepareAhead": 1001}},
+        rf"{STRATEGY}\.rollingUpdate\.prepareAhead: .*less than or equal to 1000",
     ),
 ]
 
@@ -290,7 +306,12 @@ async def test_settings_of_a_rolling_update_change_at_any_time(admin: HttpApi) -
     canary = {"name": "canary", "machineSelector": {"matchLabels": {"canary": "yes"}}, "soakSeconds": 60}
     stages = [canary, {**REST, "maxConcurrent": "20%", "startAfter": {"stage": "canary"}}]
     name = await configured(admin, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"stages": stages}})
-    for settings in ({"paused": True}, {"maxFailures": 3, "onFailure": "Rollback"}, {"stages": [REST]}):
+    for settings in (
+        {"paused": True},
+        {"maxFailures": 3, "onFailure": "Rollback"},
+        {"host": True, "prepareAhead": 0},
+        {"stages": [REST]},
+    ):
         await edit(admin, name, updateStrategy={"rollingUpdate": settings})
     found = (await admin.get(MACHINE_CONFIGURATIONS, name)).spec.update_strategy
     assert found.rolling_update is not None
@@ -399,7 +420,7 @@ async def rolling(admin: HttpApi) -> AsyncIterator[None]:
         controllers = (
             VersionController(*parts),
             BindingController(*parts),
-            RollingUpdateController(*parts, caches.nodes, epoch=epoch),
+            RollingUpdateController(*parts, caches.nodes, caches.operations, epoch=epoch),
             DrainController(api, caches.steward, caches.budgets, epoch=epoch),
         )
         tasks = [group.create_task(one.run()) for one in controllers]
@@ -456,6 +477,81 @@ async def test_a_rolling_update_needs_no_more_than_the_rights_of_machina(admin: 
         assert done.status.node_update.node_uid == uid
         assert not (await admin.get(NODES, host)).spec.unschedulable
         await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 2))
+
+
+async def test_machina_pauses_after_a_stage_and_replaces_a_host_with_its_rights(admin: HttpApi) -> None:
+    async with rolling(admin):
+        stages = [{"name": "canary", "size": 1, "pauseAfter": True}, REST]
+        settings = {"host": True, "stages": stages}
+        name = await configured(admin, updateStrategy={"type": "RollingUpdate", "rollingUpdate": settings})
+        await version_that(admin, f"{name}-v1")
+        redfish = {
+            "url": "https://192.0.2.7",
+            "username": "u",
+            "passwordRef": {"name": "s", "namespace": "unbounded-kube"},
+        }
+        hosts = [
+            await machine(admin, name, kubernetes={}, pxe={"image": "os:v1", "redfish": redfish}) for _ in range(2)
+        ]
+        for host in hosts:
+            await _ready_node(admin, host)
+            await make_node(admin, host, name, 1)
+            written = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": rfc3339(utc_now())}
+            await admin.patch(MACHINES, host, {"status": {"image": written}}, subresource="status")
+        await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 1))
+        first, second = sorted(hosts)
+        for host in hosts:
+            await admin.patch(MACHINES, host, {"spec": {"pxe": {"image": "os:v2"}}})
+        pulled = {"type": "NetbootImageReady", "status": "True", "reason": "Pulled", "message": ""}
+        ready = {**pulled, "lastTransitionTime": rfc3339(utc_now())}
+        await admin.patch(MACHINES, first, {"status": {"conditions": [ready]}}, subresource="status")
+
+        async def replaces() -> MachineOperation | None:
+            found = (await admin.list(MACHINE_OPERATIONS)).items
+            return next((one for one in found if one.spec.machine_ref in hosts), None)
+
+        operation = await eventually(replaces, within_s=PATIENCE_S)
+        assert operation is not None
+        assert (operation.spec.machine_ref, operation.spec.operation_kind) == (first, "HostReplace")
+        assert operation.spec.drain is not None
+        assert operation.spec.drain.mode == "Always"
+        drained = await machine_that(
+            admin, first, lambda one: one.status.disruption is not None and one.status.disruption.stage == "Drained"
+        )
+        assert drained.status.disruption is not None
+        assert drained.status.disruption.holder.uid == operation.metadata.uid
+        assert (await admin.get(NODES, first)).spec.unschedulable
+        image = {"image": "os:v2", "digest": "sha256:2", "boot": operation.metadata.uid, "at": rfc3339(utc_now())}
+        await admin.patch(MACHINES, first, {"status": {"image": image}}, subresource="status")
+        done = {"phase": "Complete", "completedAt": rfc3339(utc_now()), "message": "done"}
+        await admin.patch(MACHINE_OPERATIONS, operation.name, {"status": done}, subresource="status")
+        await configuration_that(admin, name, lambda one: _phase(one) == ("Paused", 1))
+        paused = (await admin.get(MACHINE_CONFIGURATIONS, name)).spec.update_strategy.rolling_update
+        assert paused is not None
+        assert paused.paused
+        assert (await admin.get(MACHINES, second)).status.node_update is None
+
+
+async def test_machina_may_only_pause_a_configuration(admin: HttpApi) -> None:
+    name = await configured(admin, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"paused": True}})
+    other = await configured(admin, updateStrategy={"type": "RollingUpdate"})
+    async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:
+        pause = {"spec": {"updateStrategy": {"rollingUpdate": {"paused": True}}}}
+        await runtime.api.patch(MACHINE_CONFIGURATIONS, other, pause)
+        words = "machina may only set updateStrategy.rollingUpdate.paused to true"
+        for strategy in (
+            {"rollingUpdate": {"paused": False}},
+            {"rollingUpdate": {"paused": None}},
+            {"rollingUpdate": {"paused": True, "host": True}},
+            {"rollingUpdate": None},
+            {"maxUnavailable": 3},
+        ):
+            with pytest.raises(Forbidden, match=words):
+                await runtime.api.patch(MACHINE_CONFIGURATIONS, name, {"spec": {"updateStrategy": strategy}})
+        with pytest.raises(Forbidden, match=words):
+            await runtime.api.patch(MACHINE_CONFIGURATIONS, name, {"spec": template("v1.35.0")})
+        with pytest.raises(Forbidden, match="machina may change neither labels, annotations"):
+            await runtime.api.patch(MACHINE_CONFIGURATIONS, name, {"metadata": {"labels": {"a": "b"}}})
 
 
 def _phase(one: MachineConfiguration) -> tuple[str, int] | None:

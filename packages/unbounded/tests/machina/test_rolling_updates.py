@@ -534,6 +534,40 @@ async def test_a_machine_that_names_a_version_moves_to_that_one(fleet: Fleet) ->
     assert fleet.created == [("m1", "c-v2"), ("m0", "c-v2")]
 
 
+@story
+async def test_an_update_pauses_after_its_canary_until_it_is_resumed(fleet: Fleet) -> None:
+    stages = [{"name": "canary", "size": 1, "pauseAfter": True}, {"name": "rest", "size": "100%"}]
+    await fleet.configure(strategy={"rollingUpdate": {"stages": stages}})
+    await fleet.machines(3)
+    await fleet.want("v1.34.0")
+    status = await fleet.phase("Paused", 2)
+    assert "paused after stage canary" in (status.message or "")
+    await asyncio.sleep(1800)
+    assert fleet.created == [("m0", "c-v2")]
+    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    assert [fix.command for fix in link.fixes] == ["kubectl unbounded config resume c"]
+    await fleet.rolling(paused=False)
+    await fleet.phase("Complete", 2)
+
+
+@story
+async def test_machines_download_before_their_turn(fleet: Fleet) -> None:
+    await fleet.configure(strategy={"rollingUpdate": {"prepareAhead": 2}})
+    await fleet.machines(4)
+    fleet.cluster.api.guarded.add("pod-m0")  # its drain does not end
+    await fleet.want("v1.34.0")
+    status = await fleet.until(lambda one: one.prepared == 3)
+    assert status.updating == ("m0",)
+    link, rolling = await why_of(fleet, "m1")
+    assert link.what.endswith(", ahead of its turn")
+    assert rolling.about == "configuration/c"
+    await asyncio.sleep(600)
+    assert (await fleet.machine("m3")).status.node_update is None
+    fleet.cluster.api.guarded.clear()
+    await fleet.phase("Complete", 2)
+    assert fleet.cluster.most_unavailable == 1
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_two_processes_and_their_crashes_do_not_exceed_the_limit(seed: int) -> None:
     @told_in

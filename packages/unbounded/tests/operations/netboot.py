@@ -18,6 +18,7 @@ from tests.operations.world import Story as Told
 from tests.support.virtual_time import virtual_now
 from unbounded.api.failures import Failure, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
 from unbounded.metalman import erase_stages, inspect_stages, power, replace
@@ -318,9 +319,9 @@ class NetbootWorld(World):
         self.netboots: dict[str, NetbootHost] = {}
         self._hosts: list[asyncio.Task[None]] = []
 
-    async def netboot(self, name: str, story: Story, *, by_media: bool = False) -> Machine:
+    async def netboot(self, name: str, story: Story, *, by_media: bool = False, **spec: Any) -> Machine:
         """A Machine, and the host behind it."""
-        machine = await self.machine(name, **({"pxe": MEDIA} if by_media else {}))
+        machine = await self.machine(name, **({"pxe": MEDIA} if by_media else spec))
         self.outside.host(name).by_media = by_media
         host = NetbootHost(self.api, virtual_now, name, Board(self, name), story)
         self.netboots[name] = host
@@ -330,10 +331,12 @@ class NetbootWorld(World):
     async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
         if kind == OperationKind.HOST_RESCUE:
             spec = {"parameters": RESCUE, **spec}
-        made = await super().operation(name, kind, machine, **spec)
-        if kind == OperationKind.HOST_REPLACE:
-            self.kinds[name] = REIMAGE
-        return made
+        return await super().operation(name, kind, machine, **spec)
+
+    def _write_down(self, kind: Kind[Any], old: dict[str, Any] | None, new: dict[str, Any]) -> None:
+        super()._write_down(kind, old, new)
+        if kind.kind == "MachineOperation" and new["spec"]["operationKind"] == OperationKind.HOST_REPLACE:
+            self.kinds[new["metadata"]["name"]] = REIMAGE
 
     def metalman(self, name: str = "metalman/lab") -> Process:
         def main(life: Incarnation, api: Api) -> Coroutine[Any, Any, None]:

@@ -263,7 +263,7 @@ class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
         tuple[RolloutStage, ...],
         Field(
             "Stages, in order, such as a canary. Every Machine of the configuration belongs to one. If absent, one "
-            "stage has all Machines. pauseAfter is not supported: use paused.",
+            "stage has all Machines.",
             map_keys=("name",),
             max_items=MAX_STAGES,
         ),
@@ -289,11 +289,27 @@ class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
             enum=tuple(UpdateFailurePolicy),
         ),
     ] = None
+    host: Annotated[
+        bool,
+        Field(
+            "Replace hosts, too: a Machine with spec.pxe.redfish is also outdated if status.image is not of "
+            "spec.pxe.image. Its update is a HostReplace, which writes the image and creates the Node from the version."
+        ),
+    ] = False
+    prepare_ahead: Annotated[
+        Int32 | None,
+        Field(
+            "Machines, in their order, that may download the version before their turn. 0: a download starts in its "
+            "turn. Defaults to 50.",
+            minimum=0,
+            maximum=MAX_UPDATING,
+        ),
+    ] = None
     paused: Annotated[
         bool,
         Field(
             "While true, no update starts, and drains before an update end. A Node that is deleted already is created "
-            "again. Failed updates are tried again once it is false."
+            "again. Failed updates are tried again once it is false. A stage with pauseAfter sets it."
         ),
     ] = False
 
@@ -351,7 +367,7 @@ class UpdatePhase(StrEnum):
 
 
 class FailedUpdate(ApiStruct, frozen=True, kw_only=True):
-    """A Machine whose Node could not be created from the version."""
+    """A Machine whose update failed."""
 
     machine: Annotated[ObjectName, Field("Name of the Machine.")]
     message: Annotated[str | None, Field("Cause, for a person.", max_length=512)] = None
@@ -363,8 +379,11 @@ class UpdateStatus(ApiStruct, frozen=True, kw_only=True):
     version: Annotated[Int32, Field("Number of the version.", minimum=1)]
     phase: Annotated[str, Field("Phase of the update.", enum=tuple(UpdatePhase))]
     stage: Annotated[StageName | None, Field("First stage that is not complete.")] = None
-    updated: Annotated[Count, Field("Number of Machines whose Node has the version.")] = 0
+    updated: Annotated[
+        Count, Field("Number of Machines whose Node has the version, and, with rollingUpdate.host, the host its image.")
+    ] = 0
     outdated: Annotated[Count, Field("Number of the other Machines.")] = 0
+    prepared: Annotated[Count, Field("Number of outdated Machines that have downloaded the version.")] = 0
     updating: Annotated[
         tuple[ObjectName, ...],
         Field(

@@ -273,6 +273,9 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     ] = None
     loads: Annotated[Int32 | None, Field("Number of times that the host fetched the loader.", minimum=0)] = None
     message: Annotated[Message | None, Field("Observation or report of the boot, for users.")] = None
+    image: Annotated[
+        ImageReference | None, Field("Reference of the OCI image whose disk image metalman serves, as the boot began.")
+    ] = None
     image_digest: Annotated[str | None, Field("Digest of the OCI image that metalman serves.", max_length=256)] = None
     at: Annotated[Time | None, Field("Time at which the boot reached the milestone.")] = None
     erasure: Annotated[
@@ -285,6 +288,19 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     rescue: Annotated[
         RescueSystem | None, Field("SSH server of this boot, from the time at which the rescue system runs.")
     ] = None
+
+
+class HostImage(ApiStruct, frozen=True, kw_only=True):
+    """The image that was written to the host's disk last, completely."""
+
+    image: Annotated[ImageReference, Field("Reference of the OCI image, from spec.pxe.image.")]
+    digest: Annotated[str, Field("Digest that the reference resolved to.", max_length=256)]
+    boot: Annotated[str, Field("Boot that wrote it, as in status.netboot.boot.", max_length=128)]
+    at: Annotated[Time, Field("Time of the report that it is written.")]
+
+    def is_of(self, reference: str) -> bool:
+        """Return whether a reference names this image: by the same text, or by its digest."""
+        return self.image == reference or reference.endswith(f"@{self.digest}")
 
 
 class ConsoleOutput(ApiStruct, frozen=True, kw_only=True):
@@ -335,6 +351,7 @@ class NodeUpdatePhase(StrEnum):
     PREPARING = "Preparing"
     DRAINING = "Draining"
     RECREATING = "Recreating"
+    REPLACING = "Replacing"
     COMPLETE = "Complete"
     FAILED = "Failed"
 
@@ -348,9 +365,10 @@ class NodeUpdate(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         str,
         Field(
-            "Pending: it failed, and is to be tried again. Preparing: the agent downloads. Draining: the Node waits "
-            "for the budgets and is drained. Recreating: the Node is deleted, and the agent creates it again. Then "
-            "Complete or Failed.",
+            "Pending: it failed, and is to be tried again. Preparing: the agent downloads, before or in its turn. "
+            "Draining: the Node waits for the budgets and is drained. Recreating: the Node is deleted, and the agent "
+            "creates it again. Replacing: a HostReplace waits for the budgets, drains the Node and writes the image of "
+            "the host. Then Complete or Failed.",
             enum=tuple(NodeUpdatePhase),
         ),
     ]
@@ -360,6 +378,16 @@ class NodeUpdate(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field("UID of the last NodeRecreation before the deletion; a later one has the result.", max_length=128),
     ] = None
+    image: Annotated[
+        ImageReference | None,
+        Field("Image that the host is replaced with, from spec.pxe.image; absent for an update of the Node alone."),
+    ] = None
+    operation: Annotated[
+        ObjectName | None, Field("Name of the HostReplace, which is created once this is written.")
+    ] = None
+    operation_uid: Annotated[str | None, Field("UID of the HostReplace; absent until it exists.", max_length=128)] = (
+        None
+    )
     message: Annotated[Message | None, Field("Cause of a failure, for a person.")] = None
 
 
@@ -467,6 +495,12 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
             "Disk that was written last, by a persistent name. The next installation waits for this disk and "
             "writes no other, unless spec.pxe.targetDisk or spec.pxe.rootDeviceHints names one.",
             max_length=253,
+        ),
+    ] = None
+    image: Annotated[
+        HostImage | None,
+        Field(
+            "Image on the disk of the host. Absent where metalman has written none, and during another installation."
         ),
     ] = None
     layout: Annotated[LayoutRecord | None, Field("Layout of the disks, of a Machine with spec.pxe.profileRef.")] = None

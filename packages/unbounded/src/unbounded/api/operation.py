@@ -338,8 +338,8 @@ class RolloutStage(ApiStruct, frozen=True, kw_only=True):
     pause_after: Annotated[
         bool,
         Field(
-            "Set spec.paused when the stage is complete. Set spec.paused to false to continue. Without effect on the "
-            "last stage.",
+            "Pause when the stage is complete: set spec.paused of an operation, or rollingUpdate.paused of a "
+            "configuration. Set it to false to continue. Without effect on the last stage.",
         ),
     ] = False
 
@@ -384,7 +384,7 @@ class RolloutStageStatus(ApiStruct, frozen=True, kw_only=True):
     targets: Annotated[Count, Field("Number of targets.")]
     completed: Annotated[Count, Field("Number of targets that have completed.")]
     failed: Annotated[Count, Field("Number of targets that have failed, and whose Machines exist.")] = 0
-    paused_at: Annotated[Time | None, Field("Time at which pauseAfter has paused the operation.")] = None
+    paused_at: Annotated[Time | None, Field("Time at which pauseAfter has paused after the stage.")] = None
 
 
 class RolloutStatus(ApiStruct, frozen=True, kw_only=True):

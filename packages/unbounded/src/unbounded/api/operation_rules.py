@@ -140,14 +140,7 @@ OPERATION_RULES: Final[RuleTable] = {
         ),
     ),
     operation.OperationStrategy: (_starts_after("strategy"),),
-    configuration.RollingUpdate: (
-        _starts_after("rollingUpdate"),
-        ValidationRule(
-            "!has(self.stages) || self.stages.all(s, !has(s.pauseAfter) || !s.pauseAfter)",
-            "pauseAfter is not supported in rollingUpdate: set rollingUpdate.paused, which can change at any time",
-            ".stages",
-        ),
-    ),
+    configuration.RollingUpdate: (_starts_after("rollingUpdate"),),
     operation.RolloutStage: (
         ValidationRule(one_of("size", "machineSelector"), "exactly one of size and machineSelector must be set"),
         ValidationRule(_SELECTS, "machineSelector must not be empty: name at least one label", ".machineSelector"),

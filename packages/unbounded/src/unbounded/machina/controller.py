@@ -247,6 +247,7 @@ class MachinaTerm:
             caches.versions,
             caches.machines,
             caches.nodes,
+            caches.operations,
             epoch=epoch,
             emit_event=event_sink(runtime.events),
             now=runtime.now,

@@ -1,15 +1,17 @@
-"""Rolling updates of a MachineConfiguration: outdated Machines, the next step of each, and that of the whole. Pure.
+"""Rolling updates of a MachineConfiguration: its outdated Machines, their turns, rollback and status. Pure.
 
-The stages are those of `operations.rollout_plan`. The plan depends on the recorded status, the versions, the Machines,
-their Nodes and the time alone, so that any process can continue it. An update starts only for a Machine that the
-configuration's status already names: a process with an older state starts nothing.
+`node_update_plan` has the update of one Machine. The stages are those of `operations.rollout_plan`. The plan depends on
+the recorded status, the versions, the Machines, their Nodes and operations and the time alone, so that any process can
+continue it. An update starts only for a Machine that the configuration's status already names: a process with an older
+state starts nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace as changed
@@ -28,40 +30,47 @@ from unbounded.api.configuration import (
     UpdateStrategyType,
 )
 from unbounded.api.core import Node
-from unbounded.api.disruption import DisruptionStage
-from unbounded.api.machine import NODE_RECREATION, Machine, NodeUpdate, NodeUpdatePhase, RecentOperation
+from unbounded.api.machine import Machine, NodeUpdate, NodeUpdatePhase
 from unbounded.api.operation import (
     FailurePolicy,
+    MachineOperation,
     OperationPhase,
     OperationStrategy,
+    RolloutStageStatus,
     RolloutStatus,
     StagePhase,
     TargetStatus,
     Waiting,
 )
 from unbounded.join.node_marks import bound_version, newest
-from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError
+from unbounded.machina.node_update_plan import (
+    MAX_TEXT,
+    OPEN,
+    MemberStep,
+    UpdateMember,
+    advance,
+    blocked_by,
+    ends_now,
+    outdated_image,
+    running_wait,
+)
 from unbounded.operations import reasons
-from unbounded.operations.claim_gates import in_maintenance, is_paused
 from unbounded.operations.disruption.budgets import is_unavailable
-from unbounded.operations.disruption.holders import foreign_maintenance, is_cordoned_by_us
 from unbounded.operations.rollout_plan import (
     STARTING,
     RolloutFacts,
     RolloutRules,
     RolloutStep,
+    is_waiting,
     plan_rollout,
-    ready_at,
     staged,
 )
 
-RECREATE_S: Final = 3600.0  # from the deletion of the Node, while its agent does not recreate it
-MAX_TEXT: Final = 512
 NAMED: Final = 5
+AHEAD: Final = 50  # downloads ahead of their turn, unless prepareAhead says otherwise
 _ROLLBACK: Final = OperationStrategy(on_failure=FailurePolicy.HALT)  # all at once, the failed ones first
-OPEN: Final = frozenset({NodeUpdatePhase.PREPARING, NodeUpdatePhase.DRAINING, NodeUpdatePhase.RECREATING})
-_BEFORE_DELETION: Final = frozenset({NodeUpdatePhase.PREPARING, NodeUpdatePhase.DRAINING})
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class UpdateView:
         versions: of the configuration.
         machines: those that are bound to the configuration.
         nodes: by the name of their Machine.
+        operations: by name; at least those that updates of the Machines name.
     """
 
     configuration: MachineConfiguration
@@ -79,6 +89,7 @@ class UpdateView:
     machines: Sequence[Machine]
     now: datetime
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    operations: Mapping[str, MachineOperation] = field(default_factory=dict)
 
     @property
     def recorded(self) -> UpdateStatus | None:
@@ -97,53 +108,22 @@ class UpdatePlan:
         status: `status.rollout` after the step; None for none. Where a start depends on a change of it, the plan has
             nothing else: the next one starts what is recorded.
         bad: messages of the versions to mark as Bad, by name. Nothing else happens before.
+        pause: set `rollingUpdate.paused`, as a stage with pauseAfter is complete. Nothing else happens before.
         updates: `status.nodeUpdate` to write, by the name of the Machine; None to remove it.
         delete: Machines whose Node is to be deleted.
+        create: Machines whose HostReplace is to be created.
+        cancel: Machines whose HostReplace is to be cancelled.
         requeue_s: the time until the plan changes without an event.
     """
 
     status: UpdateStatus | None = None
     bad: Mapping[str, str] = field(default_factory=dict)
+    pause: bool = False
     updates: Mapping[str, NodeUpdate | None] = field(default_factory=dict)
     delete: tuple[str, ...] = ()
+    create: tuple[str, ...] = ()
+    cancel: tuple[str, ...] = ()
     requeue_s: float | None = None
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A Machine of the configuration that has, or had, a Node."""
-
-    machine: Machine
-    node: Node | None
-    target: MachineConfigurationVersion
-
-    @property
-    def name(self) -> str:
-        return self.machine.name
-
-    @property
-    def update(self) -> NodeUpdate | None:
-        return self.machine.status.node_update
-
-    @property
-    def is_updated(self) -> bool:
-        made = self.machine.status.configuration
-        return made is not None and made.version_name == self.target.metadata.name
-
-    @property
-    def is_running(self) -> bool:
-        """True from the start of the update until its Node is usable again."""
-        record = self.machine.status.disruption
-        is_held = record is not None and record.holder.kind == NODE_RECREATION
-        return is_held or (self.update is not None and self.update.phase in OPEN)
-
-    @property
-    def has_failed(self) -> bool:
-        """True where the update to the target failed; by the name of the version, which `unbounded migrate` keeps."""
-        update = self.update
-        if update is None or update.version != self.target.metadata.name:
-            return False
-        return update.phase == NodeUpdatePhase.FAILED and not self.is_updated
 
 
 def is_rolling(configuration: MachineConfiguration) -> bool:
@@ -156,78 +136,133 @@ def plan_update(view: UpdateView) -> UpdatePlan:
     best = newest(view.versions, view.configuration.metadata.name)
     if not is_rolling(view.configuration) or best is None:
         return UpdatePlan(updates={one.name: None for one in view.machines if one.status.node_update is not None})
-    members = _members(view)
-    back = _is_rollback(view, best)
-    strategy = _strategy(view, best)
+    members = _members(view, best)
+    back = _is_rollback(view, best, members)
+    strategy = _strategy(view, best, members)
     targets = _staged(view, best, members)
     if isinstance(targets, str):
         return _invalid(view, best, members, targets)
-    released = _released(view, best)
-    mirrored = [_mirror(target, members[target.machine_ref], view.now, released) for target in targets]
+    mirrored = [_mirror(target, members[target.machine_ref], view.now) for target in targets]
     running = {one.name for one in members.values() if one.is_running}
     facts = RolloutFacts(view.now, {one.name: one.machine for one in members.values()}, view.nodes)
-    step = plan_rollout(_rules(view, best, members, strategy, running), mirrored, running, facts)
-    bad = {} if back or not step.broken else _bad_versions(view, best, members, step)
+    before = RolloutStatus(stages=_recorded_stages(view, best, members, targets))
+    step = plan_rollout(_rules(view, members, strategy, running, before), mirrored, running, facts)
+    bad = {} if _is_rolled_back(view, best) or not step.broken else _bad_versions(view, best, members, step)
     if bad:
         return UpdatePlan(view.recorded, bad)
+    if step.pause and not view.settings.paused:
+        return UpdatePlan(view.recorded, pause=True)
     going = not (step.broken or view.settings.paused)
     status = _status(view, best, members, step, back=back)
     if _decides(status) != _decides(view.recorded):
         return UpdatePlan(status, requeue_s=0.0)
-    updates, delete, waits = dict[str, NodeUpdate | None](), list[str](), list[float]()
-    for one in members.values():
-        moved = _advance(one, view.now, may_start=going and one.name in released)
-        if view.settings.paused and moved.update is not None and moved.update.phase == NodeUpdatePhase.FAILED:
-            moved = _Moved(changed(moved.update, phase=NodeUpdatePhase.PENDING))
-        if moved.update != one.update:
-            updates[one.name] = moved.update
-        elif moved.delete:
-            delete.append(one.name)
-        if moved.requeue_s is not None:
-            waits.append(moved.requeue_s)
-    strays = (one for one in view.machines if one.name not in members and one.status.node_update is not None)
-    updates.update((one.name, None) for one in strays)
-    if step.requeue_s is not None:
-        waits.append(step.requeue_s)
-    return UpdatePlan(status, {}, updates, tuple(delete), min(waits, default=None))
+    ahead = _ahead(view, members, step) if going else frozenset[str]()
+    steps = {
+        name: advance(one, view.now, may_start=going and one.is_released, may_prepare=name in ahead)
+        for name, one in members.items()
+    }
+    if view.settings.paused:
+        steps = {name: _to_be_retried(each) for name, each in steps.items()}
+    plan = _of_members(members, steps, status)
+    strays = {one.name: None for one in view.machines if one.name not in members and one.status.node_update is not None}
+    waits = [one for one in (plan.requeue_s, step.requeue_s) if one is not None]
+    return replace(plan, updates={**plan.updates, **strays}, requeue_s=min(waits, default=None))
+
+
+def _to_be_retried(step: MemberStep) -> MemberStep:
+    """Return the step where the update is paused: a failed update is to be tried again."""
+    update = step.update
+    if update is None or update.phase != NodeUpdatePhase.FAILED:
+        return step
+    return MemberStep(changed(update, phase=NodeUpdatePhase.PENDING))
+
+
+def _of_members(
+    members: Mapping[str, UpdateMember], steps: Mapping[str, MemberStep], status: UpdateStatus
+) -> UpdatePlan:
+    """Return the plan of the steps of all Machines: a write of a record, or what the record demands."""
+    same = {name: step for name, step in steps.items() if step.update == members[name].update}
+    return UpdatePlan(
+        status,
+        updates={name: step.update for name, step in steps.items() if name not in same},
+        delete=tuple(name for name, step in same.items() if step.delete),
+        create=tuple(name for name, step in same.items() if step.create),
+        cancel=tuple(name for name, step in same.items() if step.cancel),
+        requeue_s=min((step.requeue_s for step in steps.values() if step.requeue_s is not None), default=None),
+    )
+
+
+def _ahead(view: UpdateView, members: Mapping[str, UpdateMember], step: RolloutStep) -> frozenset[str]:
+    """Return the Machines that may download before their turn: the next ones."""
+    limit = AHEAD if view.settings.prepare_ahead is None else view.settings.prepare_ahead
+    running = {one.name for one in members.values() if one.is_running}
+    waiting = (members[t.machine_ref] for t in step.targets if is_waiting(t, running))
+    able = (one.name for one in waiting if one.image is None and not one.is_released and blocked_by(one) is None)
+    return frozenset(islice(able, limit))
 
 
 def outdated_in_order(view: UpdateView) -> tuple[TargetStatus, ...] | str:
     """Return the outdated Machines in the order of their stages; or an error where the stages do not fit."""
-    best, members = newest(view.versions, view.configuration.metadata.name), _members(view)
-    targets = () if best is None else _staged(view, best, members)
+    best = newest(view.versions, view.configuration.metadata.name)
+    if best is None:
+        return ()
+    members = _members(view, best)
+    targets = _staged(view, best, members)
     return targets if isinstance(targets, str) else tuple(t for t in targets if not members[t.machine_ref].is_updated)
 
 
-def _strategy(view: UpdateView, best: MachineConfigurationVersion) -> OperationStrategy:
-    if _is_rollback(view, best):
+def replaced_hosts(view: UpdateView) -> Mapping[str, str]:
+    """Return the images that the hosts of outdated Machines are replaced with, by the name of the Machine."""
+    best = newest(view.versions, view.configuration.metadata.name)
+    members = {} if best is None else _members(view, best)
+    return {one.name: one.image for one in members.values() if one.image is not None}
+
+
+def _strategy(
+    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, UpdateMember]
+) -> OperationStrategy:
+    if _is_rollback(view, best, members):
         return _ROLLBACK
-    return OperationStrategy(
-        stages=view.settings.stages, order_by=view.settings.order_by, on_failure=FailurePolicy.HALT
-    )
+    stages = view.settings.stages
+    if all(one.is_updated for one in members.values()):  # there is nothing to pause before
+        stages = tuple(changed(stage, pause_after=False) for stage in stages)
+    return OperationStrategy(stages=stages, order_by=view.settings.order_by, on_failure=FailurePolicy.HALT)
 
 
 def _staged(
-    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, _Member]
+    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, UpdateMember]
 ) -> tuple[TargetStatus, ...] | str:
     """Return the Machines in the order of their stages; or an error where the stages do not fit."""
     try:
-        targets = staged(_strategy(view, best), [one.machine for one in members.values()], may_be_empty=True)
+        targets = staged(_strategy(view, best, members), [one.machine for one in members.values()], may_be_empty=True)
     except SelectorError as error:
         return f"spec.updateStrategy.rollingUpdate.stages: {error}"
-    if isinstance(targets, str) or not _is_rollback(view, best):
+    if isinstance(targets, str) or not _is_rollback(view, best, members):
         return targets
     return tuple(sorted(targets, key=lambda one: not _is_broken(members[one.machine_ref])))
 
 
-def _members(view: UpdateView) -> dict[str, _Member]:
-    """Return the Machines by name. One that has never had a Node gets the newest version when it joins."""
-    found = dict[str, _Member]()
+def _members(view: UpdateView, best: MachineConfigurationVersion) -> dict[str, UpdateMember]:
+    """Return the Machines by name. One that has never had a Node gets the newest version when it joins.
+
+    A rollback returns Nodes to their version; hosts are replaced after it.
+    """
+    found, released = dict[str, UpdateMember](), _released(view, best)
     for machine in sorted(view.machines, key=lambda one: one.name):
         node, target = view.nodes.get(machine.name), bound_version(machine, view.versions)
         has_joined = node is not None or machine.status.configuration is not None
         if target is not None and has_joined and machine.metadata.deletion_timestamp is None:
-            found[machine.name] = _Member(machine, node, target)
+            update = machine.status.node_update
+            found[machine.name] = UpdateMember(
+                machine,
+                node,
+                target,
+                image=outdated_image(machine, node) if view.settings.host else None,
+                is_released=machine.name in released,
+                operation=view.operations.get((update and update.operation) or ""),
+            )
+    if _is_rollback(view, best, found):
+        found = {name: replace(one, image=None) for name, one in found.items()}
     return found
 
 
@@ -239,57 +274,45 @@ def _released(view: UpdateView, best: MachineConfigurationVersion) -> frozenset[
     return frozenset(recorded.updating)
 
 
-def _rules(
+def _recorded_stages(
     view: UpdateView,
     best: MachineConfigurationVersion,
-    members: Mapping[str, _Member],
+    members: Mapping[str, UpdateMember],
+    targets: Sequence[TargetStatus],
+) -> tuple[RolloutStageStatus, ...]:
+    """Return the record of the stages, for this version; without complete ones that have outdated Machines again."""
+    recorded = view.recorded
+    if recorded is None or recorded.version != best.spec.version:
+        return ()
+    again = {one.rollout_stage for one in targets if not members[one.machine_ref].is_updated}
+    return tuple(one for one in recorded.stages if one.phase != StagePhase.COMPLETE or one.name not in again)
+
+
+def _rules(
+    view: UpdateView,
+    members: Mapping[str, UpdateMember],
     strategy: OperationStrategy,
     running: set[str],
+    before: RolloutStatus,
 ) -> RolloutRules:
-    recorded = view.recorded
-    is_same = recorded is not None and recorded.version == best.spec.version
     others = [one for one in members.values() if one.name not in running]
     return RolloutRules(
         strategy=strategy,
         max_concurrent=view.configuration.spec.update_strategy.max_unavailable or 1,
         max_failures=view.settings.max_failures or 1,
         paused=view.settings.paused,
-        before=RolloutStatus(stages=recorded.stages) if recorded is not None and is_same else RolloutStatus(),
+        before=before,
         halts=True,
         unavailable=frozenset(one.name for one in others if is_unavailable(one.machine, one.node)),
-        blocked=frozenset(one.name for one in others if _blocked_by(one) is not None),
+        blocked=frozenset(one.name for one in others if blocked_by(one) is not None),
     )
 
 
-def _blocked_by(member: _Member) -> tuple[str, str] | None:
-    """Return why the update of a Machine cannot start, and the object that it waits for; None where it can."""
-    if (blocker := update_blocker(member.machine, member.node)) is not None:
-        return blocker
-    if member.target.about_to_change:
-        name = member.target.metadata.name
-        return f"MachineConfigurationVersion {name} is about to change", f"MachineConfigurationVersion {name}"
-    return None
-
-
-def update_blocker(machine: Machine, node: Node | None) -> tuple[str, str] | None:
-    """Return what of a Machine and its Node prevents the start of an update, and its object; None for nothing."""
-    if node is None:
-        return "it has no Node: its agent creates one from the newest version", f"Machine {machine.name}"
-    if is_paused(machine.metadata.annotations):
-        return "it is paused", f"Machine {machine.name}"
-    if in_maintenance(machine):
-        return "it is in maintenance", f"Machine {machine.name}"
-    if (foreign := foreign_maintenance(node)) is not None:
-        return foreign.text, foreign.held_by
-    if node.spec.unschedulable and not is_cordoned_by_us(node):
-        return f"Node {node.metadata.name} is cordoned, which a new Node would not be", f"Node {node.metadata.name}"
-    return None
-
-
-def _mirror(target: TargetStatus, member: _Member, now: datetime, released: frozenset[str]) -> TargetStatus:
+def _mirror(target: TargetStatus, member: UpdateMember, now: datetime) -> TargetStatus:
     """Return the target as its Machine shows it."""
     update, node = member.update, member.node
-    if member.is_updated and (update is None or update.phase not in OPEN):
+    is_at_work = update is not None and update.phase in OPEN and member.is_running
+    if member.is_updated and not is_at_work:
         is_ours = update is not None and update.uid == member.target.metadata.uid
         since = update.since if update is not None and is_ours else None
         if since is None and node is not None and node.ready and node.ready_condition is not None:
@@ -305,19 +328,29 @@ def _mirror(target: TargetStatus, member: _Member, now: datetime, released: froz
         )
     if member.is_running:
         return changed(target, phase=OperationPhase.IN_PROGRESS)
-    is_starting = member.name in released and _blocked_by(member) is None
+    is_starting = member.is_released and blocked_by(member) is None
     return changed(target, stage=STARTING) if is_starting else target
 
 
 # Rollback
 
 
-def _is_rollback(view: UpdateView, best: MachineConfigurationVersion) -> bool:
+def _is_rolled_back(view: UpdateView, best: MachineConfigurationVersion) -> bool:
     """Return whether the newest version that is not Bad is older than one that is."""
     return any(one.bad and one.spec.version > best.spec.version for one in view.versions)
 
 
-def _is_broken(member: _Member) -> bool:
+def _is_rollback(view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, UpdateMember]) -> bool:
+    """Return whether Nodes still return to an earlier version."""
+    left = (one for one in members.values() if not one.has_version or (one.is_running and not _is_of_host(one)))
+    return _is_rolled_back(view, best) and any(True for _one in left)
+
+
+def _is_of_host(member: UpdateMember) -> bool:
+    return member.update is not None and member.update.image is not None
+
+
+def _is_broken(member: UpdateMember) -> bool:
     """Return whether the Node of a Machine does not work, or its last update failed."""
     update = member.update
     has_failed = update is not None and update.phase == NodeUpdatePhase.FAILED
@@ -334,7 +367,7 @@ def _last_good(view: UpdateView, best: MachineConfigurationVersion) -> MachineCo
 
 
 def _bad_versions(
-    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, _Member], step: RolloutStep
+    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, UpdateMember], step: RolloutStep
 ) -> dict[str, str]:
     """Return the messages of the versions to mark as Bad; none where nothing is rolled back."""
     if view.settings.on_failure != UpdateFailurePolicy.ROLLBACK or view.settings.paused:
@@ -357,116 +390,10 @@ def _bad_versions(
     }
 
 
-def _speaks_against(version: MachineConfigurationVersion, member: _Member) -> bool:
+def _speaks_against(version: MachineConfigurationVersion, member: UpdateMember) -> bool:
     """Return whether a failed Machine had, or was to have, a Node of the version: a drain that failed had none."""
     update = member.update
     return member.target is version and update is not None and update.node_uid is not None
-
-
-# One Machine
-
-
-@dataclass(frozen=True)
-class _Moved:
-    """The next step of one Machine: its record, or the deletion of its Node."""
-
-    update: NodeUpdate | None
-    delete: bool = False
-    requeue_s: float | None = None
-
-
-def _advance(member: _Member, now: datetime, *, may_start: bool) -> _Moved:
-    """Return the next step of a Machine.
-
-    Args:
-        may_start: the update is recorded as started, and nothing stops it.
-    """
-    update, target = member.update, member.target
-    if update is None or update.phase not in OPEN:
-        is_its = update is not None and update.uid == target.metadata.uid
-        if update is not None and is_its and update.phase != NodeUpdatePhase.COMPLETE and member.is_updated:
-            return _Moved(_completed(member, update, now))  # its agent, or a user, has tried again
-        is_due = may_start and not member.is_updated and not member.has_failed and _blocked_by(member) is None
-        return _Moved(_prepare(target, now) if is_due else update)
-    if update.phase == NodeUpdatePhase.RECREATING:
-        return _recreating(member, update, now)
-    if member.is_updated:  # in place
-        return _Moved(_completed(member, update, now))
-    if not may_start or update.uid != target.metadata.uid or _blocked_by(member) is not None:
-        return _Moved(None)
-    if update.generation != target.metadata.generation:
-        return _Moved(_prepare(target, now))
-    if update.phase == NodeUpdatePhase.PREPARING:
-        is_prepared = _is_prepared(member.machine, update)
-        return _Moved(_entered(update, NodeUpdatePhase.DRAINING, now) if is_prepared else update)
-    return _Moved(_draining(member, update, now))
-
-
-def _prepare(target: MachineConfigurationVersion, now: datetime) -> NodeUpdate:
-    meta = target.metadata
-    return NodeUpdate(
-        version=meta.name,
-        uid=meta.uid,
-        generation=meta.generation or 0,
-        phase=NodeUpdatePhase.PREPARING,
-        since=rfc3339(now),
-    )
-
-
-def _is_prepared(machine: Machine, update: NodeUpdate) -> bool:
-    agent = machine.status.agent
-    done = None if agent is None else agent.prepared
-    return done is not None and done.complete and (done.version, done.generation) == (update.version, update.generation)
-
-
-def _draining(member: _Member, update: NodeUpdate, now: datetime) -> NodeUpdate:
-    machine, node = member.machine, member.node
-    record, active = machine.status.disruption, machine.status.active_operation
-    if record is None or record.holder.uid != update.uid or record.holder.kind != NODE_RECREATION:
-        return update
-    if record.reason == reasons.DRAIN_TIMED_OUT:
-        return _entered(update, NodeUpdatePhase.FAILED, now, record.message or "the drain of the Node timed out")
-    is_ours = node is not None and record.cordoned and record.node_uid == node.metadata.uid
-    if node is None or record.stage != DisruptionStage.DRAINED or not is_ours or active is not None:
-        return update
-    entered = _entered(update, NodeUpdatePhase.RECREATING, now)
-    last = _last_recreation(machine)
-    return changed(entered, node_uid=node.metadata.uid, recreation=None if last is None else last.uid)
-
-
-def _recreating(member: _Member, update: NodeUpdate, now: datetime) -> _Moved:
-    machine, node, active = member.machine, member.node, member.machine.status.active_operation
-    if node is not None and node.metadata.uid == update.node_uid:
-        return _Moved(update, delete=active is None)
-    if active is not None and not active.lost:
-        return _Moved(update)
-    result = _last_recreation(machine)
-    if result is not None and result.uid != update.recreation:
-        if result.phase == OperationPhase.FAILED:
-            return _Moved(_entered(update, NodeUpdatePhase.FAILED, now, result.message or "the recreation failed"))
-        if node is not None and node.ready:
-            return _Moved(_completed(member, update, now))
-    left_s = RECREATE_S - seconds_since(update.since, now)
-    if left_s > 0 or is_paused(machine.metadata.annotations):
-        return _Moved(update, requeue_s=left_s if left_s > 0 else None)
-    what = "its Node is not Ready" if node is not None else "its agent has not created the Node again"
-    text = f"{what}, {RECREATE_S:.0f} s after Node {machine.name} was deleted"
-    return _Moved(_entered(update, NodeUpdatePhase.FAILED, now, text))
-
-
-def _last_recreation(machine: Machine) -> RecentOperation | None:
-    """Return the result of the last recreation of the Node."""
-    return next((one for one in reversed(machine.status.recent_operations) if one.kind == NODE_RECREATION), None)
-
-
-def _completed(member: _Member, update: NodeUpdate, now: datetime) -> NodeUpdate:
-    since = rfc3339(now) if member.node is None else ready_at(member.node, now)
-    return changed(update, phase=NodeUpdatePhase.COMPLETE, since=since, message=None)
-
-
-def _entered(update: NodeUpdate, phase: NodeUpdatePhase, now: datetime, message: str | None = None) -> NodeUpdate:
-    text = None if message is None else message[:MAX_TEXT]
-    return changed(update, phase=phase, since=rfc3339(now), message=text)
 
 
 # The status
@@ -480,30 +407,36 @@ def _decides(status: UpdateStatus | None) -> object:
 def _status(
     view: UpdateView,
     best: MachineConfigurationVersion,
-    members: Mapping[str, _Member],
+    members: Mapping[str, UpdateMember],
     step: RolloutStep,
     *,
     back: bool,
 ) -> UpdateStatus:
     going = not (step.broken or view.settings.paused)
-    kept = [one.name for one in members.values() if one.is_running and not _ends_now(one, going=going)]
+    kept = [one.name for one in members.values() if one.is_running and not ends_now(one, going=going)]
     updated = sum(one.is_updated for one in members.values())
     outdated = len(members) - updated
     recorded = view.recorded
     good = None if recorded is None else recorded.last_good
-    phase = _phase(view, step, is_over=step.is_over and not outdated and not kept, back=back)
+    prepared = sum(one.is_prepared and not one.is_updated and one.image is None for one in members.values())
+    is_over = step.is_over and not outdated and not kept
+    end = UpdatePhase.ROLLED_BACK if _is_rolled_back(view, best) else UpdatePhase.COMPLETE
+    phase = end if is_over else _phase(view, step, back=back)
     if phase == UpdatePhase.COMPLETE and updated:
         good = best.spec.version
     failed = [t for t in step.targets if t.phase == OperationPhase.FAILED]
     wait, text = _waiting(view, members, step, phase)
     have = "has" if updated == 1 else "have"
     progress = f"{updated} of {counted(len(members), 'Node')} {have} version {best.spec.version}"
+    if hosts := sum(one.image is not None for one in members.values()):
+        progress += f", {counted(hosts, 'host')} {'has' if hosts == 1 else 'have'} another image"
     return UpdateStatus(
         version=best.spec.version,
         phase=phase,
         stage=next((one.name for one in step.status.stages if one.phase != StagePhase.COMPLETE), None),
         updated=updated,
         outdated=outdated,
+        prepared=prepared,
         updating=tuple(sorted({*kept, *step.start}))[:MAX_UPDATING],
         failed=tuple(
             FailedUpdate(machine=t.machine_ref, message=(t.message or "")[:MAX_TEXT] or None)
@@ -516,18 +449,7 @@ def _status(
     )
 
 
-def _ends_now(member: _Member, *, going: bool) -> bool:
-    """Return whether an update ends at once, as its Node exists, and it is stopped or not wanted any more."""
-    update = member.update
-    if update is None or update.phase not in _BEFORE_DELETION:
-        return False
-    is_wanted = update.uid == member.target.metadata.uid and not member.is_updated
-    return not going or not is_wanted or _blocked_by(member) is not None
-
-
-def _phase(view: UpdateView, step: RolloutStep, *, is_over: bool, back: bool) -> UpdatePhase:
-    if is_over:
-        return UpdatePhase.ROLLED_BACK if back else UpdatePhase.COMPLETE
+def _phase(view: UpdateView, step: RolloutStep, *, back: bool) -> UpdatePhase:
     if step.broken:
         return UpdatePhase.HALTED
     if view.settings.paused:
@@ -536,7 +458,7 @@ def _phase(view: UpdateView, step: RolloutStep, *, is_over: bool, back: bool) ->
 
 
 def _waiting(
-    view: UpdateView, members: Mapping[str, _Member], step: RolloutStep, phase: UpdatePhase
+    view: UpdateView, members: Mapping[str, UpdateMember], step: RolloutStep, phase: UpdatePhase
 ) -> tuple[Waiting | None, str]:
     """Return the cause for which the update does not go on now, with its text."""
     if phase in (UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK):
@@ -554,7 +476,7 @@ def _waiting(
     if step.wait is not None:
         return _wait(view, step.wait.reason, step.wait.held_by, step.wait.until), step.wait.text
     left = [one for one in members.values() if not one.is_updated]
-    blocked = [(one, cause) for one in left if (cause := _blocked_by(one)) is not None]
+    blocked = [(one, cause) for one in left if (cause := blocked_by(one)) is not None]
     if blocked and len(blocked) == len(left):
         first, (text, held_by) = blocked[0]
         others = f" (and {len(blocked) - 1} more)" if len(blocked) > 1 else ""
@@ -569,28 +491,6 @@ def _waiting(
     return None, ""
 
 
-def running_wait(machine: Machine) -> tuple[str, str, str]:
-    """Return reason, holder and text of the wait of an update that has started."""
-    update = machine.status.node_update
-    record, name = machine.status.disruption, machine.name
-    if update is not None and update.phase == NodeUpdatePhase.PREPARING:
-        done = None if machine.status.agent is None else machine.status.agent.prepared
-        is_its = done is not None and done.version == update.version
-        failure = f": {done.message}" if done is not None and is_its and done.message else ""
-        text = f"its agent downloads {update.version} since {update.since}{failure}"
-        return reasons.WAITING_FOR_EXECUTOR, f"agent of Machine {name}", text
-    if update is not None and update.phase == NodeUpdatePhase.RECREATING:
-        return (
-            reasons.WAITING_FOR_EXECUTOR,
-            f"agent of Machine {name}",
-            f"its Node is created again since {update.since}",
-        )
-    if record is None:
-        return reasons.WAITING_FOR_DRAIN, f"Node {name}", "its drain is requested"
-    text = record.message or f"its disruption is in stage {record.stage} since {record.since}"
-    return record.reason or reasons.WAITING_FOR_DRAIN, record.held_by or f"Node {name}", text
-
-
 def _wait(view: UpdateView, reason: str, held_by: str, until: str | None = None) -> Waiting:
     before = None if view.recorded is None else view.recorded.waiting
     is_same = before is not None and (before.reason, before.held_by) == (reason, held_by)
@@ -599,23 +499,19 @@ def _wait(view: UpdateView, reason: str, held_by: str, until: str | None = None)
 
 
 def _invalid(
-    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, _Member], text: str
+    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, UpdateMember], text: str
 ) -> UpdatePlan:
     """Return the plan where the stages do not fit the Machines: nothing starts, and what has begun completes."""
-    moved = {one.name: (one.update, _advance(one, view.now, may_start=False)) for one in members.values()}
+    steps = {name: advance(one, view.now, may_start=False) for name, one in members.items()}
     updated = sum(one.is_updated for one in members.values())
     status = UpdateStatus(
         version=best.spec.version,
         phase=UpdatePhase.HALTED,
         updated=updated,
         outdated=len(members) - updated,
-        updating=tuple(one.name for one in members.values() if one.is_running and not _ends_now(one, going=False)),
+        updating=tuple(one.name for one in members.values() if one.is_running and not ends_now(one, going=False)),
         last_good=None if view.recorded is None else view.recorded.last_good,
         waiting=_wait(view, reasons.INVALID_SPEC, "spec.updateStrategy.rollingUpdate.stages"),
         message=text,
     )
-    return UpdatePlan(
-        status,
-        updates={name: step.update for name, (before, step) in moved.items() if step.update != before},
-        delete=tuple(name for name, (_before, step) in moved.items() if step.delete),
-    )
+    return _of_members(members, steps, status)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.conditions import set_condition
+from unbounded.api.conditions import ConditionType, set_condition
 from unbounded.api.configuration import (
     CONDITION_BAD,
     MachineConfiguration,
@@ -24,7 +24,8 @@ from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine, NodeUpdate, NodeUpdatePhase
 from unbounded.api.names import LABEL_MACHINE
-from unbounded.kube.api import Api, Conflict, NotFound
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import AlreadyExists, Api, Conflict, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, rfc3339, utc_now
 from unbounded.kube.controller import Controller
@@ -34,6 +35,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configuration_versions import CONFIGURATIONS, INDEX_CONFIGURATION, VERSIONS, by_configuration
+from unbounded.machina.node_update_plan import replace_manifest
 from unbounded.machina.rolling_update_plan import UpdatePlan, UpdateView, is_rolling, plan_update
 from unbounded.operations.caches import node_of
 from unbounded.operations.disruption.holders import started_change
@@ -44,6 +46,7 @@ Raw = dict[str, Any]
 INDEX_UPDATE: Final = "update"  # of Machines, by the configuration of their last update
 SETTLE_S: Final = 0.5  # before a pass, as changes come together
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
+_IMAGE_READY: Final = ConditionType.NETBOOT_IMAGE_READY
 REPORT_S: Final = 1.0  # between writes of the status that change nothing but counts and texts
 
 log = Log("configurations")
@@ -74,6 +77,7 @@ class RollingUpdateController:
         versions: Cache[Raw],
         machines: Cache[Machine],
         nodes: Cache[Node],
+        operations: Cache[MachineOperation],
         *,
         epoch: ProcessEpoch,
         emit_event: AnyEventSink = no_events,
@@ -85,6 +89,7 @@ class RollingUpdateController:
         self._versions = versions
         self._machines = machines
         self._nodes = nodes
+        self._operations = operations
         self._epoch = epoch
         self._emit_event = emit_event
         self._now = now
@@ -101,6 +106,7 @@ class RollingUpdateController:
             self._versions.subscribed(self._version_changed),
             self._machines.subscribed(self._machine_changed),
             self._nodes.subscribed(self._node_changed),
+            self._operations.subscribed(self._operation_changed),
         ):
             await self._controller.run()
 
@@ -126,6 +132,14 @@ class RollingUpdateController:
             if machine is not None:
                 self._enqueue(_configurations_of(machine))
 
+    def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
+        """Follow the operations of updates: each is that of a Machine whose record names it."""
+        one = new or old
+        machine = None if one is None or one.spec.machine_ref is None else self._machines.get(one.spec.machine_ref)
+        update = None if machine is None else machine.status.node_update
+        if one is not None and update is not None and update.operation == one.name:
+            self._enqueue((_configuration_of(update),))
+
     async def _reconcile(self, name: str) -> float | None:
         configuration, strays = self._configuration(name), self._machines.by(INDEX_UPDATE, name)
         if configuration is None or not is_rolling(configuration):
@@ -148,8 +162,13 @@ class RollingUpdateController:
             machines=bound,
             now=self._now(),
             nodes={machine: node for machine, node in nodes if node is not None},
+            operations={one.name: one for one in map(self._operation_of, bound) if one is not None},
         )
         return await self._perform(view, plan_update(view))
+
+    def _operation_of(self, machine: Machine) -> MachineOperation | None:
+        update = machine.status.node_update
+        return None if update is None or update.operation is None else self._operations.get(update.operation)
 
     def _configuration(self, name: str) -> MachineConfiguration | None:
         raw = self._configurations.get(name)
@@ -160,14 +179,22 @@ class RollingUpdateController:
             await self._mark_bad(view.configuration, name, text)
         if plan.bad:
             return 0.0
+        if plan.pause:
+            await self._pause(view.configuration)
+            return 0.0
         left_s = await self._write(view, plan)
         machines = {one.name: one for one in view.machines}
         for name, update in plan.updates.items():
-            if update is not None and update.phase == NodeUpdatePhase.RECREATING:
+            before = machines[name].status.node_update
+            if update is not None and update.phase in _DISRUPTS and update.phase != (before and before.phase):
                 await self._confirm(view.configuration, name)
             await self._record(machines[name], update)
         for name in plan.delete:
             await self._delete(machines[name])
+        for name in plan.create:
+            await self._create(machines[name])
+        for name in plan.cancel:
+            await self._cancel(machines[name])
         return min((one for one in (left_s, plan.requeue_s) if one is not None), default=None)
 
     async def _write(self, view: UpdateView, plan: UpdatePlan) -> float | None:
@@ -195,6 +222,13 @@ class RollingUpdateController:
             version=after.version,
             phase=after.phase,
         )
+
+    async def _pause(self, configuration: MachineConfiguration) -> None:
+        """Set rollingUpdate.paused. The next write records the pause of the stage: after a crash it pauses again."""
+        name, version = configuration.metadata.name, {"resourceVersion": configuration.metadata.resource_version}
+        spec = {"updateStrategy": {"rollingUpdate": {"paused": True}}}
+        self._configurations.observe(await self._api.patch(CONFIGURATIONS, name, {"metadata": version, "spec": spec}))
+        log.info("rolling update paused after a stage", configuration=name)
 
     async def _mark_bad(self, configuration: MachineConfiguration, name: str, text: str) -> None:
         """Mark a version as Bad: no node is created from it any more, unless a Machine names its number."""
@@ -224,7 +258,7 @@ class RollingUpdateController:
         log.info("update of a node", machine=machine.name, phase=phase, version=(update or before or _NONE).version)
 
     async def _confirm(self, configuration: MachineConfiguration, machine: str) -> None:
-        """Confirm by a live read that a Node may still be deleted: this process may have an older state."""
+        """Confirm by a live read that a Node may still be disrupted: this process may have an older state."""
         raw = await self._api.get(CONFIGURATIONS, configuration.metadata.name)
         live = msgspec.convert(raw, MachineConfiguration)
         rollout, settings = live.status.rollout, live.spec.update_strategy.rolling_update
@@ -245,7 +279,35 @@ class RollingUpdateController:
             return
         log.info("node deleted, to be created again", machine=machine.name, version=update.version)
 
+    async def _create(self, machine: Machine) -> None:
+        """Create the HostReplace that the Machine's record names; one that exists is the same one."""
+        self._epoch.check_leads()
+        update = machine.status.node_update
+        if update is None or update.operation is None:
+            return
+        try:
+            made = await self._api.create(MACHINE_OPERATIONS, replace_manifest(machine, update))
+            log.info("host is replaced", machine=machine.name, operation=update.operation, image=update.image or "")
+        except AlreadyExists:
+            made = await self._api.get(MACHINE_OPERATIONS, update.operation)
+        self._operations.observe(made)
 
+    async def _cancel(self, machine: Machine) -> None:
+        """Cancel the HostReplace of a stopped update; one that has begun meanwhile ends where that is possible."""
+        self._epoch.check_leads()
+        update = machine.status.node_update
+        if update is None or update.operation is None:
+            return
+        try:
+            self._operations.observe(
+                await self._api.patch(MACHINE_OPERATIONS, update.operation, {"spec": {"cancel": True}})
+            )
+        except NotFound:  # the watch delivers it
+            return
+        log.info("replacement of the host cancelled", machine=machine.name, operation=update.operation)
+
+
+_DISRUPTS: Final = frozenset({NodeUpdatePhase.RECREATING, NodeUpdatePhase.REPLACING})
 _NONE: Final = NodeUpdate(version="", uid="", generation=0, phase=NodeUpdatePhase.PENDING, since="")
 
 
@@ -266,9 +328,9 @@ def _parts_of_machine(machine: Machine) -> object:
     prepared = None if status.agent is None else status.agent.prepared
     return (
         (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp),
-        (spec.configuration_ref, spec.kubernetes, spec.maintenance),
+        (spec.configuration_ref, spec.kubernetes, spec.maintenance, spec.pxe),
         (status.node_update, status.configuration, status.disruption, status.active_operation, prepared),
-        status.recent_operations,
+        (status.recent_operations, status.image, [one for one in status.conditions if one.type == _IMAGE_READY]),
     )
 
 

@@ -938,6 +938,26 @@ async def test_plan_of_a_paused_update_starts_nothing(staged: Staged) -> None:
 
 
 @story
+async def test_plan_of_an_update_names_the_image_of_each_replaced_host(staged: Staged) -> None:
+    await _outdated(staged, host=True)
+    redfish = {"url": "https://192.0.2.7", "username": "u", "passwordRef": {"name": "s", "namespace": "n"}}
+    spec = {"pxe": {"image": "os:v2", "redfish": redfish}}
+    image = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": "2030-01-01T00:00:00Z"}
+    (before,) = await staged.plan("config", "resume", "c")
+    staged.api.closed, staged.api.dry = False, 0
+    await staged.api.patch(MACHINES, "m1", {"spec": spec})
+    await staged.api.patch(MACHINES, "m1", {"status": {"image": image}}, subresource="status")
+    (change,) = await staged.plan("config", "resume", "c")
+    text = "\n".join(plan_lines([change], wide=True)).splitlines()
+    at = text.index("  1. m1 by metalman/lab: starts in its turn")
+    assert text[at + 1] == "     its host is replaced with image os:v2"
+    assert "  1. m0 by unbounded-agent/m0: starts in its turn" in text
+    assert ", 1 host has another image" in _update_of(change).now
+    intent = Intent(patches=())
+    assert plan_hash(intent, [before]) != plan_hash(intent, [change])
+
+
+@story
 async def test_stages_without_a_machine_of_theirs_are_refused_in_the_plan(staged: Staged) -> None:
     await _outdated(staged, stages=UPDATE_STAGES[:1])
     text = await staged.shown("config", "resume", "c")

@@ -328,6 +328,47 @@ def test_a_new_boot_begins_anew_and_clears_what_was_left() -> None:
     assert condition(applied(before, patch), ConditionType.CLOUD_INIT_DONE) is None
 
 
+def test_written_image_is_recorded_with_the_boot_that_wrote_it() -> None:
+    offered = BootObservation(boot="a", milestone=M.OFFERED, image="os:v1", image_digest="sha256:1")
+    before = after(machine(), offered)
+    assert before.status.image is None
+    done = after(before, BootObservation(boot="a", milestone=M.IMAGE_WRITTEN))
+    image = done.status.image
+    assert image is not None
+    assert (image.image, image.digest, image.boot) == ("os:v1", "sha256:1", "a")
+    assert image.is_of("os:v1")
+    assert image.is_of("mirror.example.com/os@sha256:1")
+    assert not image.is_of("os:v2")
+    inspected = after(done, BootObservation(boot="i", milestone=M.HARDWARE_REPORTED, image="os:v2", image_digest="d"))
+    assert inspected.status.image == image, "another boot that writes nothing leaves it"
+    begun = after(inspected, BootObservation(boot="b", milestone=M.IMAGE_WRITING, image="os:v2", image_digest="d"))
+    assert begun.status.image is None, "the disk has neither the former image nor the next one"
+    ended = after(begun, BootObservation(boot="b", milestone=M.IMAGE_WRITTEN)).status.image
+    assert ended is not None
+    assert (ended.image, ended.boot) == ("os:v2", "b")
+
+
+def test_image_of_an_unknown_reference_is_not_claimed() -> None:
+    known = BootObservation(boot="a", milestone=M.IMAGE_WRITTEN, image="os:v1", image_digest="sha256:1")
+    before = after(machine(), known)
+    unknown = BootObservation(boot="b", milestone=M.IMAGE_WRITTEN, image_digest="sha256:2")
+    assert after(before, unknown).status.image is None
+    lost = after(before, BootObservation(boot="e", milestone=M.DISKS_ERASED, is_erased=True))
+    assert lost.status.image is None
+
+
+@pytest.mark.parametrize(
+    ("image", "digest", "expected"),
+    [(None, None, "os:v1"), ("", "sha256:1", "os:v1"), ("", "sha256:2", None), ("os:v2", "sha256:2", "os:v2")],
+)
+def test_reference_of_a_boot_stays_with_its_digest(image: str | None, digest: str | None, expected: str | None) -> None:
+    first = BootObservation(boot="a", milestone=M.OFFERED, image="os:v1", image_digest="sha256:1")
+    later = BootObservation(boot="a", milestone=M.KERNEL_FETCHED, image=image, image_digest=digest)
+    both = after(after(machine(), first), later).status.netboot
+    assert both is not None
+    assert both.image == merge_observations(first, later).image == expected
+
+
 def test_the_end_of_a_counted_repave_is_one_write() -> None:
     before = after(
         machine(),

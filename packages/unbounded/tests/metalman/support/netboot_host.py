@@ -319,7 +319,16 @@ class NetbootHost:
         seen = {"boot": boot, "milestone": milestone, "loads": self._loads.get(boot, 0), "imageDigest": DIGEST}
         erasures = list(self._erasures.get(boot, {}).values()) or None
         empty: dict[str, Any] = {"percent": None, "message": None, "erasures": erasures}
-        patch = {"status": {"netboot": {**empty, **seen, **said}}}
+        patch: dict[str, Any] = {"status": {"netboot": {**empty, **seen, **said}}}
+        if milestone == "ImageWritten":
+            pxe = (await self._api.get(MACHINES, self._machine)).spec.pxe
+            image = {
+                "image": "" if pxe is None else pxe.image,
+                "digest": DIGEST,
+                "boot": boot,
+                "at": rfc3339(self._now()),
+            }
+            patch["status"]["image"] = image
         await self._api.patch(MACHINES, self._machine, patch, subresource="status")
 
 

@@ -139,11 +139,13 @@ async def run_updates(life: Incarnation, api: Api, *, all_of_them: bool = True) 
     of_configurations = (api, caches.configurations, caches.versions, caches.machines)
     versions = VersionController(*of_configurations, now=virtual_now)
     binder = BindingController(*of_configurations, now=virtual_now)
-    updates = RollingUpdateController(*of_configurations, caches.nodes, epoch=life.epoch, now=virtual_now)
+    updates = RollingUpdateController(
+        *of_configurations, caches.nodes, caches.operations, epoch=life.epoch, now=virtual_now
+    )
 
     async def run() -> None:
         async with asyncio.TaskGroup() as tasks:
             for one in (versions, binder, updates) if all_of_them else (updates,):
                 tasks.create_task(one.run())
 
-    await live(run, (caches.configurations, caches.versions, caches.machines, caches.nodes))
+    await live(run, (caches.configurations, caches.versions, caches.machines, caches.nodes, caches.operations))

@@ -13,7 +13,8 @@ from unbounded.cli.explain.conditions import agent_fixes
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import fixes_for_disruption
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.machina.rolling_update_plan import OPEN, is_rolling, running_wait, update_blocker
+from unbounded.machina.node_update_plan import OPEN, outdated_image, running_wait, update_blocker
+from unbounded.machina.rolling_update_plan import is_rolling
 
 SETTLED: Final = frozenset({UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK})
 _NEXT: Final = {
@@ -40,18 +41,22 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
     head = f"the rolling update of configuration {name}"
     if update is not None and update.phase in OPEN:
         _reason, held_by, text = running_wait(machine)
-        is_drained = update.phase == NodeUpdatePhase.DRAINING
+        is_drained = update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING)
         fixes = fixes_for_disruption(machine, facts) if is_drained else agent_fixes(machine)
+        rollout = configuration.status.rollout
+        if update.phase == NodeUpdatePhase.PREPARING and rollout is not None and machine.name not in rollout.updating:
+            text = f"{text}, ahead of its turn"
+            return Explained(_of_machine(machine, f"{head}: {text}", held_by, update.since, fixes).link, rolling)
         return _of_machine(machine, f"{head}: {text}", held_by, update.since, fixes)
     if update is not None and update.phase in (NodeUpdatePhase.FAILED, NodeUpdatePhase.PENDING):
         what = f"its update to {update.version} by {head} failed"
         what += f": {update.message}" if update.message else ""
         return Explained(_of_machine(machine, what, f"configuration/{name}", update.since).link, rolling)
-    if node is None or (target := _outdated_for(machine, configuration)) is None:
+    if node is None or (target := _outdated_for(machine, node, configuration)) is None:
         return None
     if (blocker := start_blocker(machine, node)) is not None:
-        return Explained(replace(blocker, what=f"{head} to version {target} {blocker.what}"))
-    what = f"{head} to version {target} has not reached it"
+        return Explained(replace(blocker, what=f"{head} to {target} {blocker.what}"))
+    what = f"{head} to {target} has not reached it"
     return Explained(_of_machine(machine, what, f"configuration/{name}").link, rolling)
 
 
@@ -70,13 +75,17 @@ def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixe
     return Explained(ExplainLink(f"machine/{machine.name}", what, held_by=held_by, since=since, fixes=fixes))
 
 
-def _outdated_for(machine: Machine, configuration: MachineConfiguration) -> int | None:
-    """Return the version that the Machine is bound to; None where its Node is made from it."""
+def _outdated_for(machine: Machine, node: Node, configuration: MachineConfiguration) -> str | None:
+    """Return the version that the Machine is bound to, or the image of its host; None where it has both."""
     ref, made, rollout = machine.spec.configuration_ref, machine.status.configuration, configuration.status.rollout
     if ref is None or rollout is None:
         return None
+    settings = configuration.spec.update_strategy.rolling_update
+    image = outdated_image(machine, node) if settings is not None and settings.host else None
+    if image is not None:
+        return f"image {image}"
     target = ref.version or rollout.version
-    return None if made is not None and made.version == target else target
+    return None if made is not None and made.version == target else f"version {target}"
 
 
 def explain_configuration(configuration: MachineConfiguration) -> ExplainLink:
@@ -118,6 +127,8 @@ def _fixes(name: str, rollout: UpdateStatus) -> Iterator[Fix]:
             yield Fix(f"kubectl -n {namespace} delete pod {pod}", "deletes the pod; nothing creates it again")
         case "Node":
             yield Fix(f"kubectl describe node {held_by}", "shows its conditions, and whether it is cordoned")
+        case "MachineOperation":
+            yield Fix(f"{PLUGIN} why operation/{held_by}", "shows what the HostReplace waits for")
         case "Machine":
             yield Fix(f"{PLUGIN} why machine/{held_by}", "shows what blocks the Machine")
         case _:

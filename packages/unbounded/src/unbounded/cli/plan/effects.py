@@ -34,7 +34,7 @@ from unbounded.cli.plugin.command import IntentPatch
 from unbounded.kube.clock import utc_now
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
-from unbounded.machina.rolling_update_plan import UpdateView, outdated_in_order, plan_update
+from unbounded.machina.rolling_update_plan import UpdateView, outdated_in_order, plan_update, replaced_hosts
 from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.claim_gates import in_maintenance, needs_grant, paused
@@ -239,7 +239,7 @@ def forecast_update(view: UpdateView, facts: ExplainFacts) -> UpdateForecast:
         facts: with the Nodes of the Machines and their budgets.
     """
     status, settings = plan_update(view).status, view.settings
-    found = outdated_in_order(view)
+    found, images = outdated_in_order(view), replaced_hosts(view)
     if isinstance(found, str) or status is None:
         return UpdateForecast(refused=found if isinstance(found, str) else "it has no version yet")
     limit = view.configuration.spec.update_strategy.max_unavailable or 1
@@ -250,9 +250,10 @@ def forecast_update(view: UpdateView, facts: ExplainFacts) -> UpdateForecast:
             MachineForecast(
                 name,
                 "",
-                executor=f"{ExecutorKind.AGENT}/{name}",
+                executor=_executor_of_update(facts.machines[name], images.get(name)),
                 wave=wave,
                 stage=target.rollout_stage or "",
+                image=images.get(name, ""),
                 held=tuple(_update_blockers(facts.machines[name], facts)),
             )
             for wave, target in _numbered(found, rollout, limit)
@@ -265,6 +266,11 @@ def forecast_update(view: UpdateView, facts: ExplainFacts) -> UpdateForecast:
         now=f"{status.phase}: {status.message or ''}",
         starts=status.updating,
     )
+
+
+def _executor_of_update(machine: Machine, image: str | None) -> str:
+    of_host = None if image is None else executor_name(OperationKind.HOST_REPLACE, machine)
+    return of_host or f"{ExecutorKind.AGENT}/{machine.name}"
 
 
 def _update_blockers(machine: Machine, facts: ExplainFacts) -> Iterator[ExplainLink]:

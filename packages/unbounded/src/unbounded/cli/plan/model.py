@@ -83,6 +83,7 @@ class MachineForecast:
         boot: the source from which it boots the installer, if that is not the network.
         network: the source of the installed system's network, and what would refuse it; empty for that of the image.
         reference: the boot that the next one is compared with, and the consequence; empty without one.
+        image: that a rolling update replaces its host with; empty for an update of its Node alone.
     """
 
     machine: str
@@ -99,6 +100,7 @@ class MachineForecast:
     boot: str = ""
     network: str = ""
     reference: str = ""
+    image: str = ""
 
     @property
     def fails_at_once(self) -> bool:
@@ -327,6 +329,8 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         yield from _tries(one.held[-1].fixes, program)
     else:
         yield f"{head}: starts in its turn"
+    if one.image:
+        yield f"     its host is replaced with image {one.image}"
     if one.drains:
         yield f"     {one.drains}"
     for obstacle in one.obstacles:
@@ -386,7 +390,7 @@ def _outcome(change: PlannedChange) -> list[Any]:
     planned = change.operation
     if change.update is not None:
         update = change.update
-        order = [[one.machine, one.stage, one.wave] for one in update.targets]
+        order = [[one.machine, one.stage, one.wave, one.image] for one in update.targets]
         limits = [update.version, update.max_concurrent, update.max_failures, update.on_failure, bool(update.refused)]
         return [bool(change.server), limits, order, _camel(update.rollout)]
     if planned is None:

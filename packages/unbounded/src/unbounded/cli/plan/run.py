@@ -165,7 +165,7 @@ async def _update(api: Api, after: MachineConfiguration) -> UpdateForecast:
     refs = ((machine, machine.spec.configuration_ref) for machine in facts.machines.values())
     bound = [machine for machine, ref in refs if ref is not None and ref.name == name]
     facts = await reader.with_budgets(facts, sorted({one for m in bound for one in m.status.disruption_budgets}))
-    return forecast_update(UpdateView(after, versions.items, bound, utc_now(), facts.nodes), facts)
+    return forecast_update(UpdateView(after, versions.items, bound, utc_now(), facts.nodes, facts.operations), facts)
 
 
 async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:

@@ -136,7 +136,8 @@ class ImageController:
         for ref in refs.both():
             if self._is_lost(ref):
                 return self._not_yet(ref, refs)
-        return BootImages(_image(netboot.stored), _image(disk.stored), metadata.loaders, digest)
+        images = _image(netboot.stored), _image(disk.stored)
+        return BootImages(*images, metadata.loaders, digest, refs.disk.reference)
 
     def _not_yet(self, ref: ImageReference, refs: ImageReferences) -> NotReadyYet:
         state = self._state(ref, refs)

@@ -127,9 +127,7 @@ class BootTracker:
             or model.milestone_rank(known.milestone) < model.milestone_rank(NetbootMilestone.OFFERED)
         ):
             conditions = {ConditionType.NETBOOT_SERVED: SERVED} if mends or trouble is None else {}
-            self._note_milestone(
-                request, NetbootMilestone.OFFERED, image_digest=served.disk.digest, conditions=conditions
-            )
+            self._note_milestone(request, NetbootMilestone.OFFERED, served=served, conditions=conditions)
 
     # ---- files
 
@@ -167,12 +165,11 @@ class BootTracker:
             tracked = self._tracked(request)
             tracked.loader = tracked.loader or path
             loads = int(path == tracked.loader)
-        served = self.served(request)
         self._note_milestone(
             request,
             milestone,
             loads=loads,
-            image_digest=None if served is None else served.disk.digest,
+            served=self.served(request),
             conditions={ConditionType.NETBOOT_SERVED: SERVED},
         )
 
@@ -205,13 +202,21 @@ class BootTracker:
         percent: int | None = None,
         loads: int = 0,
         message: str | None = None,
-        image_digest: str | None = None,
+        served: model.BootImages | None = None,
         conditions: Mapping[ConditionType, model.ConditionState | None] | None = None,
         disk: str | None = None,
     ) -> None:
         log.debug("network boot progressed", machine=request.machine, boot=request.boot, milestone=str(milestone))
         observation = model.BootObservation(
-            request.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
+            boot=request.boot,
+            milestone=milestone,
+            percent=percent,
+            loads=loads,
+            message=message,
+            image=None if served is None else served.disk_reference,
+            image_digest=None if served is None else served.disk.digest,
+            conditions=conditions or {},
+            disk=disk,
         )
         self._note(request.machine, observation)
 

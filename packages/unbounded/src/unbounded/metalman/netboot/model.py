@@ -88,6 +88,7 @@ class BootObservation:
     Args:
         boot: the boot that they belong to; empty for conditions that belong to none.
         loads: number of times that the server sent the loader.
+        image: reference of the image that the server has; None where it is not known.
         conditions: updates of conditions; None removes one.
         repave: the counter's value that was reached.
         disk: path of the disk that the installer writes.
@@ -104,6 +105,7 @@ class BootObservation:
     percent: int | None = None
     loads: int = 0
     message: str | None = None
+    image: str | None = None
     image_digest: str | None = None
     conditions: Mapping[ConditionType, ConditionState | None] = field(default_factory=dict)
     repave: int | None = None
@@ -171,12 +173,14 @@ class BootImages:
     Args:
         loaders: the boot files that `metadata.yaml` of the netboot image names.
         disk_sha256: hex digest of the disk image from the `metadata.yaml` beside it; empty if the file has none.
+        disk_reference: of `disk`, as the Machine had it; empty for images of an earlier process, which has recorded it.
     """
 
     netboot: NetbootImage
     disk: NetbootImage
     loaders: Mapping[Loader, str]
     disk_sha256: str = ""
+    disk_reference: str = ""
 
     @property
     def is_on_disk(self) -> bool:

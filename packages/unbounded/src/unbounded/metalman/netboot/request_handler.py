@@ -334,6 +334,7 @@ class NetbootRequestHandler:
             boot,
             milestone,
             message=message,
+            image=None if served is None else served.disk_reference,
             image_digest=None if served is None else served.disk.digest,
             hardware=hardware,
             erasure=erasure,

@@ -28,7 +28,7 @@ from unbounded.api.conditions import (
     remove_condition,
     set_condition,
 )
-from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.machine import MACHINES, HostImage, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.machine_status import merge_erasures
 from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.kube.api import Api, Conflict, InvalidObject, NotFound
@@ -83,6 +83,7 @@ class BootStatusWriter:
                 "targetDisk",
                 "hardware",
                 "layout",
+                "image",
             ),
             cache=machines,
         )
@@ -199,6 +200,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
         percent=_most(before.percent, new.percent) if counts else before.percent,
         loads=before.loads + new.loads,
         message=message,
+        image=_image_of(new, before),
         image_digest=new.image_digest or before.image_digest,
         conditions=_conditions_of_one_boot(before.conditions, new.conditions),
         repave=_most(before.repave, new.repave),
@@ -224,6 +226,7 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
     netboot = _netboot(None if begins else old, observation, now) if observation.boot else old
     if netboot != old and netboot is not None:
         status["netboot"] = with_nulls(netboot)
+        status |= _host_image(machine, netboot)
     conditions = _conditions(machine, observation, now, begins=begins)
     if conditions is not None:
         status["conditions"] = conditions
@@ -233,7 +236,8 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
     if observation.disk and observation.disk != machine.status.target_disk:
         status["targetDisk"] = observation.disk
     if observation.is_erased:
-        lost = {"targetDisk": machine.status.target_disk, "layout": machine.status.layout}
+        claims = machine.status
+        lost = {"targetDisk": claims.target_disk, "layout": claims.layout, "image": claims.image}
         status |= {name: None for name, claim in lost.items() if claim is not None}
     if observation.layout is not None:
         layout = merged_record(machine.status.layout, observation.layout)
@@ -244,6 +248,29 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
         if not is_repetition(machine.status.hardware, hardware):
             status["hardware"] = hardware_change(machine.status.hardware, hardware)
     return status
+
+
+def _image_of(new: BootObservation, before: BootObservation | NetbootStatus) -> str | None:
+    """Return the reference of the image: an observation that has none may still be about the known one."""
+    is_known = new.image_digest in (None, before.image_digest)
+    return new.image or (before.image if is_known else None)
+
+
+def _host_image(machine: Machine, netboot: NetbootStatus) -> dict[str, Any]:
+    """Return the change of status.image with the progress of a boot; empty for none.
+
+    Of a boot that an earlier metalman began the reference is not known, so no image is claimed.
+    """
+    before = machine.status.image
+    if netboot.milestone == NetbootMilestone.IMAGE_WRITTEN:
+        if before is not None and before.boot == netboot.boot:
+            return {}
+        if netboot.image and netboot.image_digest and netboot.at:
+            written = HostImage(image=netboot.image, digest=netboot.image_digest, boot=netboot.boot, at=netboot.at)
+            return {"image": with_nulls(written)}
+    elif netboot.milestone != NetbootMilestone.IMAGE_WRITING:
+        return {}
+    return {} if before is None or before.boot == netboot.boot else {"image": None}
 
 
 def _netboot(old: NetbootStatus | None, observation: BootObservation, now: str) -> NetbootStatus:
@@ -263,6 +290,7 @@ def _netboot(old: NetbootStatus | None, observation: BootObservation, now: str) 
         percent=percent,
         loads=(old.loads or 0) + observation.loads or old.loads,
         message=message,
+        image=_image_of(observation, old),
         image_digest=observation.image_digest or old.image_digest,
         at=now if moves else old.at,
         erasure=old.erasure or observation.erasure,  # the first one stays: consent is valid once
