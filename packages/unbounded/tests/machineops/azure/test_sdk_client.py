@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
+from azure.core import MatchConditions
 
 from tests.lab.cloud.azure_support import CheckedAzure, Scene, Token, scene, swift
 from unbounded.kube.tls import client_context
-from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
+from unbounded.machineops.provider import Action, Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, replacement_plan
 from unbounded.machineops.providers.azure.errors import ArmRequest
 from unbounded.machineops.providers.azure.sdk_client import AzureClient
@@ -76,6 +78,90 @@ async def test_what_is_shown_is_asked_for_as_the_sdk_does() -> None:
                 (path, sorted(query.split("&"))) for path, query in asked
             ]
             assert shown == seen
+
+
+SENT = ("if-match", "if-none-match", "content-type")
+
+
+async def _by_sdk(world: Scene, change: LabRequest) -> None:
+    """Request a change by the SDK's own client."""
+    body = msgspec.json.decode(change.body) if change.body else None
+    *_, kind, name = change.path.split("/")
+    etag = change.headers.get("if-match")
+    match change.method, kind.lower():
+        case "POST", _:
+            skips = {"skip_shutdown": True} if "skipShutdown" in change.query else {}
+            method = {"powerOff": "power_off"}.get(name, name)
+            await getattr(world.vms, f"begin_{method}")(GROUP, "vm-1", **skips, polling=False)
+        case "PATCH", "virtualmachines":
+            unchanged = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+            await world.vms.begin_update(GROUP, name, body, polling=False, **unchanged)
+        case "PUT", "virtualmachines":
+            missing = MatchConditions.IfMissing
+            await world.vms.begin_create_or_update(GROUP, name, body, polling=False, match_condition=missing)
+        case "PUT", "extensions":
+            extensions = world.client.virtual_machine_extensions
+            await extensions.begin_create_or_update(GROUP, "vm-1", name, body, polling=False)
+        case "DELETE", "virtualmachines":
+            await world.vms.begin_delete(GROUP, name, polling=False)
+        case "DELETE", "disks":
+            await world.client.disks.begin_delete(GROUP, name, polling=False)
+        case other:
+            raise AssertionError(other)
+
+
+def _on_the_wire(change: LabRequest) -> tuple[object, ...]:
+    query = sorted(change.query.lower().split("&"))
+    headers = {name: change.headers.get(name) for name in SENT}
+    return change.method, change.path.lower(), query, headers, change.body and msgspec.json.decode(change.body)
+
+
+@pytest.mark.slow
+@swift
+async def test_changes_are_the_requests_of_the_sdk() -> None:
+    shape = VmShape(nic_delete_option="Delete", extensions=("pub.lisher.Type",))
+    changes: list[LabRequest] = []
+    with pytest.MonkeyPatch.context() as patch:
+        async with scene(shape=shape) as world, _calls(world.cloud) as calls:
+            exchange = world.cloud.exchange
+
+            async def noting(request: LabRequest) -> LabReply:
+                if request.method != "GET":
+                    changes.append(request)
+                return await exchange(request)
+
+            patch.setattr(world.cloud, "exchange", noting)
+            session, keep, loop = AzureSession(calls), Kept(), asyncio.get_running_loop()
+            target = vm_instance(str(world.cloud.id_of("vm-1")))
+            for action, parameters in [*((action, {}) for action in Action), (Action.POWER_OFF, {"force": "true"})]:
+                job = Job("op", "0" * 8, OperationKind.HOST_REBOOT, "m1", "1", target, parameters)
+                await session.ask(job, action, before=loop.time() + 10)
+                await asyncio.sleep(600)
+            job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", target)
+            while (step := (await session.look_replace(job, keep)).step) is not None:
+                await session.act_replace(job, step, keep, "#cloud-config", before=loop.time() + 10)
+                await asyncio.sleep(600)
+            left = f"{target.id.rpartition('/virtualmachines/')[0]}/disks/left"
+            request = ArmRequest("delete disk", "left", target, changes=True)
+            await calls.change(request, "DELETE", left, before=loop.time() + 10)
+            ours, changes[:] = changes[:], []
+            assert {(one.method, one.path.rpartition("/")[0].lower().rpartition("/")[2]) for one in ours} >= {
+                ("PATCH", "virtualmachines"),
+                ("PUT", "virtualmachines"),
+                ("PUT", "extensions"),
+                ("DELETE", "virtualmachines"),
+                ("DELETE", "disks"),
+                ("POST", "vm-1"),
+            }
+
+            async def accepting(request: LabRequest) -> LabReply:
+                changes.append(request)
+                return LabReply(200, b"{}", {"content-type": "application/json"})
+
+            patch.setattr(world.cloud, "exchange", accepting)
+            for change in ours:
+                await _by_sdk(world, change)
+            assert [*map(_on_the_wire, ours)] == [*map(_on_the_wire, changes)]
 
 
 @swift

@@ -1,13 +1,18 @@
-"""Calls of Azure Resource Manager through the official SDK, with budgets, time limits and translated errors."""
+"""Calls of Azure Resource Manager with the official SDK's login, budgets, time limits and translated errors.
+
+Changes, and reads of virtual machines and disks, are the SDK's requests without its client: its models and policies
+take longer than the request. The SDK's client reads images.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies
 
 import aiohttp
@@ -29,6 +34,7 @@ from azure.mgmt.core.tools import get_arm_endpoints
 
 from unbounded.api.failures import Failure
 from unbounded.kube.clock import loop_time
+from unbounded.kube.http_pool import HttpAddress, HttpPool, NotConnected, split_server
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
@@ -39,11 +45,17 @@ T = TypeVar("T")
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 40.0
 VERSIONS: Final = {"virtualmachines": "2026-04-01", "disks": "2026-03-02"}
-"""API versions that the SDK uses for these resources: it also writes the documents that are read here."""
+"""API versions that the SDK uses for these resources."""
+HEADERS: Final = {
+    "Accept": "application/json",
+    "Accept-Encoding": "gzip, deflate",
+    "User-Agent": "unbounded-machine-ops-controller",
+}
 LEFT_READS: Final = "x-ms-ratelimit-remaining-subscription-reads"
 LEFT_WRITES: Final = "x-ms-ratelimit-remaining-subscription-writes"
 
 Headers = Mapping[str, str]
+NOTHING: Final[Headers] = {}
 
 
 class AzureCredential(Protocol):
@@ -54,56 +66,80 @@ class AzureCredential(Protocol):
     async def close(self) -> None: ...
 
 
-class FirstResponsePolling:
-    """Polling method of the SDK that returns the first response to a change, without polling and without models."""
-
-    def initialize(self, _client: Any, answer: Any, _model_of: Any) -> None:
-        self._answer = answer
-
-    async def run(self) -> None:
-        """Do nothing: there is no polling."""
-
-    def resource(self) -> Any:
-        return self._answer
-
-
 @dataclass(frozen=True, slots=True)
-class _Get:
-    """A GET, as the SDK's login takes one: it adds its header."""
+class _Request:
+    """A request, as the SDK's login takes one: it adds its header."""
 
+    method: str
     url: str
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str]
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _GetResponse:
-    """A response to a GET, as the SDK's policies and errors take one."""
+class _Response:
+    """A response, as the SDK's policies and errors take one."""
 
-    request: _Get
+    request: _Request
     status_code: int
-    reason: str
     headers: Headers
     content: bytes
+
+    @property
+    def reason(self) -> str:
+        return str(self.status_code)
 
     def text(self) -> str:
         return self.content.decode("utf-8", "replace")
 
 
-class _GetTransport(AsyncHTTPPolicy[Any, Any]):
-    """The end of a pipeline for GETs, in place of the SDK's transport, whose own responses cost as much as aiohttp."""
+class _Transport(AsyncHTTPPolicy[Any, Any]):
+    """The end of a pipeline, in place of the SDK's transport."""
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                response = await self._exchange(request.http_request)
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise ServiceResponseError(error, error=error) from error
+        return PipelineResponse(request.http_request, response, request.context)
+
+    async def _exchange(self, request: _Request) -> _Response:
+        raise NotImplementedError
+
+
+class _DirectTransport(_Transport):
+    """Requests to Resource Manager without a proxy."""
+
+    def __init__(self, pool: HttpPool, address: HttpAddress) -> None:
+        super().__init__()
+        self._pool = pool
+        self._address = address
+
+    async def _exchange(self, request: _Request) -> _Response:
+        parts = urlsplit(request.url)
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        got = await self._pool.request(
+            self._address, request.method, target, request.headers.items(), request.body, connect_s=CONNECT_S
+        )
+        try:
+            return _Response(request, got.status, got.headers, await got.read())
+        finally:
+            got.release()
+
+
+class _ProxyTransport(_Transport):
+    """Requests through the proxy that the environment names."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         super().__init__()
         self._http = http
 
-    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        sent: _Get = request.http_request
-        try:
-            async with self._http.get(sent.url, headers=sent.headers, allow_redirects=False) as got:
-                answer = _GetResponse(sent, got.status, got.reason or "", got.headers, await got.read())
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise ServiceResponseError(error, error=error) from error
-        return PipelineResponse(sent, answer, request.context)
+    async def _exchange(self, request: _Request) -> _Response:
+        async with self._http.request(
+            request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
+        ) as got:
+            return _Response(request, got.status, got.headers, await got.read())
 
 
 class AzureClient:
@@ -129,78 +165,124 @@ class AzureClient:
         self._login = login
         self._log_in = log_in
         self._budget = budget
-        self._context = context
+        self._context = cache(context)
+        self._pool = HttpPool()
         self._http: aiohttp.ClientSession | None = None
-        self._reader: aiohttp.ClientSession | None = None  # on the same connections; decompresses bodies
+        self._proxied: aiohttp.ClientSession | None = None  # on the same connections; decompresses bodies
         self._credential: AzureCredential | None = None
         self._clients: dict[str, Any] = {}
-        self._reads: dict[str, AsyncHTTPPolicy[Any, Any]] = {}
+        self._pipelines: dict[str, AsyncHTTPPolicy[Any, Any]] = {}
         self._throttles = Throttles()
 
     async def read(self, request: ArmRequest, call: Callable[[Any], Awaitable[T]]) -> T:
-        """Make a call that changes nothing, and return its result.
+        """Make a call of the SDK's client that changes nothing, and return its result.
 
         Args:
-            call: takes the SDK's client. Untyped, as every field of the SDK's responses may be None.
+            call: takes the client. Untyped, as every field of the SDK's responses may be None.
         """
-        return await self._answered(request, call, self._budget.read)
+        return await self._answered(request, lambda: call(self._client(request.instance.scope)), self._budget.read)
 
     async def show(self, asked: ArmRequest, resource_id: str, **query: str) -> dict[str, Any]:
-        """Return a resource as Azure shows it. Through the SDK's client and models this takes five times as long.
+        """Return a resource as Azure shows it.
 
         Args:
             resource_id: such as /subscriptions/…/providers/Microsoft.Compute/disks/disk-1.
             query: further parameters of the request.
         """
-        kind = resource_id.lower().partition("/providers/microsoft.compute/")[2].partition("/")[0]
-        terms = urlencode({**query, "api-version": VERSIONS[kind]}, quote_via=quote)
-        url = f"{quote(f'{self.endpoint}{resource_id}', safe='/:')}?{terms}"
+        url = self._url(resource_id, query)
 
-        async def call(_client: Any) -> bytes:
-            answer = await self._fetch(asked.instance.scope, url)
+        async def call() -> bytes:
+            answer = await self._send(asked.instance.scope, "GET", url)
             if answer.status_code != 200:
                 raise HttpResponseError(response=answer)
             return answer.content
 
-        content = await self.read(asked, call)
+        content = await self._answered(asked, call, self._budget.read)
         try:
             return msgspec.json.decode(content, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Transient(f"{asked}: the answer is not a resource: {said(str(error))}") from error
 
-    async def change(self, request: ArmRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
-        """Make a call that changes something, and return its result.
+    async def change(
+        self,
+        asked: ArmRequest,
+        method: str,
+        resource_id: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        before: float,
+        condition: Headers = NOTHING,
+        query: Mapping[str, str] = NOTHING,
+    ) -> Headers:
+        """Request a change, and return the headers of the response.
 
         Args:
+            resource_id: as of `show`; with the name of an action after it, such as /restart, for a POST.
             before: time of the loop after which the request is not sent any more.
+            condition: header fields without which Azure makes the change in any case, such as If-Match.
         """
-        return await self._answered(request, call, partial(self._budget.write, before=before))
+        url = self._url(resource_id, query)
+
+        async def call() -> Headers:
+            answer = await self._send(asked.instance.scope, method, url, body, condition)
+            if answer.status_code >= 300:
+                raise HttpResponseError(response=answer)
+            return answer.headers
+
+        return await self._answered(asked, call, partial(self._budget.write, before=before))
 
     async def get(self, request: ArmRequest, url: str) -> tuple[int, Headers, bytes]:
         """Send a GET to a URL from Resource Manager; return status, headers and content."""
 
-        async def call(_client: Any) -> tuple[int, Headers, bytes]:
-            answer = await self._fetch(request.instance.scope, url)
+        async def call() -> tuple[int, Headers, bytes]:
+            answer = await self._send(request.instance.scope, "GET", url)
             return answer.status_code, answer.headers, answer.content
 
-        status, headers, content = await self.read(request, call)
+        status, headers, content = await self._answered(request, call, self._budget.read)
         if status in (401, 403, 429) or status >= 500:
             raise self._refused(parse_error(status, headers, content), request)
         return status, headers, content
 
-    async def _fetch(self, scope: str, url: str) -> _GetResponse:
-        """Send a GET through the SDK's login alone: its other policies take longer than the request."""
-        if scope not in self._reads:
-            scopes = get_arm_endpoints(settings.azure_cloud())["credential_scopes"]
-            self._reads[scope] = AsyncARMChallengeAuthenticationPolicy(self._logged_in(self._transport()), *scopes)
-            self._reads[scope].next = _GetTransport(self._reading())
-        answered = await self._reads[scope].send(PipelineRequest(_Get(url), PipelineContext(None)))
+    def _url(self, resource_id: str, query: Mapping[str, str]) -> str:
+        kind = resource_id.lower().partition("/providers/microsoft.compute/")[2].partition("/")[0]
+        terms = urlencode({**query, "api-version": VERSIONS[kind]}, quote_via=quote, safe="$")
+        return f"{quote(f'{self.endpoint}{resource_id}', safe='/:')}?{terms}"
+
+    async def _send(
+        self,
+        scope: str,
+        method: str,
+        url: str,
+        body: Mapping[str, Any] | None = None,
+        condition: Headers = NOTHING,
+    ) -> _Response:
+        """Send a request with the SDK's login."""
+        headers = {**HEADERS, **condition}
+        content = b"" if method == "POST" else None
+        if body is not None:
+            headers["Content-Type"], content = "application/json", msgspec.json.encode(body)
+        pipeline_request = PipelineRequest(_Request(method, url, headers, content), PipelineContext(None))
+        answered = await self._pipeline(scope).send(pipeline_request)
         self._count(scope, answered)
-        answer: _GetResponse = answered.http_response
+        answer: _Response = answered.http_response
         return answer
 
+    def _pipeline(self, scope: str) -> AsyncHTTPPolicy[Any, Any]:
+        """Return the pipeline of a subscription: the SDK's login, and the transport."""
+        if scope not in self._pipelines:
+            scopes = get_arm_endpoints(settings.azure_cloud())["credential_scopes"]
+            pipeline = AsyncARMChallengeAuthenticationPolicy(self._logged_in(self._transport()), *scopes)
+            pipeline.next = _ProxyTransport(self._proxied_session()) if _is_proxied() else self._direct()
+            self._pipelines[scope] = pipeline
+        return self._pipelines[scope]
+
+    def _direct(self) -> _DirectTransport:
+        host, port, _path = split_server(self.endpoint)
+        is_encrypted = self.endpoint.startswith("https:")
+        return _DirectTransport(self._pool, HttpAddress(host, port, self._context() if is_encrypted else None))
+
     async def _answered(
-        self, request: ArmRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
+        self, request: ArmRequest, call: Callable[[], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
     ) -> T:
         scope = request.instance.scope
         try:
@@ -208,20 +290,20 @@ class AzureClient:
                 await turn(narrower)
             await turn(scope)
             try:
-                return await call(self._client(scope))
+                return await call()
             except HttpResponseError as error:
                 if error.status_code != 401 or not self._is_from_manager(error):
                     raise
                 await self._renew_token()  # a token can be revoked, or expire on the way; the request did nothing
             await turn(scope)
-            return await call(self._client(scope))
+            return await call()
         except AzureError as error:
             raise self._failure(error, request) from error
 
     async def _renew_token(self) -> None:
         credential, self._credential = self._credential, None
         self._clients.clear()
-        self._reads.clear()
+        self._pipelines.clear()
         if credential is not None:
             await credential.close()
 
@@ -277,18 +359,16 @@ class AzureClient:
             session=self._http, session_owner=False, connection_timeout=CONNECT_S, read_timeout=ANSWER_S
         )
 
-    def _reading(self) -> aiohttp.ClientSession:
-        """Return the session of the GETs."""
-        if self._reader is None:
-            connector = self._transport().session.connector
-            self._reader = aiohttp.ClientSession(
-                connector=connector,
+    def _proxied_session(self) -> aiohttp.ClientSession:
+        if self._proxied is None:
+            self._proxied = aiohttp.ClientSession(
+                connector=self._transport().session.connector,
                 connector_owner=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S, sock_read=ANSWER_S),
-                trust_env=_is_proxied(),
+                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_S),
+                trust_env=True,
             )
-        return self._reader
+        return self._proxied
 
     def _count(self, scope: str, response: Any) -> None:
         headers = response.http_response.headers
@@ -298,7 +378,8 @@ class AzureClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._renew_token()
-        for session in (self._reader, self._http):
+        await self._pool.close()
+        for session in (self._proxied, self._http):
             if session is not None:
                 await session.close()
 
@@ -361,4 +442,5 @@ def _content(response: Any) -> bytes:
 
 def _never_sent(error: AzureError) -> bool:
     """Return whether no connection was made. The SDK raises the same class if one broke after the request was sent."""
-    return isinstance(error, ServiceRequestTimeoutError) or isinstance(error.__cause__, aiohttp.ClientConnectorError)
+    is_refused = isinstance(error.__cause__, aiohttp.ClientConnectorError | NotConnected)
+    return isinstance(error, ServiceRequestTimeoutError) or is_refused

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from azure.core import MatchConditions
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
@@ -32,15 +31,16 @@ from unbounded.machineops.providers.azure import images, long_running_operations
 from unbounded.machineops.providers.azure.errors import ArmRequest, Closed
 from unbounded.machineops.providers.azure.model import VmReplacementState
 from unbounded.machineops.providers.azure.replacement_plan import AzureAction, AzureObservation, StepDecision
-from unbounded.machineops.providers.azure.sdk_client import AzureClient, FirstResponsePolling, retry_after
+from unbounded.machineops.providers.azure.sdk_client import NOTHING, AzureClient, retry_after
 from unbounded.machineops.providers.azure.vm_properties import VmId, vm_id
 
 VERBS: Final = {
-    Action.RESTART: "restart",
-    Action.POWER_OFF: "power off",
-    Action.DEALLOCATE: "deallocate",
-    Action.POWER_ON: "start",
+    Action.RESTART: ("restart", "restart"),
+    Action.POWER_OFF: ("power off", "powerOff"),
+    Action.DEALLOCATE: ("deallocate", "deallocate"),
+    Action.POWER_ON: ("start", "start"),
 }
+"""Each action in words, and as Azure names it in a path."""
 
 MAX_OBSERVATIONS: Final = 1000  # observations without an action since
 
@@ -70,9 +70,12 @@ class AzureSession:
         return Record(vm_properties.power(statuses), f"VM {instance.name}: {vm_properties.describe(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        request = ArmRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
-        answer = await self._calls.change(request, _power_call(job, action, vm_id(job.instance.id)), before=before)
-        return long_running_operations.handle_of(answer.http_response.headers)
+        verb, name = VERBS[action]
+        request = ArmRequest(f"{verb} VM", job.instance.name, job.instance, changes=True)
+        query = {"skipShutdown": "true"} if action is Action.POWER_OFF and job.says("force") else {}
+        path = f"{job.instance.id}/{name}"
+        headers = await self._calls.change(request, "POST", path, before=before, query=query)
+        return long_running_operations.handle_of(headers)
 
     async def follow(self, job: Job, handle: str) -> Progress:
         return await long_running_operations.progress(self._calls, job, handle)
@@ -226,44 +229,23 @@ class AzureSession:
         return await self._delete_vm(job, state, before)
 
     async def _delete_vm(self, job: Job, state: VmReplacementState, before: float) -> float | None:
-        return await self._change(
-            "delete VM",
-            state.name,
-            job,
-            lambda client: client.virtual_machines.begin_delete(
-                state.group, state.name, polling=FirstResponsePolling()
-            ),
-            before,
-        )
+        return await self._change("delete VM", state.name, job, "DELETE", _vm_path(job, state), before=before)
 
     async def _update(
         self, verb: str, job: Job, state: VmReplacementState, vm: model.Document, body: dict[str, Any], before: float
     ) -> float | None:
-        unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
-        return await self._change(
-            verb,
-            state.name,
-            job,
-            lambda client: client.virtual_machines.begin_update(
-                state.group, state.name, body, polling=FirstResponsePolling(), **unchanged
-            ),
-            before,
-        )
+        unchanged = {"If-Match": _quoted(vm["etag"])}
+        place = _vm_path(job, state)
+        return await self._change(verb, state.name, job, "PATCH", place, body, before=before, condition=unchanged)
 
     async def _create(self, job: Job, state: VmReplacementState, user_data: str, before: float) -> Taken:
         """Create the VM and follow its long call: if that fails and removes the VM, no other record shows it."""
         # for a login that needs one; Azure requires three kinds of characters
         password = f"aA1-{secrets.token_urlsafe(32)}"
         body = model.created(state, user_data, password)
-        headers = await self._headers(
-            "create VM",
-            state.name,
-            job,
-            lambda client: client.virtual_machines.begin_create_or_update(
-                state.group, state.name, body, polling=FirstResponsePolling(), match_condition=MatchConditions.IfMissing
-            ),
-            before,
-        )
+        request = ArmRequest("create VM", state.name, job.instance, changes=True)
+        missing = {"If-None-Match": "*"}
+        headers = await self._calls.change(request, "PUT", _vm_path(job, state), body, before=before, condition=missing)
         handle = long_running_operations.handle_of(headers)
         followed = handle is not None and long_running_operations.is_ours(self._calls, handle, job.instance.scope)
         return handle if followed else retry_after(headers)
@@ -290,52 +272,37 @@ class AzureSession:
         return again_s
 
     async def _put_extension(self, job: Job, state: VmReplacementState, name: str, before: float) -> float | None:
-        return await self._change(
-            f"add extension {name} to VM",
-            state.name,
-            job,
-            lambda client: client.virtual_machine_extensions.begin_create_or_update(
-                state.group, state.name, name, state.extensions[name], polling=FirstResponsePolling()
-            ),
-            before,
-        )
+        place, body = f"{_vm_path(job, state)}/extensions/{name}", state.extensions[name]
+        return await self._change(f"add extension {name} to VM", state.name, job, "PUT", place, body, before=before)
 
     async def _delete_disk(self, job: Job, disk_id: str, before: float) -> float | None:
-        group, name = model.disk_place(disk_id)
-        return await self._change(
-            "delete disk",
-            name,
-            job,
-            lambda client: client.disks.begin_delete(group, name, polling=FirstResponsePolling()),
-            before,
-        )
+        place, name = _disk_path(job.instance, disk_id), model.last(disk_id)
+        return await self._change("delete disk", name, job, "DELETE", place, before=before)
 
     async def _change(
-        self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
+        self,
+        verb: str,
+        name: str,
+        job: Job,
+        method: str,
+        resource_id: str,
+        body: dict[str, Any] | None = None,
+        *,
+        before: float,
+        condition: Mapping[str, str] = NOTHING,
     ) -> float | None:
         """Request a change; return when Azure wants to be polled."""
-        return retry_after(await self._headers(verb, name, job, call, before))
-
-    async def _headers(
-        self, verb: str, name: str, job: Job, call: Callable[[Any], Awaitable[Any]], before: float
-    ) -> Mapping[str, str]:
-        """Request a change; return the headers of the response."""
-
-        async def accepted(client: Any) -> Any:
-            return await (await call(client)).result()
-
-        answer = await self._calls.change(ArmRequest(verb, name, job.instance, changes=True), accepted, before=before)
-        headers: Mapping[str, str] = answer.http_response.headers
-        return headers
+        request = ArmRequest(verb, name, job.instance, changes=True)
+        headers = await self._calls.change(request, method, resource_id, body, before=before, condition=condition)
+        return retry_after(headers)
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
         request = ArmRequest("read VM", instance.name, instance)
         return await self._get(request, instance.id, {"$expand": expand})
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
-        group, name = model.disk_place(disk_id)
-        place = f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
-        return await self._get(ArmRequest("read disk", name, instance), place, {})
+        request = ArmRequest("read disk", model.last(disk_id), instance)
+        return await self._get(request, _disk_path(instance, disk_id), {})
 
     async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
         """Return why the VM's image is not available, and the possible loss if that is unknown; each may be empty.
@@ -373,21 +340,15 @@ def _decoded(content: bytes | None) -> VmReplacementState | None:
     return None if content is None else model.decoded(content)
 
 
-def _power_call(job: Job, action: Action, vm: VmId) -> Callable[[Any], Awaitable[Any]]:
-    """Return the SDK call of an action, which returns the first response; the SDK does not poll."""
+def _vm_path(job: Job, state: VmReplacementState) -> str:
+    return str(VmId(job.instance.scope, state.group, state.name))
 
-    async def call(client: Any) -> Any:
-        machines = client.virtual_machines
-        match action:
-            case Action.RESTART:
-                poller = await machines.begin_restart(vm.group, vm.name, polling=FirstResponsePolling())
-            case Action.POWER_OFF:
-                skip = {"skip_shutdown": True} if job.says("force") else {}
-                poller = await machines.begin_power_off(vm.group, vm.name, **skip, polling=FirstResponsePolling())
-            case Action.DEALLOCATE:
-                poller = await machines.begin_deallocate(vm.group, vm.name, polling=FirstResponsePolling())
-            case Action.POWER_ON:
-                poller = await machines.begin_start(vm.group, vm.name, polling=FirstResponsePolling())
-        return await poller.result()
 
-    return call
+def _disk_path(instance: Instance, disk_id: str) -> str:
+    group, name = model.disk_place(disk_id)
+    return f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
+
+
+def _quoted(etag: str) -> str:
+    """Return an etag as a header field has it (RFC 9110, 8.8.3)."""
+    return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
