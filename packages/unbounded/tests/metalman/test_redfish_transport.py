@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import Fingerprint, web
 
-from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, hang_up, says, slow
+from tests.metalman.fake_bmc import RESET, ROOT, SYSTEM, FakeBmc, error, hang_up, says, slow
 from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.bmc_interface import (
@@ -225,3 +225,23 @@ async def test_queued_calls_fail_at_once_when_the_circuit_opens(bmc: FakeBmc, ha
     results = await asyncio.gather(*(handle.system() for _ in range(SILENCES + 5)), return_exceptions=True)
     kinds = [type(result) for result in results]
     assert kinds == [BmcUnreachable] * SILENCES + [CircuitOpen] * 5
+
+
+async def test_a_stream_of_events_that_stops_being_http_ends(bmc: FakeBmc, pool: BmcPool) -> None:
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await answer.prepare(request)
+        await answer.write(b": welcome\n\n")
+        assert request.transport is not None
+        request.transport.write(b"zz\r\nno chunk\r\n")
+        await asyncio.sleep(30)
+        return answer
+
+    root, service = {"EventService": {"@odata.id": f"{ROOT}/EventService"}}, {"ServerSentEventUri": f"{ROOT}/SSE"}
+    bmc.once("GET", f"{ROOT}/", says(lambda: web.json_response(root)))
+    bmc.once("GET", f"{ROOT}/EventService", says(lambda: web.json_response(service)))
+    bmc.once("GET", f"{ROOT}/SSE", breaks)
+    async with asyncio.timeout(10):
+        with pytest.raises(BmcUnreachable, match="not HTTP"):
+            async for _origins in pool.bmc(bmc.access()).events():
+                pass

@@ -112,9 +112,25 @@ class HttpResponse:
         self._connection = connection
         self._pool = pool
 
+    @property
+    def media_type(self) -> str:
+        """The Content-Type without its parameters, in lower case; empty for none."""
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    @property
+    def socket(self) -> socket.socket | None:
+        """The connection's socket; None once it is closed."""
+        transport = self._connection.transport
+        found: socket.socket | None = None if transport is None else transport.get_extra_info("socket")
+        return found
+
     async def read(self) -> bytes:
         """Return the whole body."""
         return await self._body.read()
+
+    async def read_start(self, size: int) -> bytes:
+        """Return the beginning of the body: up to `size` bytes, as they come first."""
+        return await self._body.read(size)
 
     def parts(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes."""

@@ -83,8 +83,8 @@ class BmcResponse:
 
 
 class BmcConnections:
-    """Connections to all BMCs of a process: those of requests are kept in a pool, streams and web sockets have a
-    session of aiohttp.
+    """Connections to all BMCs of a process: those of requests and streams in a pool, web sockets in a session of
+    aiohttp.
     """
 
     def __init__(self) -> None:
@@ -193,20 +193,27 @@ class Http:
         return BmcResponse(status, answered, got)
 
     @asynccontextmanager
-    async def stream(self, reference: str, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def stream(self, reference: str, headers: Mapping[str, str]) -> AsyncIterator[HttpResponse]:
         """Open an answer that does not end.
 
         Raises:
             Unreachable: no answer, or its connection broke.
         """
-        timeout = aiohttp.ClientTimeout(total=None, connect=self._limits.connect_s, sock_read=self._limits.silence_s)
         try:
-            async with self._session.get(
-                self.endpoint.url(reference), headers=headers, ssl=self._tls, timeout=timeout, allow_redirects=False
-            ) as response:
+            response = await self._pool.request(
+                self._address,
+                "GET",
+                self.endpoint.target(reference),
+                {**HEADERS, **headers}.items(),
+                silence_s=self._limits.silence_s,
+                connect_s=self._limits.connect_s,
+            )
+            try:
                 _keep_alive(response)
                 yield response
-        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
+            finally:
+                response.close()
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError and SSLError are OSErrors
             raise self._failure(error, changes=False) from error
 
     async def websocket(
@@ -285,10 +292,9 @@ class Http:
             raise bmc_interface.BmcUnreachable(f"{where}: {_why(error)}") from error
 
 
-def _keep_alive(response: aiohttp.ClientResponse) -> None:
+def _keep_alive(response: HttpResponse) -> None:
     """Let the kernel find out when the other end of a silent connection is gone."""
-    transport = response.connection.transport if response.connection is not None else None
-    sock = transport.get_extra_info("socket") if transport is not None else None
+    sock = response.socket
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE_OPTIONS.items():

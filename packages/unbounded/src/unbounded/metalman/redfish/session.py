@@ -16,6 +16,7 @@ import aiohttp
 
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.clock import loop_time
+from unbounded.kube.http_pool import HttpResponse
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
@@ -152,13 +153,13 @@ class BmcChannel:
             async with AsyncExitStack() as opened:
                 answer = await self._open(opened, reference, media_type)
                 yield b""
-                async for part in answer.content.iter_any():
+                async for part in answer.parts():
                     yield part
         finally:
             self._open_calls -= 1
             self._last_used = loop_time()
 
-    async def _open(self, opened: AsyncExitStack, reference: str, media_type: str) -> aiohttp.ClientResponse:
+    async def _open(self, opened: AsyncExitStack, reference: str, media_type: str) -> HttpResponse:
         """Open a stream; other calls have their turns once it is open."""
         async with self._gate.call(within_s=self._limits.queue_s):
             for _ in range(2):
@@ -166,10 +167,10 @@ class BmcChannel:
                 try:
                     async with asyncio.timeout(self._limits.call_s):
                         answer = await opened.enter_async_context(self._http.stream(reference, headers))
-                        if answer.status == 200 and answer.content_type == media_type:
+                        if answer.status == 200 and answer.media_type == media_type:
                             self._auth.confirm()
                             return answer
-                        body = await answer.content.read(ERROR_BYTES)
+                        body = await answer.read_start(ERROR_BYTES)
                 except TimeoutError as error:
                     raise bmc_interface.BmcUnreachable(
                         f"{self.where}: no answer to the request for a stream in time"
@@ -178,9 +179,8 @@ class BmcChannel:
                 if answer.status != 401 or not self._auth.denied(refused):
                     break
         if refused.ok:
-            raise bmc_interface.Unsupported(
-                f"{self.where} answers the request for a stream with {bmc_interface.clean(answer.content_type)}"
-            )
+            found = bmc_interface.clean(answer.media_type) or "no type"
+            raise bmc_interface.Unsupported(f"{self.where} answers the request for a stream with {found}")
         raise failure_of(refused, what="the stream of events", where=self.where, changes=False, hide=self.secrets)
 
     @asynccontextmanager
