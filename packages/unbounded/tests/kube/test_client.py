@@ -287,7 +287,7 @@ async def test_a_refused_login_is_renewed_once() -> None:
         else:
             await exchange.answer(401, status(401, "Unauthorized", "Unauthorized"))
 
-    async with talking(handler, config=ClientConfig("", credentials=Renewing())) as (api, server):
+    async with talking(handler, config=ClientConfig("http://replaced", credentials=Renewing())) as (api, server):
         assert (await api.patch(CONFIG_MAPS, "a", {}, namespace="n")).metadata.name == "a"
         accepted = "none"
         with pytest.raises(Forbidden, match="Unauthorized"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -114,6 +115,17 @@ def change(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
         (change(["clusters"], []), "clusters has no entry 'c'"),
         (change(["users"], None), "users has no entry 'u'"),
         (change(["clusters", 0, "cluster"], {}), "no server URL"),
+        *(
+            (change(["clusters", 0, "cluster", "server"], url), f"server of cluster 'c' is '{url}': expected https://")
+            for url in (
+                "https://one:65536",
+                "https://one:0",
+                "https://one:api",
+                "https://",
+                "https://[::1",
+                "ftp://one",
+            )
+        ),
         (change(["users", 0, "user"], {"client-certificate": "gone.pem"}), "gone.pem: No such file"),
         (change(["users", 0, "user"], {"client-key-data": "%%%"}), "client-key-data is not base64"),
         (change(["users", 0, "user"], {"client-key-data": b64("KEY")}), "both its chain and its key"),
@@ -133,7 +145,7 @@ def change(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
 def test_what_cannot_be_used_is_named(tmp_path: Path, spoil: Callable[[dict[str, Any]], None], says: str) -> None:
     body = kubeconfig()
     spoil(body)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
         from_kubeconfig(write(tmp_path / "config", body))
 
 
@@ -174,6 +186,8 @@ async def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
     assert (config.server, config.ca, config.namespace) == ("https://10.0.0.1:443", b"CA", "unbounded-kube")
     assert await login(config) == AuthInfo("t1")
     assert in_cluster("fd00::1", "6443", account=tmp_path).server == "https://[fd00::1]:6443"
+    with pytest.raises(ConfigError, match=r"KUBERNETES_SERVICE_PORT is 'https://10.0.0.1:tcp': expected"):
+        in_cluster("10.0.0.1", "tcp", account=tmp_path)
     with pytest.raises(ConfigError, match="no service account token"):
         in_cluster("10.0.0.1", "443", account=tmp_path / "none")
 

@@ -19,7 +19,7 @@ from unbounded.kube import tls
 from unbounded.kube.api import ApiError, ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.credentials import REREAD_S, AuthInfo, StaticCredentials
 from unbounded.kube.tls import BUFFER_BYTES, ClientCertificate, bound_buffers, client_context
 
 
@@ -78,6 +78,22 @@ async def test_a_server_of_another_authority_is_not_spoken_to(authority: trustme
         with pytest.raises(ServerUnreachable):
             await who(ClientConfig(url))
         assert await who(ClientConfig(url, verify=False)) == ""
+
+
+async def test_a_renewed_authority_is_read_from_its_file(authority: trustme.CA, tmp_path: Path) -> None:
+    file, other = tmp_path / "ca.crt", trustme.CA()
+    former = other.cert_pem.bytes()
+    file.write_bytes(former)
+    async with tls_server(authority, "127.0.0.1") as url, HttpApi(ClientConfig(url, ca=former, ca_file=file)) as api:
+        with pytest.raises(ServerUnreachable, match="certificate verify failed"):
+            await api.get(CONFIG_MAPS, "a", namespace="n")
+        for content in (b"-----BEGIN CERTIFICATE-----\nhalf", authority.cert_pem.bytes()):
+            api._ca_read_at -= REREAD_S + 1  # as if the time had passed
+            with pytest.raises(ServerUnreachable, match="certificate verify failed"):
+                await api.get(CONFIG_MAPS, "a", namespace="n")
+            file.write_bytes(content)
+        api._ca_read_at -= REREAD_S + 1
+        assert (await api.get(CONFIG_MAPS, "a", namespace="n")).data == {"who": ""}
 
 
 async def test_the_name_that_is_checked_can_be_given(authority: trustme.CA) -> None:

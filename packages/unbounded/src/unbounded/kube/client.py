@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -34,10 +35,10 @@ from unbounded.kube.api import (
 )
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import AuthInfo, IssuedToken
+from unbounded.kube.credentials import REREAD_S, AuthInfo, IssuedToken
 from unbounded.kube.http_pool import HttpAddress, HttpPool, HttpResponse, NotConnected, split_server
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.tls import ClientCertificate
+from unbounded.kube.tls import ClientCertificate, client_context
 
 T = TypeVar("T")
 
@@ -111,7 +112,8 @@ class HttpApi:
             ("Accept", "application/json"),
             ("Accept-Encoding", "gzip, deflate"),
         ]
-        self._addresses: dict[tuple[str, ClientCertificate | None], HttpAddress] = {}
+        self._addresses: dict[tuple[bytes | None, ClientCertificate | None], HttpAddress] = {}
+        self._ca, self._ca_read_at = config.ca, -math.inf
         self._pool = HttpPool()
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._date = ""
@@ -351,13 +353,25 @@ class HttpApi:
 
     def _address(self, certificate: ClientCertificate | None) -> HttpAddress:
         """Return the server's address, with the TLS context of a login."""
-        key = (self.config.server, certificate)
+        key = (self._authority(), certificate)
         if key not in self._addresses:
             self._addresses.clear()  # a renewed certificate takes the place of the one before
             host, port, _path = split_server(self.config.server)
-            context = self.config.ssl_context(certificate)
+            context = replace(self.config, ca=self._ca).ssl_context(certificate)
             self._addresses[key] = HttpAddress(host, port, context, self.config.tls_server_name)
         return self._addresses[key]
+
+    def _authority(self) -> bytes | None:
+        """Return the server's certificate authority. Its file is read again from time to time, as token files are."""
+        file, now = self.config.ca_file, asyncio.get_running_loop().time()
+        if file is not None and now - self._ca_read_at > REREAD_S:
+            self._ca_read_at = now
+            with suppress(OSError):  # the former one counts while there is no other, whole one; SSLError is an OSError
+                found = file.read_bytes()
+                if found != self._ca:
+                    client_context(ca=found)
+                    self._ca = found
+        return self._ca
 
 
 def _object_path(kind: Kind[Any], name: str, namespace: str, subresource: str = "") -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -33,14 +34,22 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """One cluster and one user of it."""
+    """One cluster and one user of it.
+
+    Args:
+        ca_file: where `ca` comes from; a client reads it again, as a cluster may renew its authority.
+    """
 
     server: str
     credentials: ClientCredentials = field(default_factory=lambda: StaticCredentials(AuthInfo()))
     ca: bytes | None = None
+    ca_file: Path | None = None
     verify: bool = True
     tls_server_name: str | None = None
     namespace: str = "default"
+
+    def __post_init__(self) -> None:
+        _check_server(self.server, "server")
 
     def ssl_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
         """The TLS context for a login; None where the server speaks plain HTTP."""
@@ -98,10 +107,13 @@ def in_cluster(host: str, port: str, *, account: Path = SERVICE_ACCOUNT) -> Clie
     token, ca, namespace = account / "token", account / "ca.crt", account / "namespace"
     if not token.exists():
         raise ConfigError(f"{token} does not exist: the Pod has no service account token")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    _check_server(server, "KUBERNETES_SERVICE_HOST with KUBERNETES_SERVICE_PORT")
     return ClientConfig(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=server,
         credentials=TokenFile(token),
         ca=_bytes(ca),
+        ca_file=ca,
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
 
@@ -125,12 +137,14 @@ def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = 
     name = str(chosen.body.get("user") or "")
     user = _named(files, "users", "user", name) if name else _Source(paths[0], {})
     server = cluster.body.get("server")
-    if not isinstance(server, str) or not server.startswith(("https://", "http://")):
+    if not isinstance(server, str) or not server:
         raise ConfigError(f"{cluster.path}: cluster {chosen.body.get('cluster')!r} has no server URL")
+    _check_server(server, f"{cluster.path}: server of cluster {chosen.body.get('cluster')!r}")
     return ClientConfig(
         server=server.rstrip("/"),
         credentials=_impersonating(_credentials(user, server), _merged(acting_as, _impersonation(user)), name),
         ca=cluster.material("certificate-authority"),
+        ca_file=cluster.file("certificate-authority"),
         verify=not cluster.body.get("insecure-skip-tls-verify", False),
         tls_server_name=cluster.body.get("tls-server-name"),
         namespace=chosen.body.get("namespace") or "default",
@@ -146,13 +160,32 @@ class _Source:
 
     def material(self, name: str) -> bytes | None:
         """`NAME-data` (base64), else the content of the file that `NAME` names."""
-        data, file = self.body.get(f"{name}-data"), self.body.get(name)
-        if data:
+        if data := self.body.get(f"{name}-data"):
             try:
                 return base64.b64decode(data, validate=True)
             except (binascii.Error, TypeError) as error:
                 raise ConfigError(f"{self.path}: {name}-data is not base64") from error
-        return _bytes(self.path.parent / file) if file else None
+        return None if (file := self.file(name)) is None else _bytes(file)
+
+    def file(self, name: str) -> Path | None:
+        """The file of `material`; None where it comes from no file."""
+        file = self.body.get(name)
+        return self.path.parent / file if file and not self.body.get(f"{name}-data") else None
+
+
+def _check_server(url: str, where: str) -> None:
+    """Raise ConfigError unless `url` is that of a server.
+
+    Args:
+        where: the URL's source, in the message.
+    """
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or too large
+        is_server = False
+    if not is_server:
+        raise ConfigError(f"{where} is {url!r}: expected https://HOST[:PORT] with a port from 1 to 65535")
 
 
 def _load(path: Path) -> Mapping[str, Any]:
