@@ -191,7 +191,8 @@ class Engine:
         changed = new or old
         if changed is None:
             return
-        self._controller.enqueue(changed.name)
+        if old is None or new is None or not old.terminal:
+            self._enqueue(changed.name)
         has_ended = old is not None and not old.terminal and (new is None or new.terminal)
         if has_ended and changed.spec.machine_ref:
             self._enqueue_for(changed.spec.machine_ref)
@@ -201,13 +202,25 @@ class Engine:
         if changed is not None:
             self._enqueue_for(changed.name)
 
-    def _enqueue_for(self, machine: str) -> None:
-        for operation in self._caches.operations.by(INDEX_MACHINE, machine):
-            self._controller.enqueue(operation.name)
+    def _enqueue_for(self, name: str) -> None:
+        """Enqueue the operations on a Machine; of those that have ended, the one whose lock is to be released."""
+        machine = self._caches.machines.get(name)
+        for operation in self._caches.operations.by(INDEX_MACHINE, name):
+            has_lock = machine is not None and machine_lock.holds_lock(operation, machine)
+            if not operation.terminal or has_lock or operation.name in self._states:
+                self._enqueue(operation.name)
 
     def _enqueue_all(self) -> None:
         for operation in self._caches.operations.all():
-            self._controller.enqueue(operation.name)
+            self._enqueue(operation.name)
+
+    def _enqueue(self, name: str) -> None:
+        """Enqueue an operation whose inputs may have changed; a pass over it checks that at its end."""
+        state = self._states.get(name)
+        if state is not None and state.in_pass:
+            state.changed = True
+        else:
+            self._controller.enqueue(name)
 
     # One pass
 
@@ -240,23 +253,44 @@ class Engine:
     async def _advance_when_due(self, operation: MachineOperation, run: Run, state: OperationState) -> float | None:
         """Skip a pass that this process's own writes have triggered: the inputs of the decision are unchanged."""
         left_s = state.due - self._loop_time()
-        if state.decided_on == self._inputs(operation, run.intent, run.machine) and left_s > RESOLUTION_S:
+        if left_s > RESOLUTION_S and state.decided_on == self._inputs(operation, run.intent, run.machine):
             return None if left_s == math.inf else left_s
         return await self._pass(operation, state, run.machine, self._advance(operation, run, state))
 
     async def _pass(
         self, operation: MachineOperation, state: OperationState, machine: str, work: Coroutine[Any, Any, float | None]
     ) -> float | None:
-        """Run a pass; record its inputs and the time at which the next one is due."""
+        """Run a pass; record its inputs and the time at which the next one is due.
+
+        The pass's own writes change the objects as well. Only another change of its inputs needs a pass at once.
+        """
         state.decided_on, state.woken = None, False
-        requeue_s = await work
+        state.in_pass, state.changed = True, False
+        try:
+            requeue_s = await work
+        except Exception:
+            if state.changed:  # perhaps by the write that this pass has met
+                self._controller.enqueue(operation.name)
+            raise
+        finally:
+            state.in_pass = False
         if state.woken:
             return 0.0
         if requeue_s and not state.outlasted and self._yields(state):
             self._limiter.yield_(state.uid)
         state.decided_on = self._inputs(operation, state.intent, machine)
         state.due = math.inf if requeue_s is None else self._loop_time() + requeue_s
-        return requeue_s
+        return 0.0 if state.changed and not self._is_decided(operation.name, state) else requeue_s
+
+    def _is_decided(self, name: str, state: OperationState) -> bool:
+        """Return whether the last pass has decided on the present inputs, or ended the operation."""
+        if self._states.get(name) is not state:
+            return True
+        operation = self._caches.operations.get(name)
+        run = None if operation is None or operation.terminal else run_of(operation)
+        if operation is None or run is None:
+            return False
+        return state.decided_on == self._inputs(operation, run.intent, run.machine)
 
     def _yields(self, state: OperationState) -> bool:
         """Return whether the operation yields its capacity while it waits in its stage."""
@@ -295,7 +329,8 @@ class Engine:
             return self._claim_check.recheck_s(gate, target, state)
         if not self._limiter.acquire(state.uid, operation.name, order(operation), self._concurrency_group(machine)):
             return None
-        state.reset_claim()
+        if state.stored_at == -math.inf:  # else the cache is older than this process's own claim, which counts
+            state.reset_claim()
         state.procedure = procedure
         begun = replace(context, run=replace(fresh, stage=procedure.start))
         self._follow(begun.run, state)

@@ -20,7 +20,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.operations import reasons
+from unbounded.operations import machine_lock, reasons
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
@@ -187,14 +187,15 @@ class Supervisor:
         if operation is None:
             return
         self._note_activity(new)
-        if not self._note_progress(old, new):
+        if not self._note_progress(old, new) and not _only_finalizers_changed(old, new):
             self._operations.enqueue(operation.name)
         for owner in operation.metadata.owner_references:
             if owner.kind == "MachineOperation":
                 self._operations.enqueue(owner.name)
         if old is None or new is None or old.status.phase != new.status.phase:
             self._enqueue_for(operation.spec.machine_ref)
-            self._machines.enqueue(operation.spec.machine_ref or "")
+            if new is None or (new.terminal and not new.claimed):  # its lock may be stale now
+                self._machines.enqueue(operation.spec.machine_ref or "")
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
                 self._operations.enqueue(child.name)
 
@@ -245,7 +246,7 @@ class Supervisor:
         if machine is not None:
             self._machines.enqueue(machine.name)
             for operation in self._caches.operations.by(INDEX_MACHINE, machine.name):
-                if not _is_executed(operation):  # its executor follows the Machine itself
+                if _depends_on_machine(operation, old, new):
                     self._operations.enqueue(operation.name)
         if machine is not None and new is None:  # a failed target that is gone does not count
             self._enqueue_rollouts(machine.name)
@@ -413,6 +414,31 @@ class Supervisor:
 def _is_executed(operation: MachineOperation) -> bool:
     """Return whether an executor has claimed the operation and not ended it."""
     return operation.status.execution is not None and not operation.terminal
+
+
+def _only_finalizers_changed(old: MachineOperation | None, new: MachineOperation | None) -> bool:
+    """Return whether only finalizers of a waiting operation have changed: its executor sets one before it claims.
+
+    A decision depends on them only where the operation has ended, or is being deleted.
+    """
+    if old is None or new is None or new.terminal or new.metadata.deletion_timestamp is not None:
+        return False
+    before, after = old.metadata, new.metadata
+    others = replace(after, finalizers=before.finalizers, resource_version=before.resource_version)
+    return before == others and old.status == new.status
+
+
+def _depends_on_machine(operation: MachineOperation, old: Machine | None, new: Machine | None) -> bool:
+    """Return whether a change of its Machine may lead to an action on the operation.
+
+    A claimed one has an executor, which follows the Machine itself. One that has ended waits for the release of its
+    lock, and a reset of the agent for the silence of its host.
+    """
+    if not operation.terminal:
+        return operation.status.execution is None
+    if old is None or new is None or operation.spec.operation_kind == OperationKind.AGENT_RESET:
+        return True
+    return machine_lock.holds_lock(operation, old) or machine_lock.holds_lock(operation, new)
 
 
 def _at_least(seconds: float | None) -> float | None:

@@ -124,6 +124,8 @@ class RunState:
     handle: str | None = None  # came with an answer; not stored yet
     reported_at: float = -math.inf
     decided_on: tuple[object, ...] | None = None
+    in_pass: bool = False
+    changed: bool = False  # since the pass began: operation, Machine or pause
     woken: bool = False
     outlasted: bool = False
     awaits_late: bool = False  # waits only for calls of another process to arrive, and yields its capacity
