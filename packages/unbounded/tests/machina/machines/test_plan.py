@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import MAX_RECENT_OPERATIONS, Machine, SSHHop
+from unbounded.api.names import FINALIZER_RESET
 from unbounded.machina.machines import conditions as say
 from unbounded.machina.machines.conditions import OnHold
 from unbounded.machina.machines.eligibility import next_attempt, reason_against, repeats
@@ -30,7 +31,7 @@ from unbounded.machina.machines.model import (
     ReleaseLock,
     StopAttempt,
 )
-from unbounded.machina.machines.plan import TIMES, plan, requires_prerequisites
+from unbounded.machina.machines.plan import TIMES, is_idle, plan, requires_prerequisites
 from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 from unbounded.operations.machine_lock import with_newest
@@ -425,6 +426,19 @@ def test_what_was_said_and_done_is_not_said_or_done_again(seen: MachineObservati
 
 
 @pytest.mark.slow
+@given(SEEN, st.sampled_from([False, True]), st.sampled_from([[], [FINALIZER_RESET]]))
+def test_an_idle_machine_has_an_empty_plan(seen: MachineObservation, resets: bool, finalizers: list[str]) -> None:
+    of = seen.machine
+    spec = msgspec.structs.replace(of.spec, ssh=None, reset_on_delete=resets)
+    machine = msgspec.structs.replace(
+        of, spec=spec, metadata=msgspec.structs.replace(of.metadata, finalizers=finalizers)
+    )
+    planned = plan(replace(seen, machine=machine, node=None, attempt=None))
+    assert is_idle(machine, None) is (planned == MachinePlan(why=planned.why))
+    assert not is_idle(machine, node_of())
+
+
+@pytest.mark.slow
 @given(SEEN)
 def test_secrets_are_read_only_where_something_asks_for_them(seen: MachineObservation) -> None:
     machine = seen.machine
@@ -449,7 +463,7 @@ def test_plan_waits_for_secrets_and_keeps_their_conditions_meanwhile(seen: Machi
 
 
 def test_an_attempt_of_a_machine_that_is_deleted_ends_first() -> None:
-    meta = {"deletionTimestamp": NOW, "finalizers": ["unbounded-cloud.io/reset"]}
+    meta = {"deletionTimestamp": NOW, "finalizers": [FINALIZER_RESET]}
     machine = machine_of(meta=meta, resetOnDelete=True, status={"provisioning": INTENT, "activeOperation": SLOT})
     planned = plan(seen_of(machine, attempt=Attempt("a1")))
     assert [type(action) for action in planned.actions] == [StopAttempt, RecordEnd]

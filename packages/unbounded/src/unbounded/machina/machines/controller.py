@@ -36,7 +36,7 @@ from unbounded.machina.machines.install_content import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
 from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
 from unbounded.machina.machines.perform import MachineWriter
-from unbounded.machina.machines.plan import TIMES, plan
+from unbounded.machina.machines.plan import TIMES, is_idle, plan
 from unbounded.machina.provisioning.model import Installer, ObservedRun
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import Ssh, SshRejected, SshRoute, SshTransient
@@ -161,6 +161,10 @@ class MachineController:
             await self._forget(name)
             memory = None
         if machine is None:
+            return None
+        if is_idle(machine, self._observer.node(machine)) and self._attempts.of(name) is None:
+            self._observer.forget(name)
+            self._leave_queues(name)
             return None
         if memory is None:
             memory = self._memory.setdefault(name, MachineState(machine.metadata.uid))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.core import Node
 from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, ProvisioningStatus, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.api.phase import machine_phase
@@ -78,6 +79,23 @@ def plan(observed: MachineObservation, times: PassIntervals = TIMES) -> MachineP
         waits.append(every_s - observed.probe.age_s + MARGIN_S)
     actions = (*probe, *step.actions, *finalizer_actions(machine), *_of_node(observed))
     return MachinePlan(actions, conditions, phase.message, phase, min(waits), step.waits_for_capacity)
+
+
+def is_idle(machine: Machine, node: Node | None) -> bool:
+    """Return whether `plan` is empty for a Machine without an attempt in this process.
+
+    So it is for most Machines without `ssh` and Node, whose operations change them often.
+    """
+    slot, before = machine.status.active_operation, machine.status.provisioning
+    return (
+        machine.spec.ssh is None
+        and node is None
+        and machine.metadata.deletion_timestamp is None
+        and not eligibility.is_attempt_open(before)
+        and (slot is None or slot.kind != PROVISIONING)
+        and not finalizer_actions(machine)
+        and report.current(machine, ConditionType.HOST_EXCLUSIVE) is None
+    )
 
 
 def requires_prerequisites(observed: MachineObservation, times: PassIntervals = TIMES) -> bool:
