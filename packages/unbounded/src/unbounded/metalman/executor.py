@@ -145,12 +145,20 @@ def _procedure_of(
     attempts: int,
     longest_pause_s: float,
     by_media: bool,
+    by_events: bool,
+    first_pauses_s: tuple[float, ...],
 ) -> Procedure:
-    """Return the procedure of all operations of a kind that have these parameters: each pass reads it several times."""
+    """Return the procedure of all operations of a kind that have these parameters: each pass reads it several times.
+
+    Args:
+        by_events: observations are expected after events alone.
+        first_pauses_s: pauses before those of the procedure.
+    """
     spec = MachineOperationSpec(operation_kind=kind, parameters=dict(parameters))
     plain = PROCEDURES[kind](MachineOperation(spec=spec))
     plain = replace_stages.by_media(plain) if by_media else plain
-    return plain.tuned(attempts=attempts, longest_pause_s=longest_pause_s)
+    tuned = plain.tuned(attempts=attempts, longest_pause_s=longest_pause_s)
+    return dataclasses.replace(tuned, polls_s=EVENT_POLLS_S if by_events else (*first_pauses_s, *tuned.polls_s))
 
 
 class RedfishExecutor:
@@ -213,24 +221,23 @@ class RedfishExecutor:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not support {kind}")
         if kind in NETBOOT_PROCEDURES and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
-        parameters = frozenset(operation.spec.parameters.items())
-        by_media = kind in NETBOOT_PROCEDURES and self._media.is_used(
-            operation.spec.machine_ref or "", operation.metadata.uid
+        machine, is_power = operation.spec.machine_ref or "", kind in power.PROCEDURES
+        by_events = is_power and self._events.arrive(machine)
+        return _procedure_of(
+            kind,
+            frozenset(operation.spec.parameters.items()),
+            attempts=self._attempts,
+            longest_pause_s=self._poll_s,
+            by_media=kind in NETBOOT_PROCEDURES and self._media.is_used(machine, operation.metadata.uid),
+            by_events=by_events,
+            first_pauses_s=self._first_pauses_s(operation) if is_power and not by_events else (),
         )
-        found = _procedure_of(
-            kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s, by_media=by_media
-        )
-        polls_s = self._polls_s(operation, found) if kind in power.PROCEDURES else found.polls_s
-        return found if polls_s == found.polls_s else dataclasses.replace(found, polls_s=polls_s)
 
-    def _polls_s(self, operation: MachineOperation, procedure: Procedure) -> tuple[float, ...]:
-        """Return the pauses between two observations of the power, in the operation's stage."""
-        machine = operation.spec.machine_ref or ""
-        if self._events.arrive(machine):
-            return EVENT_POLLS_S
+    def _first_pauses_s(self, operation: MachineOperation) -> tuple[float, ...]:
+        """Return the first pauses between two observations of the power, in the operation's stage."""
         stage = operation.status.targets[0].stage if operation.status.targets else ""
         action, _fact = power.EFFECTS.get(stage or "", ("", None))
-        return (*self._read_times.first_pauses(machine, action), *procedure.polls_s)
+        return self._read_times.first_pauses(operation.spec.machine_ref or "", action)
 
     def endpoint(self, machine: Machine) -> str:
         redfish = redfish_of(machine)

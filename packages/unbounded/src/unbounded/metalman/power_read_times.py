@@ -120,12 +120,14 @@ class PendingEffect(Struct, frozen=True):
 
     Args:
         is_repeated: it was sent again, so that nothing can be learned from its effect.
+        pauses_s: between the first readings, as known when the action was accepted.
     """
 
     action: str
     since: float
     missed_s: float = 0.0
     is_repeated: bool = False
+    pauses_s: tuple[float, ...] = ()
 
 
 class ReadTimes:
@@ -140,7 +142,8 @@ class ReadTimes:
         """Record that the BMC accepted an action."""
         before = self._pending.get(host)
         is_repeated = before is not None and before.action == action
-        _keep(self._pending, host, PendingEffect(action, now, is_repeated=is_repeated))
+        pauses_s = () if is_repeated else self._pauses_s(host, action)
+        _keep(self._pending, host, PendingEffect(action, now, is_repeated=is_repeated, pauses_s=pauses_s))
 
     def failed(self, host: str) -> None:
         """Record that an action failed, or that its outcome is unknown."""
@@ -169,8 +172,9 @@ class ReadTimes:
     def first_pauses(self, host: str, action: str) -> tuple[float, ...]:
         """Return the seconds between the first readings of a host after an accepted action; empty for any other."""
         pending = self._pending.get(host)
-        if pending is None or pending.action != action or pending.is_repeated:
-            return ()
+        return () if pending is None or pending.action != action else pending.pauses_s
+
+    def _pauses_s(self, host: str, action: str) -> tuple[float, ...]:
         known = [self._histories.get(key, EffectHistory()) for key in self._keys(host, action)]
         return first_pauses(known[0], known[-1])
 

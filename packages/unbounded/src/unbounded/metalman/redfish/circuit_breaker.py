@@ -76,6 +76,7 @@ class BmcGate:
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._lock = asyncio.Lock()  # wakes its waiters in the order of their arrival
+        self._waiting = 0
         self._breaker = CircuitBreaker()
 
     @asynccontextmanager
@@ -87,13 +88,7 @@ class BmcGate:
             Busy: the turn did not come within `within_s`.
         """
         self._check_circuit()
-        try:
-            async with asyncio.timeout(within_s):
-                await self._lock.acquire()
-        except TimeoutError as error:
-            raise BmcBusy(
-                f"{self._origin} was busy with other requests for {within_s:g} s; nothing was sent"
-            ) from error
+        await self._take_turn(within_s)
         try:
             self._check_circuit()
             self._breaker.call_started()
@@ -111,6 +106,21 @@ class BmcGate:
             self._breaker.call_answered()
         finally:
             self._lock.release()
+
+    async def _take_turn(self, within_s: float) -> None:
+        if not self._waiting and not self._lock.locked():
+            await self._lock.acquire()  # does not wait, so that it needs no timer
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(within_s):
+                await self._lock.acquire()
+        except TimeoutError as error:
+            raise BmcBusy(
+                f"{self._origin} was busy with other requests for {within_s:g} s; nothing was sent"
+            ) from error
+        finally:
+            self._waiting -= 1
 
     @property
     def is_paused(self) -> bool:

@@ -69,12 +69,7 @@ class BmcEndpoint:
         Absolute Locations often name an inner host or port, such as behind a port forward.
         """
         try:
-            parts = urlsplit(reference)
-            path = "/" + parts.path.lstrip("/")
-            if self.prefix and path != self.prefix and not path.startswith(self.prefix + "/"):
-                path = self.prefix + path
-            query = f"?{parts.query}" if parts.query else ""
-            return quote(path + query, safe=_SAFE_IN_PATH)
+            return _target(self.prefix, reference)
         except ValueError as error:
             raise Rejected(f"{self.origin} refers to an invalid address") from error
 
@@ -89,6 +84,16 @@ class BmcEndpoint:
         if not parts.netloc:
             return not parts.scheme
         return (scheme, parts.hostname, port) == (self.scheme, self.host, self.port)
+
+
+@lru_cache(maxsize=BMC_URLS)  # most requests read a system again
+def _target(prefix: str, reference: str) -> str:
+    parts = urlsplit(reference)
+    path = "/" + parts.path.lstrip("/")
+    if prefix and path != prefix and not path.startswith(prefix + "/"):
+        path = prefix + path
+    query = f"?{parts.query}" if parts.query else ""
+    return quote(path + query, safe=_SAFE_IN_PATH)
 
 
 @lru_cache(maxsize=BMC_URLS)
