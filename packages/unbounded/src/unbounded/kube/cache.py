@@ -71,6 +71,7 @@ class Cache(Generic[T]):
         self._versions: dict[tuple[str, str], int] = {}  # of the items
         self._functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[tuple[str, str], T]]] = {name: {} for name in self._functions}
+        self._index_keys: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}  # of the items
         self._subscribers: list[Callback[T]] = []
         self._position = ""  # resourceVersion up to which the store's changes are known; empty while they are not
         self._last_version = 0  # the last that it was; a list from before it comes from another history
@@ -231,25 +232,28 @@ class Cache(Generic[T]):
         if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
             self._drop(identity.key)
             old = None
-        if old is not None:
-            self._unindex(identity.key, old)
+        keys = tuple(tuple(function(item)) for function in self._functions.values())
+        if keys != self._index_keys.get(identity.key):
+            self._unindex(identity.key)
         self._items[identity.key] = item
         self._versions[identity.key] = version
-        for name, function in self._functions.items():
-            for index_key in function(item):
-                self._indexes[name].setdefault(index_key, {})[identity.key] = item
+        self._index_keys[identity.key] = keys
+        for index, index_keys in zip(self._indexes.values(), keys, strict=True):
+            for index_key in index_keys:
+                index.setdefault(index_key, {})[identity.key] = item
         self._notify_all(old, item)
 
     def _drop(self, key: tuple[str, str]) -> None:
         old = self._items.pop(key)
         del self._versions[key]
-        self._unindex(key, old)
+        self._unindex(key)
         self._notify_all(old, None)
 
-    def _unindex(self, key: tuple[str, str], item: T) -> None:
-        for name, function in self._functions.items():
-            index = self._indexes[name]
-            for index_key in function(item):
+    def _unindex(self, key: tuple[str, str]) -> None:
+        for index, index_keys in zip(
+            self._indexes.values(), self._index_keys.pop(key, ()), strict=False
+        ):  # new items have none
+            for index_key in index_keys:
                 members = index.get(index_key, {})
                 members.pop(key, None)
                 if not members:

@@ -140,6 +140,7 @@ def configure(*, json: bool, level: str = "INFO", stream: LogStream | None = Non
     """Send all logs to a stream (stderr), replacing what was configured before."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if json else HumanFormatter())
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no format shows them
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

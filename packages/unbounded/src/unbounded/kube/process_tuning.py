@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 FREEZE_THRESHOLD: Final = 20_000  # Python objects; below it a collection costs more than it saves
-YOUNG_THRESHOLD: Final = 5000  # Python begins a collection for every 700 objects: those that 50 requests under way hold
+YOUNG_THRESHOLD: Final = 20_000  # Python begins a collection for every 700 objects: those of 50 requests under way
 
 _nesting: list[bool] = []  # one entry for each caller inside; the first one records whether the collector was enabled
 
