@@ -367,6 +367,26 @@ async def test_a_lease_renewed_before_the_host_went_off_proves_no_return(cluster
 
 
 @cluster_story
+async def test_a_node_that_turns_not_ready_as_it_returns_stays_cordoned(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.RETURNING)
+
+    async def before(life: Incarnation, call: str, _name: str) -> None:
+        if call == "get Node" and life.name.startswith("disruption") and not cluster.down:
+            cluster.down.add("m1")
+            await asyncio.sleep(5)
+
+    with mock.patch.object(cluster.writes, "before", before):
+        await asyncio.sleep(60)
+        assert cluster.down == {"m1"}
+        assert await cluster.is_cordoned("m1")
+    cluster.down.clear()
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
 async def test_the_next_operation_repairs_a_node_that_does_not_return(cluster: Cluster) -> None:
     await _machine(cluster)
     await cluster.world.operation("off", "HostPowerOff", "m1", **ALWAYS)
