@@ -21,7 +21,7 @@ from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
-SCHEDULES = 20_000 if SOAK else 1_400
+SCHEDULES = 20_000 if SOAK else 2_000
 BATCH = 100
 FOUND = (33, 200435, 20261293, 20262769)  # seeds that have found something once
 
