@@ -58,6 +58,7 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("machina", "", "certificatesigningrequests/approval", "patch"): _JOINS,
     ("machina", "", "signers", "approve"): _JOINS,
     ("machina", "", "nodes", "delete"): "tests/machina/test_rights.py: a Node that it has cordoned",
+    ("machina", "", "machineconfigurations", "patch"): "tests/machina/test_configurations.py: pauses after a stage",
     ("machina", "", "machineconfigurations/finalizers", "update"): _OWNER,
     ("machina", "", "machineoperations/finalizers", "update"): _OWNER,
     ("machina", "unbounded-kube", "configmaps", "create"): _KEY,

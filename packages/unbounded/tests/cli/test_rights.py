@@ -418,9 +418,9 @@ REFUSED = [
     ("machina", "DELETE", f"{OURS}/machines/m", f'cannot delete resource "machines" {OF_OURS}'),
     (
         "machina",
-        "PATCH",
+        "DELETE",
         f"{OURS}/machineconfigurations/c",
-        f'cannot patch resource "machineconfigurations" {OF_OURS}',
+        f'cannot delete resource "machineconfigurations" {OF_OURS}',
     ),
     (
         "machine-ops-controller",
