@@ -503,7 +503,7 @@ def judge(operation: MachineOperation, bmc: MediaBmc, host: NetbootHost, kind: s
     ("kind", "stride"),
     [
         pytest.param("HostInspect", 7, marks=pytest.mark.slow, id="some points"),
-        *(pytest.param(kind, 1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id=kind) for kind in KINDS),
+        *(pytest.param(kind, 1, marks=[pytest.mark.soak, pytest.mark.timeout(7200)], id=kind) for kind in KINDS),
     ],
 )
 @pytest.mark.parametrize("mode_changes", [False, True], ids=["same mode", "to network"])
