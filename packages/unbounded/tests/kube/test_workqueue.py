@@ -344,6 +344,33 @@ def test_a_controller_ends_although_a_call_fails_as_it_is_cancelled() -> None:
     run_virtual(main())
 
 
+def test_a_controller_goes_on_after_one_of_several_concurrent_calls_fails() -> None:
+    async def main() -> list[str]:
+        calls: list[str] = []
+
+        async def refused() -> None:
+            await asyncio.sleep(1)
+            raise ServerUnreachable("connection refused")
+
+        async def reconcile(key: str) -> float | None:
+            calls.append(key)
+            if len(calls) == 1:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(refused())
+            return None
+
+        controller = Controller("test", reconcile, workers=1)
+        controller.enqueue("a")
+        work = asyncio.create_task(controller.run())
+        await asyncio.wait({work}, timeout=60)
+        assert not work.done()
+        work.cancel()
+        await asyncio.wait({work})
+        return calls
+
+    assert run_virtual(main()) == ["a", "a"]
+
+
 def test_a_change_wakes_the_keys_of_what_was_and_what_is() -> None:
     async def main() -> list[str]:
         looks: list[str] = []

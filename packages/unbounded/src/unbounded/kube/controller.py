@@ -42,6 +42,7 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = WorkQueue() if queue is None else queue  # an empty one is false
         self._reconcile = reconcile
         self._workers = workers
+        self._ends = False
         metrics = metrics or ControllerMetrics()
         # looked up by its labels once, not with every reconcile
         self._results = cache(partial(metrics.reconciles.labels, name))
@@ -66,10 +67,15 @@ class Controller(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._ends = False
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
                     group.create_task(self._work(), name=f"{self.name}-{number}")
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._ends = True  # before the group cancels the workers
         finally:
             self.queue.close()
 
@@ -80,7 +86,8 @@ class Controller(Generic[K]):
                 await self._reconcile_key(key)
             finally:
                 self.queue.done(key)
-            _check_cancelled()
+            if self._ends:  # a task group of the call, one of whose tasks failed at that time, swallows the cancel
+                raise asyncio.CancelledError
 
     async def _reconcile_key(self, key: K) -> None:
         loop = asyncio.get_running_loop()
@@ -114,13 +121,6 @@ class Controller(Generic[K]):
         else:
             self._log.exception("reconcile failed with an internal error", key=str(key), again_in_s=round(delay_s, 1))
         return _result(error)
-
-
-def _check_cancelled() -> None:
-    """Check that a task group, one of whose tasks failed at that time, has not swallowed the cancel of this task."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _only_failure(error: Exception) -> Exception:
