@@ -81,7 +81,7 @@ class Chain:
         return {
             "Operations": self.started,
             "Upgrade": self.rebooted,
-            "Take it back: `reset`": self.upgraded,
+            "Remove the node: `reset`": self.upgraded,
         }
 
     async def started(self) -> None:
