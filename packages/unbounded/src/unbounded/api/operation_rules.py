@@ -189,8 +189,7 @@ OPERATION_RULES: Final[RuleTable] = {
         ValidationRule(
             f"!has(self.schedule) || (self.schedule.matches(r'{_CRON}') && {_ASCENDING})",
             "schedule must have five fields: minute (0-59), hour (0-23), day (1-31), month (1-12), weekday (0-7),"
-            " each *, a number, a range whose end is not below its begin, a list, or one of them with a step such as"
-            " */15",
+            " each *, a number, an ascending range, a list, or one of them with a step such as */15",
             ".schedule",
         ),
         ValidationRule(
