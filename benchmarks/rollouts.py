@@ -36,7 +36,7 @@ from benchmarks.frame import Limit, Measured, percentile, print_progress, run_be
 from benchmarks.load import Job, Report
 from benchmarks.operations import NOT_COUNTED, WRITES, register
 from benchmarks.progress import Progress, create_operation, followed, phases_written, watched
-from unbounded.api.core import LEASES, NODES, PODS, Pod
+from unbounded.api.core import LEASES, NODE_LEASES, NODES, PODS, Pod
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
@@ -45,7 +45,6 @@ from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.config import from_kubeconfig
-from unbounded.operations.disruption.controller import NODE_LEASES
 from unbounded_lab import machines as lab
 from unbounded_lab.bmc.fleet import start_fleet
 

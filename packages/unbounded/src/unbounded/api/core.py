@@ -239,6 +239,7 @@ def evictions_of(pod: str) -> EvictionKind:
 
 EVENTS: Final = Kind("", "v1", "Event", "events", Event, namespaced=True)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease, namespaced=True)
+NODE_LEASES: Final = "kube-node-lease"  # namespace of the leases of Nodes
 CERTIFICATE_REQUESTS: Final = Kind(
     "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", CertificateRequest
 )

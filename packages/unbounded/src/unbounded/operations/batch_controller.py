@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.kube.api import AlreadyExists, Api, InvalidObject
+from unbounded.kube.clock import loop_time
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import (
     BatchRejection,
@@ -73,10 +73,10 @@ class BatchController:
         """Advance a parent; return the remaining verdict, or the seconds until the next pass."""
         if not operation.status.targets:
             return await self._start(operation)
-        soon_s = FAN_EVERY_S - (_loop_time() - fanned.fanned_at)
+        soon_s = FAN_EVERY_S - (loop_time() - fanned.fanned_at)
         if soon_s > 0:
             return NoAction(soon_s)
-        fanned.fanned_at = _loop_time()
+        fanned.fanned_at = loop_time()
         children = self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
         facts = self._facts(operation)
         step = plan_batch(operation, children, facts)
@@ -176,7 +176,7 @@ class BatchController:
         later_s = None if step.rollout is None else step.rollout.requeue_s
         if _is_mirrored(operation.status, step):
             return NoAction(later_s)
-        left_s = MIRROR_EVERY_S - (_loop_time() - fanned.mirrored_at)
+        left_s = MIRROR_EVERY_S - (loop_time() - fanned.mirrored_at)
         if left_s > 0:
             return NoAction(left_s if later_s is None else min(left_s, later_s))
         await self._write(operation, step, fanned)
@@ -188,7 +188,7 @@ class BatchController:
         Targets start only after this write, which conflicts if the operation has changed since it was read: what is
         recorded as halted or paused starts nothing, whichever process reads an older state.
         """
-        fanned.mirrored_at = _loop_time()
+        fanned.mirrored_at = loop_time()
         reason = reasons.IN_PROGRESS if step.wait is None else step.wait.reason
         status: dict[str, Any] = {
             "message": step.message,
@@ -223,7 +223,3 @@ def _is_mirrored(status: MachineOperationStatus, step: BatchStep) -> bool:
 def _is_stored(written: MachineOperation, targets: Sequence[TargetStatus]) -> bool:
     """Return whether the server has stored all fields, and its CRD is not older than this controller."""
     return written.status.targets == tuple(targets) and (written.spec.strategy is None or bool(written.status.rollout))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,6 +10,7 @@ from unbounded.api.machine import PROVISIONING, ActiveOperation, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api, NotFound
+from unbounded.kube.clock import loop_time
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
@@ -102,7 +102,7 @@ class ClaimCheck:
             active: the lock of the Machine, which is lost.
             holder: its operation, which has ended; None where the object is gone.
         """
-        now = _loop_time()
+        now = loop_time()
         lost = state.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
         if lost.left_s(now, self.settle_s, self.landing_s) <= 0:
             observation = await self._observe(target, state)
@@ -125,7 +125,7 @@ class ClaimCheck:
         """
         if state.lost is None:
             return None
-        left_s = state.lost.left_s(_loop_time(), self.settle_s, self.landing_s)
+        left_s = state.lost.left_s(loop_time(), self.settle_s, self.landing_s)
         return min(max(left_s, LEAST_S), COUNT_S) if left_s > 0 else LOST_RECHECK_S
 
     @property
@@ -165,8 +165,4 @@ class ClaimCheck:
         return await self.observe_lost(holder, operation, target, state) is not None
 
     def _recreation_stalled_s(self, machine: Machine, state: OperationState) -> float:
-        return state.recreation_stalled_s(recreation_state(machine), _loop_time())
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
+        return state.recreation_stalled_s(recreation_state(machine), loop_time())

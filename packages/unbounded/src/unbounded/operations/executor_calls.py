@@ -1,21 +1,25 @@
 """Observations and calls that run beside the loop: no pass waits longer than the engine's `brief_s` for a slow outside.
 
 A task that ends after its pass stopped waiting triggers another pass; after REPORT_AFTER_S the wait is reported.
-Only this module turns an executor's errors into observations and answers.
+Only this module turns an executor's errors into observations, answers and failures.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
+from unbounded.api.operation import MachineOperation
+from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.operations import reasons
 from unbounded.operations.ports import Executor, NotDone, Refusal, Target
 from unbounded.workflow.call_state import CallEvent
-from unbounded.workflow.procedure import NotObservable, Observation
+from unbounded.workflow.decisions import Finish
+from unbounded.workflow.procedure import NotObservable, Observation, Procedure
 from unbounded.workflow.run_state import FRESH_S, OwnCall, RunState, TimedObservation
 
 REPORT_AFTER_S: Final = 3.0
@@ -23,6 +27,13 @@ REPORT_AFTER_S: Final = 3.0
 T = TypeVar("T")
 
 log = Log("operations")
+
+
+class _NoFact(StrEnum):
+    """The facts of an unsupported kind, which is never observed."""
+
+
+_NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
 
 
 class ExecutorCalls:
@@ -55,7 +66,7 @@ class ExecutorCalls:
         if state.observing is not None and state.observing_digest != digest:
             state.cancel_observation()
         task = state.observing
-        if task is not None and task.done() and _loop_time() - task.result().ended_at > FRESH_S:
+        if task is not None and task.done() and loop_time() - task.result().ended_at > FRESH_S:
             state.observing = None
         if state.observing is None:
             state.observing_digest = digest
@@ -68,7 +79,7 @@ class ExecutorCalls:
 
     async def _observe(self, target: Target) -> TimedObservation:
         """Observe without a time limit."""
-        began_at = _loop_time()
+        began_at = loop_time()
         observation: Observation | NotObservable
         try:
             observation = await self._executor.observe(target)
@@ -81,12 +92,12 @@ class ExecutorCalls:
             text = f"{type(error).__name__} during the observation; see the log"
             observation = NotObservable(reasons.INTERNAL_ERROR, text)
         return TimedObservation(
-            began_at, _loop_time(), observation, observation_identity(target), target.machine.metadata.resource_version
+            began_at, loop_time(), observation, observation_identity(target), target.machine.metadata.resource_version
         )
 
     def perform(self, target: Target, action: str, state: RunState, *, before: float) -> None:
         """Start the call of an action; `wait_answer` waits for it."""
-        call = state.record_call(target.run.intent, _loop_time())
+        call = state.record_call(target.run.intent, loop_time())
         state.call = self._start(self._call(target, action, state, call, before), state, target.operation.name)
 
     async def wait_answer(self, state: RunState) -> bool:
@@ -110,12 +121,12 @@ class ExecutorCalls:
             log.exception("action failed", **facts)
             event, reason = CallEvent.LOSE, reasons.INTERNAL_ERROR
             text = f"{type(error).__name__} during the action; see the log"
-        state.record_answer(call, event, reason, text, _loop_time(), cause)
+        state.record_answer(call, event, reason, text, loop_time(), cause)
         log.info("action answered", reply=event.value, text=text, **facts)
 
     def remaining_s(self, state: RunState, waits_s: float) -> float:
         """Return the seconds that are left of `waits_s` since the observation or call began."""
-        return max(state.task_since + waits_s - _loop_time(), 0.0)
+        return max(state.task_since + waits_s - loop_time(), 0.0)
 
     async def _ends_in_time(self, task: asyncio.Task[Any], state: RunState) -> bool:
         """Return whether the task ends within `brief_s`.
@@ -130,7 +141,7 @@ class ExecutorCalls:
 
     def _start(self, work: Coroutine[Any, Any, T], state: RunState, name: str) -> asyncio.Task[T]:
         task = self._tasks.create_task(work)
-        state.outlasted, state.task_since = False, _loop_time()
+        state.outlasted, state.task_since = False, loop_time()
         task.add_done_callback(lambda _task: self._wake(name) if state.outlasted else None)
         return task
 
@@ -141,5 +152,9 @@ def observation_identity(target: Target) -> tuple[object, ...]:
     return (of.uid, of.generation, of.deletion_timestamp, machine.uid)
 
 
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
+def procedure_of(executor: Executor, operation: MachineOperation) -> tuple[Procedure, Finish | None]:
+    """Return the operation's procedure, and the failure with which an unsupported kind ends."""
+    try:
+        return executor.procedure(operation), None
+    except Refusal as refusal:
+        return _NO_PROCEDURE, Finish(refusal.reason, str(refusal), cause=refusal.cause)

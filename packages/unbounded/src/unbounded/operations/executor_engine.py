@@ -10,23 +10,19 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Coroutine
-from contextlib import nullcontext, suppress
-from enum import StrEnum
+from contextlib import nullcontext
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from unbounded.api.conditions import commands_last
-from unbounded.api.failures import Failure, Stale
-from unbounded.api.fields import Evidence
+from unbounded.api.failures import Stale
 from unbounded.api.machine import Machine
-from unbounded.api.machine_status import merge_erasures
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.api import Api, Conflict
-from unbounded.kube.clock import Backoff, WallClock, seconds_since, utc_now
+from unbounded.kube.api import Api
+from unbounded.kube.clock import Backoff, WallClock, loop_time, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.events import EventSink, no_events
-from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.workqueue import WorkQueue
@@ -34,9 +30,8 @@ from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.claim_check import ClaimCheck
 from unbounded.operations.claim_gates import is_meant_for, order, starts_on
-from unbounded.operations.counters import counters_of
 from unbounded.operations.deadline import deadline_s
-from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
+from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity, procedure_of
 from unbounded.operations.executor_selection import executor_of
 from unbounded.operations.executor_status import (
     CRDOutdated,
@@ -49,30 +44,20 @@ from unbounded.operations.executor_status import (
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
-from unbounded.operations.ports import Executor, Refusal, Target
+from unbounded.operations.ports import Executor, Target
 from unbounded.operations.record import Run, run_of
-from unbounded.workflow.call_state import NO_ANSWER, CallOutcome
+from unbounded.workflow.call_state import CallOutcome
 from unbounded.workflow.concurrency import FairLimiter
-from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Timing, Wait
-from unbounded.workflow.planner import decide, shows_arrival, waiting_text
-from unbounded.workflow.procedure import Capacity, NotObservable, Observation, Procedure
+from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Wait
+from unbounded.workflow.planner import decide, waiting_text
+from unbounded.workflow.procedure import Capacity, NotObservable, Observation
 from unbounded.workflow.run_state import ACT_WITHIN_S, RecordReader
 
 RESOLUTION_S: Final = 0.01  # a wait that ends within this is due now
 # A host may be off while its operation waits: it must not stay off for minutes once the API is back.
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
-ANSWERS_S: Final = 3.0  # for which a stopping process waits for the answers to its calls
-STORES_S: Final = 2.0  # and for their writes
 TURN_S: Final = 60.0  # an operation is woken when its turn comes; this refreshes its message
 
-
-class _NoFact(StrEnum):
-    """The facts of an unsupported kind, which is never observed."""
-
-
-log = Log("operations")
-
-_NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
 _NOT_OBSERVED: Final = NotObservable(reasons.NO_ANSWER, "not observed")
 
 
@@ -142,38 +127,8 @@ class Engine:
                 try:
                     await self._controller.run()
                 except asyncio.CancelledError:
-                    await self._store_answers()
+                    await self._status.store_answers(self._states)
                     raise
-
-    async def _store_answers(self) -> None:
-        """Store the answers that the status lacks, so that the next process has them."""
-        calls = [state.call for state in self._states.values() if state.call is not None]
-        if calls:
-            await asyncio.wait(calls, timeout=ANSWERS_S)
-        writes = [
-            self._store_answer_safely(name, state) for name, state in self._states.items() if state.has_unstored_answer
-        ]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STORES_S):
-                await asyncio.gather(*writes)
-
-    async def _store_answer_safely(self, name: str, state: OperationState) -> None:
-        try:
-            await self._store_answer(name, state)
-        except Conflict:  # also from a write of this process whose response the stop has cut off
-            await self._status.refresh(name)
-            await self._store_answer_safely(name, state)
-        except Failure as failure:
-            log.warning("cannot store an answer", operation=name, error=failure)
-
-    async def _store_answer(self, name: str, state: OperationState) -> None:
-        operation = self._caches.operations.get(name)
-        run = None if operation is None or operation.terminal else run_of(operation)
-        if operation is None or run is None or run.intent != state.intent:
-            return
-        machine = self._caches.machines.get(run.machine)
-        procedure, _refused = self._procedure(operation)
-        await self._status.store_answer(ReconcileContext(operation, machine, procedure, run, state, claimed=True))
 
     def wake_machine(self, machine: str) -> None:
         """Observe for the running operations of a Machine now, as its state may have changed."""
@@ -252,7 +207,7 @@ class Engine:
 
     async def _advance_when_due(self, operation: MachineOperation, run: Run, state: OperationState) -> float | None:
         """Skip a pass that this process's own writes have triggered: the inputs of the decision are unchanged."""
-        left_s = state.due - self._loop_time()
+        left_s = state.due - loop_time()
         if left_s > RESOLUTION_S and state.decided_on == self._inputs(operation, run.intent, run.machine):
             return None if left_s == math.inf else left_s
         return await self._pass(operation, state, run.machine, self._advance(operation, run, state))
@@ -279,7 +234,7 @@ class Engine:
         if requeue_s and not state.outlasted and self._yields(state):
             self._limiter.yield_(state.uid)
         state.decided_on = self._inputs(operation, state.intent, machine)
-        state.due = math.inf if requeue_s is None else self._loop_time() + requeue_s
+        state.due = math.inf if requeue_s is None else loop_time() + requeue_s
         return 0.0 if state.changed and not self._is_decided(operation.name, state) else requeue_s
 
     def _is_decided(self, name: str, state: OperationState) -> bool:
@@ -317,8 +272,8 @@ class Engine:
         if machine is None or not self._may_claim(operation, machine):
             self._limiter.release(state.uid)
             return None
-        fresh = self._fresh_run(operation, machine)
-        procedure, refused = self._procedure(operation)
+        fresh = self._status.first_record(operation, machine)
+        procedure, refused = procedure_of(self._executor, operation)
         context = ReconcileContext(operation, machine, procedure, fresh, state, claimed=False)
         if refused is not None:
             return await self._finish(context, refused)
@@ -353,31 +308,10 @@ class Engine:
             return False
         return invalid(operation, executor_of(kind, machine)) is None
 
-    def _procedure(self, operation: MachineOperation) -> tuple[Procedure, Finish | None]:
-        """Return the operation's procedure, and the failure with which an unsupported kind ends."""
-        try:
-            return self._executor.procedure(operation), None
-        except Refusal as refusal:
-            return _NO_PROCEDURE, Finish(refusal.reason, str(refusal), cause=refusal.cause)
-
-    def _fresh_run(self, operation: MachineOperation, machine: Machine) -> Run:
-        return Run(
-            machine=machine.name,
-            machine_uid=machine.metadata.uid,
-            executor=self._executor.name,
-            epoch=self._identity,
-            target_digest=self._executor.target_digest(machine),
-            stage="",
-            started_at=self._status.now(),
-            generation=machine.metadata.generation,
-            counters=counters_of(operation, machine),
-            evidence=_override_evidence(operation, machine, self._status.now()),
-        )
-
     def _follow(self, run: Run, state: OperationState) -> None:
         reader = RecordReader(
             self._identity,
-            self._loop_time(),
+            loop_time(),
             self._epoch.has_ended,
             landing_s=0.0 if self._alone else self._claim_check.landing_s,
             settle_s=0.0 if self._alone else self._claim_check.settle_s,
@@ -385,14 +319,11 @@ class Engine:
         )
         state.update(run, reader)
 
-    def _timing(self, state: OperationState) -> Timing:
-        return state.timing(self._loop_time())
-
     # Advance
 
     async def _advance(self, operation: MachineOperation, run: Run, state: OperationState) -> float | None:
         machine = self._caches.machines.get(run.machine) or await self._status.read_machine(run.machine)
-        procedure, refused = self._procedure(operation)
+        procedure, refused = procedure_of(self._executor, operation)
         run = replace(run, stage=procedure.former_stages.get(run.stage, run.stage))
         context = ReconcileContext(operation, machine, procedure, run, state, claimed=True)
         if refused is None and run.stage not in procedure.stages:
@@ -421,10 +352,10 @@ class Engine:
         observation = await self._observation(context, waits_s)
         if observation is None:
             return self._calls.remaining_s(state, waits_s)
-        procedure, refused = self._procedure(context.operation)  # the reading may show when to read again
+        procedure, refused = procedure_of(self._executor, context.operation)  # the reading may show when to read again
         if refused is None and procedure.polls_s != context.procedure.polls_s:  # limits hold as the stage began
             context = replace(context, procedure=dataclasses.replace(context.procedure, polls_s=procedure.polls_s))
-        state.update_progress(observation, self._loop_time())
+        state.update_progress(observation, loop_time())
         run = state.with_observation(run, observation, self._status.now)
         context = replace(context, run=run)
         request = OwnerRequest(
@@ -432,7 +363,7 @@ class Engine:
             cancel=_is_cancelled(context.operation),
             lost=target_loss(target, run, "" if state.machine is None else self._executor.endpoint(state.machine)),
         )
-        decision = decide(context.procedure, run, observation, self._timing(state), state.answer, request)
+        decision = decide(context.procedure, run, observation, state.timing(loop_time()), state.answer, request)
         decision = self._with_capacity(context, decision)
         try:
             return await self._execute(context, decision, observation)
@@ -448,7 +379,7 @@ class Engine:
         target = Target(context.operation, machine, context.run, self._ends_at(context))
         version = machine.metadata.resource_version
         if not context.claimed:
-            unused = context.state.reuse_observation(observation_identity(target), version, self._loop_time())
+            unused = context.state.reuse_observation(observation_identity(target), version, loop_time())
             if unused is not None:
                 context.state.observed = unused
                 return unused.result
@@ -464,7 +395,7 @@ class Engine:
 
     def _ends_at(self, context: ReconcileContext) -> float:
         """Return the loop time at which the stage, or the operation, reaches its limit."""
-        stage, state, now = context.procedure.stages[context.run.stage], context.state, self._loop_time()
+        stage, state, now = context.procedure.stages[context.run.stage], context.state, loop_time()
         deadline_in_s = math.inf if stage.is_cleanup else deadline_s(context.operation) - state.spent(now)
         return now + min(stage.limit_s - state.in_stage_s(now), deadline_in_s)
 
@@ -483,13 +414,10 @@ class Engine:
     async def _execute(
         self, context: ReconcileContext, decision: Decision, observation: Observation | NotObservable
     ) -> float | None:
-        where = observation.where if isinstance(observation, Observation) else ""
-        if isinstance(observation, Observation) and observation.evidence:
-            findings = context.run.with_findings(observation.evidence, at=self._status.now(), where=where)
-            context = replace(context, run=findings)
-        if isinstance(observation, Observation) and observation.erasures:
-            erasures = merge_erasures(context.run.erasures, observation.erasures)  # the servers record permissions
-            context = replace(context, run=replace(context.run, erasures=erasures))
+        observed = observation if isinstance(observation, Observation) else None
+        where = "" if observed is None else observed.where
+        if observed is not None:
+            context = replace(context, run=self._status.observed_record(context.run, observed))
         match decision:
             case Wait():
                 self._yield_while_settling(context.state, decision)
@@ -497,14 +425,14 @@ class Engine:
                 await self._status.show_condition(context)
                 return requeue_s
             case EnterStage():
-                run = self._record_of(context, decision, where)
+                run = self._status.stage_record(context, decision, where)
                 entered = await self._status.enter_stage(context, run, decision.text, decision.until_s)
                 stage = context.procedure.stages[run.stage]
                 dwell_s = 0.0 if stage.is_cleanup else stage.dwell_s  # in a cleanup stage, an action may be due at once
                 poll_s = dwell_s or context.procedure.poll_s(0)
-                return max(min(poll_s, self._ends_at(entered.context) - self._loop_time()), 0.0)
+                return max(min(poll_s, self._ends_at(entered.context) - loop_time()), 0.0)
             case CallAction():
-                return await self._call(context, decision, observation)
+                return await self._call(context, decision, observed)
             case Finish():
                 return await self._finish(context, decision, where)
 
@@ -515,43 +443,16 @@ class Engine:
         if state.awaits_late:
             self._limiter.yield_(state.uid)
 
-    def _record_of(self, context: ReconcileContext, step: EnterStage | CallAction, where: str) -> Run:
-        """Return the record of the stage that a step leads to."""
-        state = context.state
-        if shows_arrival(context.procedure, context.run, state.answer, step):
-            state.drop_late(context.run.epoch)
-        return replace(
-            context.run,
-            stage=step.stage,
-            action=step.action if isinstance(step, CallAction) else None,
-            attempt=step.attempt if isinstance(step, CallAction) else 0,
-            epoch=self._identity,
-            handle=None,
-            answer=NO_ANSWER,
-            evidence=context.run.with_evidence(step.evidence, at=self._status.now(), where=where),
-            failing=step.failing or context.run.failing,
-        )
-
-    async def _call(
-        self, context: ReconcileContext, step: CallAction, observation: Observation | NotObservable
-    ) -> float | None:
+    async def _call(self, context: ReconcileContext, step: CallAction, observed: Observation | None) -> float | None:
         """Write the intent, and act on it if the write did not take too long."""
-        observed = observation if isinstance(observation, Observation) else None
-        is_again = (step.stage, step.action) == (context.run.stage, context.run.action)
-        run = replace(
-            self._record_of(context, step, observed.where if observed else ""),
-            called_at=self._status.now(),
-            boot_id=observed.boot_id if observed else None,
-            next_target_digest=(observed.target_digest if observed else None) or context.run.next_target_digest,
-            answer=replace(NO_ANSWER, lost=is_again and context.state.answer.leaves_open),
-        )
+        run = self._status.call_record(context, step, observed)
         blind = step.failing is not None
         entered = await self._status.enter_stage(context, run, step.text, step.until_s, blind=blind)
         machine = self._caches.machines.get(run.machine)
         before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())
         # it may have changed since the lock was checked
         same = target_state(self._executor, run, machine) is TargetState.SAME
-        if machine is None or not same or self._loop_time() > before:
+        if machine is None or not same or loop_time() > before:
             return 0.0
         self._calls.perform(Target(entered.context.operation, machine, run), step.action, context.state, before=before)
         return await self._wait_for_call(entered.context)
@@ -562,26 +463,26 @@ class Engine:
             if (left_s := self._calls.remaining_s(state, REPORT_AFTER_S)) > 0:
                 return left_s
             limit_s = self._executor.call_limit_s
-            left_s = max(state.answered_at + limit_s - self._loop_time(), 0.0)
+            left_s = max(state.answered_at + limit_s - loop_time(), 0.0)
             waiting = waiting_text(context.procedure, context.run, cancel=_is_cancelled(context.operation))
             wait = Wait(reasons.NO_ANSWER, f"no answer yet: {waiting}", limit_s, left_s)
             return await self._status.write_wait(context, wait)
         if state.handle is not None:
             return 0.0
         was_sent = state.answer.outcome in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN)
-        left_s = max(self._ends_at(context) - self._loop_time(), 0.0)
-        procedure, _refused = self._procedure(context.operation)  # the answer may show when to observe
+        left_s = max(self._ends_at(context) - loop_time(), 0.0)
+        procedure, _refused = procedure_of(self._executor, context.operation)  # the answer may show when to observe
         return min(procedure.poll_s(0), left_s) if was_sent else 0.0
 
     # Ending
 
     async def _finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> float | None:
         decision = replace(decision, text=commands_last(decision.text))
-        if context.state.late_calls(self._loop_time()):
+        if context.state.late_calls(loop_time()):
             await self._status.keep_lock(context)
         written = await self._status.finish(context, decision, where)
         self._emit_event(written, "Normal" if decision.is_complete else "Warning", decision.reason, decision.text)
-        self._metrics.ended(written, context.state.spent(self._loop_time()))
+        self._metrics.ended(written, context.state.spent(loop_time()))
         return await self._settle(written, context.run)
 
     async def _settle(self, operation: MachineOperation, run: Run | None) -> float | None:
@@ -599,7 +500,7 @@ class Engine:
             if read is None:
                 return self._claim_check.lost_recheck_s(state)
         self._forget(operation.name)
-        procedure, refused = self._procedure(operation)
+        procedure, refused = procedure_of(self._executor, operation)
         forgotten = await self._status.release(operation, None if refused else procedure, read, state.live)
         if forgotten is not None:
             text = f"{operation.name} replaced the host, so its first-use SSH host key {forgotten} is no longer trusted"
@@ -616,18 +517,6 @@ class Engine:
 
     async def _observe(self, target: Target, state: OperationState) -> Observation | NotObservable | None:
         return await self._calls.observe(target, state)
-
-    def _loop_time(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
-def _override_evidence(operation: MachineOperation, machine: Machine, at: str) -> tuple[Evidence, ...]:
-    """Return the evidence that the operation was granted over a disruption budget; empty where it was not."""
-    record = machine.status.disruption
-    if record is None or record.holder.uid != operation.metadata.uid or not record.overridden:
-        return ()
-    what = f"granted over MachineDisruptionBudget {', '.join(record.budgets)}: {operation.spec.override}"
-    return (Evidence(what=what, at=at, where=f"Machine {machine.name} status.disruption"),)
 
 
 def _is_cancelled(operation: MachineOperation) -> bool:

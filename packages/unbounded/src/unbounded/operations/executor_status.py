@@ -6,6 +6,7 @@ Each write fails with Conflict if the object changed since it was read; the engi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import Enum
@@ -18,20 +19,25 @@ from msgspec.structs import replace
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_status import merge_erasures
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
-from unbounded.kube.api import Api, NotFound
-from unbounded.kube.clock import WallClock, rfc3339
+from unbounded.kube.api import Api, Conflict, NotFound
+from unbounded.kube.clock import WallClock, loop_time, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.disruption.holders import started_change
+from unbounded.operations.counters import counters_of
+from unbounded.operations.disruption.holders import override_evidence, started_change
+from unbounded.operations.executor_calls import procedure_of
 from unbounded.operations.executor_selection import is_agent
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.ports import Executor
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, wait_message
-from unbounded.workflow.decisions import Finish, TargetLoss, Wait
+from unbounded.workflow.call_state import NO_ANSWER
+from unbounded.workflow.decisions import CallAction, EnterStage, Finish, TargetLoss, Wait
+from unbounded.workflow.planner import shows_arrival
 from unbounded.workflow.procedure import Observation, Procedure, Stage
 from unbounded.workflow.run_state import ACT_ON_S
 
@@ -39,6 +45,8 @@ SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
 COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs
 REPORT_EVERY_S: Final = 5.0  # between two writes that change only the message of a wait
 UNTIL_S: Final = 10.0  # a wait is written again only if it ends later than reported by this
+ANSWERS_S: Final = 3.0  # for which a stopping process waits for the answers to its calls
+STORES_S: Final = 2.0  # and for their writes
 PROGRESS_S: Final = 10.0  # progress is not written before the stage has taken this long
 
 log = Log("operations")
@@ -130,6 +138,66 @@ class ExecutorStatus:
     def now(self) -> str:
         return rfc3339(self._wall())
 
+    # Records
+
+    def first_record(self, operation: MachineOperation, machine: Machine) -> Run:
+        """Return the record of a claim, before its first stage."""
+        return Run(
+            machine=machine.name,
+            machine_uid=machine.metadata.uid,
+            executor=self._executor.name,
+            epoch=self._identity,
+            target_digest=self._executor.target_digest(machine),
+            stage="",
+            started_at=self.now(),
+            generation=machine.metadata.generation,
+            counters=counters_of(operation, machine),
+            evidence=override_evidence(operation, machine, self.now()),
+        )
+
+    def observed_record(self, run: Run, observation: Observation) -> Run:
+        """Return the record with the evidence and the erasures that an observation has."""
+        if observation.evidence:
+            run = run.with_findings(observation.evidence, at=self.now(), where=observation.where)
+        if observation.erasures:
+            erasures = merge_erasures(run.erasures, observation.erasures)  # the servers record permissions
+            run = replace(run, erasures=erasures)
+        return run
+
+    def stage_record(self, context: ReconcileContext, step: EnterStage | CallAction, where: str) -> Run:
+        """Return the record of the stage that a step leads to."""
+        state = context.state
+        if shows_arrival(context.procedure, context.run, state.answer, step):
+            state.drop_late(context.run.epoch)
+        return replace(
+            context.run,
+            stage=step.stage,
+            action=step.action if isinstance(step, CallAction) else None,
+            attempt=step.attempt if isinstance(step, CallAction) else 0,
+            epoch=self._identity,
+            handle=None,
+            answer=NO_ANSWER,
+            evidence=context.run.with_evidence(step.evidence, at=self.now(), where=where),
+            failing=step.failing or context.run.failing,
+        )
+
+    def call_record(self, context: ReconcileContext, step: CallAction, observed: Observation | None) -> Run:
+        """Return the record with the intent of a call.
+
+        Args:
+            observed: the observation that the call was decided on; None where the outside cannot be read.
+        """
+        is_again = (step.stage, step.action) == (context.run.stage, context.run.action)
+        return replace(
+            self.stage_record(context, step, observed.where if observed else ""),
+            called_at=self.now(),
+            boot_id=observed.boot_id if observed else None,
+            next_target_digest=(observed.target_digest if observed else None) or context.run.next_target_digest,
+            answer=replace(NO_ANSWER, lost=is_again and context.state.answer.leaves_open),
+        )
+
+    # Writes
+
     async def enter_stage(
         self,
         context: ReconcileContext,
@@ -148,10 +216,10 @@ class ExecutorStatus:
 
         Raises:
             Stale: the Machine has changed since the observation, or the observation is too old to act on.
-            Outdated: the server's CRD does not store the record.
+            CRDOutdated: the server's CRD does not store the record.
         """
         operation = await self._verify_lock(context, run)
-        sent_at, observed = _loop_time(), context.state.observed
+        sent_at, observed = loop_time(), context.state.observed
         is_stale = observed is None or sent_at - observed.ended_at > ACT_ON_S
         if run.action is not None and is_stale and not blind:
             raise Stale(f"the observation of Machine {run.machine} is too old to act on")
@@ -163,13 +231,13 @@ class ExecutorStatus:
         stored = run_of(written)
         if stored is None or _recorded(stored) != _recorded(run):
             raise CRDOutdated(written)
-        context.state.record_written(run, self._identity, _loop_time())
+        context.state.record_written(run, self._identity, loop_time())
         log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
         return EnteredStage(replace(context, operation=written, run=run, claimed=True), sent_at)
 
     async def write_wait(self, context: ReconcileContext, wait: Wait) -> float:
         """Write the wait if the status differs; return the seconds until the next pass."""
-        status, now = context.operation.status, _loop_time()
+        status, now = context.operation.status, loop_time()
         if not context.claimed:
             await self.enter_stage(context, context.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
             return wait.requeue_s
@@ -194,10 +262,39 @@ class ExecutorStatus:
         status = context.operation.status
         await self._write_run(context, status.message or "", status.waiting, status.cause)
 
+    async def store_answers(self, states: Mapping[str, OperationState]) -> None:
+        """Wait briefly for the answers to open calls; store those that the status lacks, for the next process.
+
+        Args:
+            states: of the operations, by their names.
+        """
+        calls = [state.call for state in states.values() if state.call is not None]
+        if calls:
+            await asyncio.wait(calls, timeout=ANSWERS_S)
+        writes = [self._store_last_answer(name, state) for name, state in states.items() if state.has_unstored_answer]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STORES_S):
+                await asyncio.gather(*writes)
+
+    async def _store_last_answer(self, name: str, state: OperationState) -> None:
+        operation = self._caches.operations.get(name)
+        run = None if operation is None or operation.terminal else run_of(operation)
+        if operation is None or run is None or run.intent != state.intent:
+            return
+        machine = self._caches.machines.get(run.machine)
+        procedure, _refused = procedure_of(self._executor, operation)
+        try:
+            await self.store_answer(ReconcileContext(operation, machine, procedure, run, state, claimed=True))
+        except Conflict:  # also from a write of this process whose response the stop has cut off
+            await self.refresh(name)
+            await self._store_last_answer(name, state)
+        except Failure as failure:
+            log.warning("cannot store an answer", operation=name, error=failure)
+
     async def finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> MachineOperation:
         """Write the terminal status."""
         now, phase = self.now(), OperationPhase.COMPLETE if decision.is_complete else OperationPhase.FAILED
-        run = context.state.recorded(context.run, _loop_time(), now)
+        run = context.state.recorded(context.run, loop_time(), now)
         run = replace(run, evidence=run.with_evidence(decision.evidence, at=now, where=where))
         conditions = completed_condition(
             context.operation.status.conditions,
@@ -288,7 +385,7 @@ class ExecutorStatus:
     async def show_condition(self, context: ReconcileContext) -> None:
         """Set the stage's condition on the Machine once the stage lasts; a short stage sets none."""
         condition = context.procedure.stages[context.run.stage].condition
-        lasts = _loop_time() - context.state.stage_since >= SHOW_AFTER_S
+        lasts = loop_time() - context.state.stage_since >= SHOW_AFTER_S
         if condition is None or not lasts or context.machine is None or not context.claimed:
             return
         if machine_lock.holds_lock(context.operation, context.machine):
@@ -366,7 +463,7 @@ class ExecutorStatus:
         self, context: ReconcileContext, text: str, waiting: Waiting | None, cause: Cause | None
     ) -> None:
         """Write the record with the current times and the known state of the last call."""
-        state, now, handle = context.state, _loop_time(), context.state.handle
+        state, now, handle = context.state, loop_time(), context.state.handle
         run = state.recorded(context.run, now, self.now())
         run = replace(run, handle=run.handle if handle is None else handle)
         await self._write(context.operation, self._running(context.operation, run, text, waiting, cause))
@@ -390,7 +487,3 @@ class ExecutorStatus:
 
 def _is_before(text: str | None, at: datetime) -> bool:
     return text is None or datetime.fromisoformat(text) < at - timedelta(seconds=UNTIL_S)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -9,13 +9,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unbounded.api.core import LEASES, Node
+from unbounded.api.core import LEASES, NODE_LEASES, Node
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api, NotFound
-from unbounded.kube.clock import Backoff, WallClock, rfc3339, seconds_since, utc_now
+from unbounded.kube.clock import Backoff, WallClock, loop_time, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
@@ -60,7 +60,6 @@ from unbounded.operations.supervisor_plan import (
 from unbounded.operations.supervisor_status import SupervisorStatus
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
-NODE_LEASES: Final = "kube-node-lease"
 
 
 @dataclass
@@ -210,7 +209,7 @@ class Supervisor:
         if known is None or known.uid != new.metadata.uid or old.metadata.generation != new.metadata.generation:
             return False
         machine = self._caches.machines.get(new.spec.machine_ref or "")
-        known.update(new, machine, self._loop_time(), self._wall())
+        known.update(new, machine, loop_time(), self._wall())
         return True
 
     def _note_activity(self, operation: MachineOperation | None) -> None:
@@ -218,7 +217,7 @@ class Supervisor:
         execution = operation.status.execution if operation is not None and not operation.terminal else None
         if execution is None:
             return
-        before, now = self._activity.get(execution.executor), self._loop_time()
+        before, now = self._activity.get(execution.executor), loop_time()
         self._activity[execution.executor] = ExecutorActivity(now, rfc3339(self._wall()))
         if before is None or now - before.changed_at >= BUSY_FOR_S:
             for other in self._caches.operations.all():
@@ -277,7 +276,7 @@ class Supervisor:
         if operation is None:
             self._known.pop(name, None)
             return None
-        now = self._loop_time()
+        now = loop_time()
         known = self._known.get(name)
         if known is None or known.uid != operation.metadata.uid:
             age_s = max(seconds_since(operation.metadata.creation_timestamp, self._wall()), 0.0)
@@ -291,13 +290,13 @@ class Supervisor:
 
     async def _batch_action(self, operation: MachineOperation, known: TrackedOperation) -> SupervisorAction:
         if operation.terminal:
-            return plan_cleanup(operation, known.ages(self._loop_time()).ended_s)
+            return plan_cleanup(operation, known.ages(loop_time()).ended_s)
         return await self._batches.advance(operation, known.fanned)
 
     async def _view(
         self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
     ) -> SupervisorView:
-        ages = known.ages(self._loop_time())
+        ages = known.ages(loop_time())
         if machine is not None and machine.status.disruption is not None:
             ages = replace(ages, stage_s=max(seconds_since(machine.status.disruption.since, self._wall()), 0.0))
         kind = OperationKind(operation.spec.operation_kind)
@@ -324,7 +323,7 @@ class Supervisor:
     ) -> float | None:
         if machine is None or not expects_silence(operation, machine, ages.ended_s):
             return None
-        now = self._loop_time()
+        now = loop_time()
         try:
             return known.silent_s(await self._renewed(machine), now)
         except Failure:
@@ -338,7 +337,7 @@ class Supervisor:
             return None
 
     def _is_busy(self, executor: str) -> bool:
-        now = self._loop_time()
+        now = loop_time()
         at_work = self._caches.operations.by(INDEX_EXECUTOR, executor)
         known = (self._known.get(operation.name) for operation in at_work)
         return any(one is not None and now - one.changed_at < BUSY_FOR_S for one in known)
@@ -405,10 +404,7 @@ class Supervisor:
     def _count(self, operation: MachineOperation) -> None:
         known = self._known.get(operation.name)
         claimed_at = None if known is None else known.claimed_at
-        self._metrics.ended(operation, None if claimed_at is None else self._loop_time() - claimed_at)
-
-    def _loop_time(self) -> float:
-        return asyncio.get_running_loop().time()
+        self._metrics.ended(operation, None if claimed_at is None else loop_time() - claimed_at)
 
 
 def _is_executed(operation: MachineOperation) -> bool:

@@ -23,7 +23,7 @@ from unbounded.api.configuration import (
     MACHINE_CONFIGURATIONS,
     MachineConfigurationVersion,
 )
-from unbounded.api.core import NODES, PODS, Pod
+from unbounded.api.core import NODE_LEASES, NODES, PODS, Pod
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
@@ -31,7 +31,6 @@ from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, ServerError
 from unbounded.kube.clock import seconds_since
-from unbounded.operations.disruption.controller import NODE_LEASES
 from unbounded.operations.reasons import EXECUTOR_SILENT, PAUSED
 
 T = TypeVar("T")

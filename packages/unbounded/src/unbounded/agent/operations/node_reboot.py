@@ -21,7 +21,7 @@ from unbounded.agent.node_spec import desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.version_resolution import Unresolved, VersionResolver
-from unbounded.api.core import LEASES, Node
+from unbounded.api.core import LEASES, NODE_LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
@@ -57,7 +57,6 @@ EVIDENCE_RENEWED: Final = "the Node's lease was renewed after that"
 
 ATTEMPTS: Final = 6  # an interrupted one counts
 NO_BOOT: Final = "none"  # stored for a machine that did not run when the operation began
-_LEASES: Final = "kube-node-lease"
 
 Lock = Callable[[str], AbstractAsyncContextManager[None]]
 
@@ -268,7 +267,7 @@ class NodeReboot:
     async def _read_lease(self, leases: LeaseRenewals, boot_id: str) -> str:
         """Record the lease's renewal time; return why it is unknown, empty where it is known."""
         try:
-            lease = await self._api.get(LEASES, self._machine, namespace=_LEASES)
+            lease = await self._api.get(LEASES, self._machine, namespace=NODE_LEASES)
         except NotFound:
             leases.note("", boot_id)
             return "; the Node has no lease"

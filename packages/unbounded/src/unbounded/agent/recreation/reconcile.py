@@ -33,7 +33,7 @@ from unbounded.agent.recreation.recreation_decision import retry_message
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, RecreationStore, Transition
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.recreation.version_resolution import Unresolved, VersionResolver
-from unbounded.api.core import LEASES, Node
+from unbounded.api.core import LEASES, NODE_LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Stale
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import OperationPhase
@@ -90,7 +90,6 @@ class EvidenceCollector:
         return NodeEvidence(node=node, renewed=self._renewed, vanished=vanished)
 
 
-NODE_LEASES: Final = "kube-node-lease"
 AGAIN: Final = Backoff(base_s=2.0, max_s=60.0)  # after a failed step on the host
 
 log = Log("agent")

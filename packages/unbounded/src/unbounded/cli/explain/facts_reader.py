@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
-from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Event, Lease, Node
+from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODE_LEASES, NODES, ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Condition, Kind
@@ -29,7 +29,6 @@ from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.executor_selection import bmc_of, executor_name
 
-NODE_LEASES: Final = "kube-node-lease"
 EVENTS_OF_CLUSTER: Final = "default"  # the namespace of events on cluster-scoped objects
 LEASE_S: Final = 15.0
 POLL_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""The writes of disruption budgets: grants, groups, and the condition Enforced."""
+"""The writes of disruption budgets, and their controller: grants, groups, and the condition Enforced."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -27,7 +28,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, rfc3339, seconds_since
+from unbounded.kube.controller import Controller
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations import reasons
 from unbounded.operations.disruption.budgets import (
     GRACE_S,
     GroupCounts,
@@ -43,6 +47,7 @@ from unbounded.operations.disruption.budgets import (
 from unbounded.operations.disruption.holders import Delay
 
 ENFORCED: Final = "Enforced"
+SETTLE_S: Final = 1.0  # after a change, as others come together with it
 NAMED: Final = 10  # Machines in the message of the condition
 GRANT_WITHIN_S: Final = 10.0  # of the reading of its holder, which may end while its grant waits for another write
 _COUNTS: Final = ("allowed", "granted", "groups", "grants")
@@ -336,6 +341,85 @@ class Grants:
             text = f"agents of an earlier version start operations without a grant, upgrade those of {_named(outdated)}"
             return "False", "AgentsOutdated", text
         return "True", ENFORCED, f"it covers {counted(len(covered), 'Machine')}"
+
+
+class BudgetController:
+    """The controller of budgets: it brings their status up to date, and wakes the Machines that wait for one.
+
+    Args:
+        wake: enqueues a Machine.
+    """
+
+    def __init__(
+        self,
+        grants: Grants,
+        budgets: Cache[MachineDisruptionBudget],
+        machines: Cache[Machine],
+        wake: Callable[[str], None],
+        *,
+        metrics: ControllerMetrics | None,
+    ) -> None:
+        self._grants = grants
+        self._budgets = budgets
+        self._machines = machines
+        self._wake_machine = wake
+        self._controller: Controller[str] = Controller(
+            "disruption budgets", self._reconcile, workers=2, metrics=metrics
+        )
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await self._controller.run()
+
+    def subscribed(self) -> AbstractContextManager[None]:
+        """Follow the changes of budgets in a context."""
+        return self._budgets.subscribed(self._changed)
+
+    def count(self, *machines: Machine | None) -> None:
+        """Bring the budgets that cover a Machine up to date, after further changes at the same time."""
+        for machine in machines:
+            for name in () if machine is None else self._grants.names(machine):
+                self._controller.queue.add_after(name, SETTLE_S)
+
+    def _changed(self, old: MachineDisruptionBudget | None, new: MachineDisruptionBudget | None) -> None:
+        budget = new or old
+        if budget is None:
+            return
+        self._controller.queue.add_after(budget.name, SETTLE_S)
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            for machine in self._machines.all():
+                self._wake_machine(machine.name)
+        else:
+            self._wake(new, sum(one.allowed for one in self._grants.states(new).values()))
+
+    async def _reconcile(self, name: str) -> float | None:
+        requeue_s = await self._grants.reconcile(name)
+        budget = self._budgets.get(name)
+        if budget is not None:  # those that were woken may not have used the room
+            self._wake(budget)
+        return requeue_s
+
+    def _wake(self, budget: MachineDisruptionBudget, room: int | None = None) -> None:
+        """Wake Machines that wait for a budget, if that can grant them now or delays them for another cause.
+
+        A thousand of them may wait for each grant that ends.
+
+        Args:
+            room: the most that it can grant; None wakes all that would be granted now.
+        """
+        states, until = self._grants.states(budget), self._grants.until(budget)
+        for machine in self._machines.all():
+            record = machine.status.disruption
+            if record is None or record.reason != reasons.WAITING_FOR_BUDGET:
+                continue
+            delay = full(budget, machine, states, until)
+            if delay is None and room is not None and room <= 0:
+                continue
+            if delay is None:
+                delay = self._grants.delay(machine, self._grants.counting(machine))
+                room = room - 1 if delay is None and room is not None else room
+            if delay is None or delay.text != record.message:
+                self._wake_machine(machine.name)
 
 
 def _waits(machine: Machine) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from unbounded.api.core import LEASES, Node
+from unbounded.api.core import Node
 from unbounded.api.disruption import (
     MAINTENANCE,
     DisruptionHolder,
@@ -45,16 +45,17 @@ from unbounded.operations.claim_gates import (
     paused,
     starts_on,
 )
-from unbounded.operations.disruption.budget_grants import Grants, availability, node_availability
-from unbounded.operations.disruption.budgets import GRACE_S, drain_rules, full
+from unbounded.operations.disruption.budget_grants import BudgetController, Grants, availability, node_availability
+from unbounded.operations.disruption.budgets import GRACE_S, drain_rules
 from unbounded.operations.disruption.drain import RETRY_S, DrainRules
-from unbounded.operations.disruption.drained_nodes import NodeMarker, PodCaches, PodEvictions, is_marked
+from unbounded.operations.disruption.drained_nodes import NodeMarker, NodeReturn, PodCaches, PodEvictions, is_marked
 from unbounded.operations.disruption.holders import (
     Delay,
     HolderView,
     foreign_maintenance,
     holder_of,
     maintenance_holder,
+    override_text,
     update_holder,
     view_holder,
 )
@@ -67,14 +68,14 @@ from unbounded.operations.record import with_nulls
 
 AT_ONCE: Final = 64  # Machines: a pass waits for calls, such as those of all evictions from a Node
 EVICTIONS_AT_ONCE: Final = 32  # half of the calls that the client sends at once
-SETTLE_S: Final = 1.0  # after a change, as others come together with it
 RELEASE_S: Final = 5.0  # of a lock, after the end of its operation
 LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
 PROGRESS_S: Final = 5.0  # between writes of a record within a stage
 COUNT_S: Final = (15.0, 60.0)  # least and most between those that change nothing but the number of pods that are left
-NODE_LEASES: Final = "kube-node-lease"
 PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
 DRAINED_OF: Final = PODS_OF | {DisruptionStage.GRANTED, DisruptionStage.DRAINED}
+
+T = TypeVar("T")
 
 log = Log("disruption")
 
@@ -86,21 +87,7 @@ class _Memory:
     evictions: PodEvictions = field(default_factory=PodEvictions)
     refused: str | None = None  # the last answer of the server, if it did not cordon the Node
     wrote_at: float = -math.inf
-    ready_as: tuple[str, str | None] | None = None  # UID and boot ID of the Node that is Ready
-    ready_at: float = 0.0
-    renewed_from: str | None = None
-    renewed: bool = False
-
-    def ready_s(self, node: Node | None, now: float) -> float:
-        """Return the seconds since this Node, in this boot, was first observed Ready."""
-        if node is None or not node.ready:
-            self.ready_as, self.renewed_from, self.renewed = None, None, False
-            return 0.0
-        info = node.status.node_info
-        ready_as = (node.metadata.uid, None if info is None else info.boot_id)
-        if ready_as != self.ready_as:
-            self.ready_as, self.ready_at, self.renewed_from, self.renewed = ready_as, now, None, False
-        return now - self.ready_at
+    node_return: NodeReturn = field(default_factory=NodeReturn)
 
 
 @dataclass(frozen=True)
@@ -136,7 +123,6 @@ class DrainController:
     ) -> None:
         self._api = api
         self._caches = caches
-        self._budgets = budgets
         self._metrics = metrics or OperationMetrics()
         self._grants = Grants(api, budgets, caches.machines, self._node, now, epoch.check_leads)
         self._epoch = epoch
@@ -150,8 +136,8 @@ class DrainController:
         self._controller: Controller[str] = Controller(
             "disruptions", self._reconcile, workers=AT_ONCE, metrics=loop_metrics
         )
-        self._budget_controller: Controller[str] = Controller(
-            "disruption budgets", self._reconcile_budget, workers=2, metrics=loop_metrics
+        self._budgets = BudgetController(
+            self._grants, budgets, caches.machines, self._controller.enqueue, metrics=loop_metrics
         )
 
     async def run(self) -> None:
@@ -162,10 +148,10 @@ class DrainController:
             caches.machines.subscribed(self._machine_changed),
             caches.nodes.subscribed(self._node_changed),
             caches.pause.subscribed(lambda _old, _new: self._enqueue_all()),
-            self._budgets.subscribed(self._budget_changed),
+            self._budgets.subscribed(),
         ):
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._budget_controller.run())
+                tasks.create_task(self._budgets.run())
                 self._pods = PodCaches(self._api, tasks, self._controller.enqueue)
                 tasks.create_task(self._controller.run())
 
@@ -175,9 +161,8 @@ class DrainController:
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
         operation = new or old
-        if operation is None or not operation.spec.machine_ref:
-            return
-        self._controller.enqueue(operation.spec.machine_ref)
+        if operation is not None and operation.spec.machine_ref:
+            self._controller.enqueue(operation.spec.machine_ref)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         machine = new or old
@@ -187,52 +172,7 @@ class DrainController:
         node = self._node(machine.name)
         if availability(old, node) != availability(new, node):
             self._grants.changed(machine.name)
-            self._count(old, new)
-
-    def _count(self, *machines: Machine | None) -> None:
-        """Bring the budgets that cover a Machine up to date, after further changes at the same time."""
-        for machine in machines:
-            for name in () if machine is None else self._grants.names(machine):
-                self._budget_controller.queue.add_after(name, SETTLE_S)
-
-    def _budget_changed(self, old: MachineDisruptionBudget | None, new: MachineDisruptionBudget | None) -> None:
-        budget = new or old
-        if budget is None:
-            return
-        self._budget_controller.queue.add_after(budget.name, SETTLE_S)
-        if old is None or new is None or old.metadata.generation != new.metadata.generation:
-            self._enqueue_all()
-        else:
-            self._wake(new, sum(one.allowed for one in self._grants.states(new).values()))
-
-    def _wake(self, budget: MachineDisruptionBudget, room: int | None = None) -> None:
-        """Enqueue Machines that wait for a budget, if that can grant them now or delays them for another cause.
-
-        A thousand of them may wait for each grant that ends.
-
-        Args:
-            room: the most that it can grant; None enqueues all that would be granted now.
-        """
-        states, until = self._grants.states(budget), self._grants.until(budget)
-        for machine in self._caches.machines.all():
-            record = machine.status.disruption
-            if record is None or record.reason != reasons.WAITING_FOR_BUDGET:
-                continue
-            delay = full(budget, machine, states, until)
-            if delay is None and room is not None and room <= 0:
-                continue
-            if delay is None:
-                delay = self._grants.delay(machine, self._grants.counting(machine))
-                room = room - 1 if delay is None and room is not None else room
-            if delay is None or delay.text != record.message:
-                self._controller.enqueue(machine.name)
-
-    async def _reconcile_budget(self, name: str) -> float | None:
-        requeue_s = await self._grants.reconcile(name)
-        budget = self._budgets.get(name)
-        if budget is not None:  # those that were woken may not have used the room
-            self._wake(budget)
-        return requeue_s
+            self._budgets.count(old, new)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -248,7 +188,7 @@ class DrainController:
         if moved or node_availability(old) != node_availability(new):
             self._grants.changed(*machines)
         if node_availability(old) != node_availability(new):
-            self._count(self._caches.machines.get(machine))
+            self._budgets.count(self._caches.machines.get(machine))
 
     # One pass
 
@@ -362,21 +302,16 @@ class DrainController:
         return gate is None or gives_way(gate, operation, machine)
 
     async def _view(
-        self,
-        machine: Machine,
-        node: Node | None,
-        request: _Request | None,
-        rules: DrainRules,
-        memory: _Memory,
+        self, machine: Machine, node: Node | None, request: _Request | None, rules: DrainRules, memory: _Memory
     ) -> DisruptionView:
-        record, now = machine.status.disruption, loop_time()
+        record, returned, now = machine.status.disruption, memory.node_return, loop_time()
         drains = record is not None and record.stage in PODS_OF
         if not drains:
             self._follow_no_pods(machine.name)
-        ready_s = memory.ready_s(node, now)
+        ready_s = returned.ready_s(node, now)
         returns = record is not None and record.stage == DisruptionStage.RETURNING and record.worked
         if not returns:  # an earlier holder's proof is none of the next one
-            memory.renewed_from, memory.renewed = None, False
+            returned.reset_renewal()
         return DisruptionView(
             machine=machine,
             node=node,
@@ -391,7 +326,7 @@ class DrainController:
             refusals=memory.evictions.refusals,
             refused=memory.refused,
             ready_s=ready_s,
-            renewed=returns and node is not None and node.ready and await self._is_renewed(node, memory),
+            renewed=returns and node is not None and node.ready and await returned.is_renewed(self._api, node),
             busy=record is not None and self._is_busy(record, machine),
         )
 
@@ -407,20 +342,6 @@ class DrainController:
                 operation = None
         is_it = operation is not None and operation.metadata.uid == record.holder.uid
         return view_holder(record.holder, machine, operation if is_it else None)
-
-    async def _is_renewed(self, node: Node, memory: _Memory) -> bool:
-        """Return whether kubelet has renewed its lease since the Node was first observed Ready."""
-        if memory.renewed:
-            return True
-        try:
-            lease = await self._api.get(LEASES, node.metadata.name, namespace=NODE_LEASES)
-        except NotFound:
-            memory.renewed = True
-            return True
-        renewed = lease.spec.renew_time or ""
-        memory.renewed = memory.renewed_from not in (None, renewed)
-        memory.renewed_from = memory.renewed_from if memory.renewed_from is not None else renewed
-        return memory.renewed
 
     def _is_busy(self, record: DisruptionStatus, machine: Machine) -> bool:
         if record.holder.kind in (MAINTENANCE, NODE_RECREATION):
@@ -478,7 +399,9 @@ class DrainController:
         await self._grants.acquire(machine, record.holder, names, overrides=overrides, read_at=read_at)
         self._epoch.check_leads()
         if overrides and request.operation is not None:
-            self._announce_override(request.operation, record)
+            text = override_text(request.operation, record)
+            self._emit_event(request.operation, "Warning", reasons.BUDGET_OVERRIDDEN, text)
+            self._metrics.overrode(request.operation.spec.operation_kind)
 
     async def _confirm(self, machine: Machine, operation: MachineOperation | None) -> None:
         """Confirm by a live read that the holder to be is as the decision knew it: it may have ended since.
@@ -502,12 +425,6 @@ class DrainController:
             is_same = False
         if not is_same:
             raise Stale("the holder has changed since the decision to grant")
-
-    def _announce_override(self, operation: MachineOperation, record: DisruptionStatus) -> None:
-        budgets = ", ".join(record.budgets)
-        text = f"granted over MachineDisruptionBudget {budgets}: {operation.spec.override}"
-        self._emit_event(operation, "Warning", reasons.BUDGET_OVERRIDDEN, text)
-        self._metrics.overrode(operation.spec.operation_kind)
 
     async def _write(self, machine: Machine, plan: DisruptionPlan, memory: _Memory) -> float | None:
         """Write the record if it differs; return the seconds until a write that was put off."""
@@ -573,33 +490,23 @@ async def first_disruption(caches: SupervisorCaches, budgets: Cache[MachineDisru
     """Return once an object limits or requests a disruption, or has one: until then nobody needs the Lease."""
     found = asyncio.Event()
 
-    def budget_changed(_old: MachineDisruptionBudget | None, _new: MachineDisruptionBudget | None) -> None:
-        found.set()
-
-    def machine_changed(_old: Machine | None, new: Machine | None) -> None:
-        if new is not None and (
-            in_maintenance(new)
-            or new.status.disruption is not None
-            or new.status.disruption_budgets
-            or update_holder(new) is not None
-        ):
-            found.set()
-
-    def operation_changed(_old: MachineOperation | None, new: MachineOperation | None) -> None:
-        if new is not None and new.spec.drain is not None:
-            found.set()
-
-    def node_changed(_old: Node | None, new: Node | None) -> None:
-        if is_marked(new):
-            found.set()
+    def once(needs: Callable[[T], bool]) -> Callable[[T | None, T | None], None]:
+        return lambda _old, new: found.set() if new is not None and needs(new) else None
 
     with (
-        caches.machines.subscribed(machine_changed),
-        caches.operations.subscribed(operation_changed),
-        caches.nodes.subscribed(node_changed),
-        budgets.subscribed(budget_changed),
+        caches.machines.subscribed(once(_has_disruption)),
+        caches.operations.subscribed(once(lambda operation: operation.spec.drain is not None)),
+        caches.nodes.subscribed(once(is_marked)),
+        budgets.subscribed(lambda _old, _new: found.set()),
     ):
         await found.wait()
+
+
+def _has_disruption(machine: Machine) -> bool:
+    """Return whether a Machine requests a disruption, has one, or is covered by a budget."""
+    status = machine.status
+    has_record = status.disruption is not None or bool(status.disruption_budgets)
+    return has_record or in_maintenance(machine) or update_holder(machine) is not None
 
 
 def _rules(

@@ -1,4 +1,4 @@
-"""Access to the Nodes that are drained: their cordons and conditions, and their pods and evictions."""
+"""Access to the Nodes that are drained: their cordons and conditions, their pods and evictions, and their return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unbounded.api.conditions import set_condition
-from unbounded.api.core import NODES, PODS, Node, NodeCondition, Pod, evictions_of
+from unbounded.api.core import LEASES, NODE_LEASES, NODES, PODS, Node, NodeCondition, Pod, evictions_of
 from unbounded.api.disruption import HOLD
 from unbounded.api.failures import Stale
 from unbounded.api.names import ANNOTATION_CORDONED_BY
@@ -99,6 +99,47 @@ def _drain_marks(node: Node) -> object:
     holds = {name for name in notes if name.startswith(HOLD)}
     cordon = (node.spec.unschedulable, notes.get(ANNOTATION_CORDONED_BY), holds)
     return node.metadata.uid, cordon, node.ready, None if info is None else info.boot_id
+
+
+@dataclass
+class NodeReturn:
+    """The return of one Machine's Node: the time since it is Ready in its present boot, and a renewed lease."""
+
+    ready_as: tuple[str, str | None] | None = None  # UID and boot ID of the Node that is Ready
+    ready_at: float = 0.0
+    renewed_from: str | None = None
+    renewed: bool = False
+
+    def ready_s(self, node: Node | None, now: float) -> float:
+        """Return the seconds since this Node, in this boot, was first observed Ready."""
+        if node is None or not node.ready:
+            self.ready_as = None
+            self.reset_renewal()
+            return 0.0
+        info = node.status.node_info
+        ready_as = (node.metadata.uid, None if info is None else info.boot_id)
+        if ready_as != self.ready_as:
+            self.ready_as, self.ready_at = ready_as, now
+            self.reset_renewal()
+        return now - self.ready_at
+
+    def reset_renewal(self) -> None:
+        """Forget the lease: only a later renewal counts."""
+        self.renewed_from, self.renewed = None, False
+
+    async def is_renewed(self, api: Api, node: Node) -> bool:
+        """Return whether kubelet has renewed its lease since the Node was first observed Ready."""
+        if self.renewed:
+            return True
+        try:
+            lease = await api.get(LEASES, node.metadata.name, namespace=NODE_LEASES)
+        except NotFound:
+            self.renewed = True
+            return True
+        renewed = lease.spec.renew_time or ""
+        self.renewed = self.renewed_from not in (None, renewed)
+        self.renewed_from = self.renewed_from if self.renewed_from is not None else renewed
+        return self.renewed
 
 
 @dataclass

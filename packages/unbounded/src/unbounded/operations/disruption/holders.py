@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from unbounded.api.core import Node, NodeCondition
 from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, DisruptionStage, DisruptionStatus
+from unbounded.api.fields import Evidence
 from unbounded.api.machine import NODE_RECREATION, Machine, NodeUpdatePhase
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
@@ -205,6 +206,19 @@ def drain_failure(operation: MachineOperation, machine: Machine) -> str | None:
     if record is None or record.holder.uid != operation.metadata.uid or record.reason != reasons.DRAIN_TIMED_OUT:
         return None
     return record.message or "the drain of the Node timed out"
+
+
+def override_text(operation: MachineOperation, record: DisruptionStatus) -> str:
+    """Return a clause about the budgets over which an operation was granted."""
+    return f"granted over MachineDisruptionBudget {', '.join(record.budgets)}: {operation.spec.override}"
+
+
+def override_evidence(operation: MachineOperation, machine: Machine, at: str) -> tuple[Evidence, ...]:
+    """Return the evidence that the operation was granted over a disruption budget; empty where it was not."""
+    record = machine.status.disruption
+    if record is None or record.holder.uid != operation.metadata.uid or not record.overridden:
+        return ()
+    return (Evidence(what=override_text(operation, record), at=at, where=f"Machine {machine.name} status.disruption"),)
 
 
 def silent_s(operation: MachineOperation, machine: Machine) -> float | None:
