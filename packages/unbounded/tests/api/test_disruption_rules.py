@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Any, Final
 
 import pytest
 
 from tests.api.checking import causes, made, refusals
+from unbounded.operations.disruption.budgets import parse_schedule
 
 KIND = "MachineDisruptionBudget"
 SPEC = """
 machineSelector: {matchLabels: {role: control-plane}}
 maxUnavailable: 1
 """
+CALENDAR: Final = [datetime(2028, 1, 1) + timedelta(days=number) for number in range(12 * 366)]
 OPERATION = "{operationKind: HostReboot, machineRef: m1}"
 
 
@@ -45,11 +49,14 @@ def test_a_budget_is_accepted(spec: dict[str, Any]) -> None:
         ("spec.machineSelector", {"machineSelector": {}}),
         ("spec.machineSelector", {"machineSelector": {"matchLabels": {}}}),
         ("spec.groupBy", {"groupBy": ["a", "b", "c"]}),
+        ("spec.groupBy", {"groupBy": ["a", "a"]}),
         ("spec.schedule", {"schedule": "0 8 * * 1-5"}),
         ("spec.schedule", {"durationSeconds": 600}),
         ("spec.schedule", {"schedule": "0 0 31 2 *", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "0 0 30,31 2 *", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "0 0 31 4,6 *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 0 31 4-4 *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 0 30 2 *", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "60 0 * * *", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "0 24 * * *", "durationSeconds": 600}),
         ("spec.schedule", {"schedule": "0 0 * * 8", "durationSeconds": 600}),
@@ -65,6 +72,21 @@ def test_a_budget_is_accepted(spec: dict[str, Any]) -> None:
 )
 def test_a_wrong_budget_is_refused_by_field(field: str, spec: dict[str, Any]) -> None:
     assert {cause.field for cause in causes(KIND, made(KIND, SPEC, **spec))} == {field}
+
+
+DAYS: Final = ("*", "*/31", "1", "29", "30", "31", "30-31", "31-31", "30/5", "31/2", "30,31", "31,29-31/2", "31,31")
+MONTHS: Final = ("*", "*/2", "2", "2-2", "4", "4-4/3", "4/2", "4-6", "2,4", "4,6-6,11", "9-11", "2-3", "12", "6,1")
+STEPS: Final = ("*/11", "2/11", "2/7", "4/5", "4-6/2", "9-11/2", "11/2", "2,2-3/2")  # some leave out the long months
+
+
+@pytest.mark.parametrize("days", DAYS)
+def test_a_schedule_is_refused_if_the_calendar_has_no_such_day(days: str) -> None:
+    for months, weekday in product((*MONTHS, *STEPS), ("*", "*/2", "1", "1-5")):
+        text = f"0 0 {days} {months} {weekday}"
+        comes = any(map(parse_schedule(text).has_day, CALENDAR))
+        found = refusals(KIND, made(KIND, SPEC, schedule=text, durationSeconds=600))
+        assert not (comes and found), text
+        assert comes or months in STEPS or "schedule never comes" in found[0], text
 
 
 @pytest.mark.parametrize(

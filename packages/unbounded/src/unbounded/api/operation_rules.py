@@ -60,8 +60,21 @@ _ASCENDING: Final = (  # in a field that has the form: a range from a higher to 
     "self.schedule.split(' ').all(f, f.split(',').all(p, !p.contains('-')"
     " || int(p.split('-')[0]) <= int(p.split('-')[1].split('/')[0])))"
 )
-# Days that no month of a list has, with any day of the week: a day of the week comes beside them.
-_NEVER: Final = r"^[^ ]+ [^ ]+ ((30|31)(-31)?(,(30|31)(-31)?)* 2(,2)*|31(,31)* (2|4|6|9|11)(,(2|4|6|9|11))*) \*$"
+
+
+def _begin_with(*numbers: int, last: str) -> str:
+    """Return the regular expression of a field whose parts begin with these numbers; `{}` in `last` is the number."""
+    one = f"({'|'.join(f'{number}{last.format(number)}' for number in numbers)})"
+    return f"{one}(,{one})*"
+
+
+_DAYS: Final = "(-3[01])?(/[0-9]+)?"
+_MONTH: Final = "(-{}(/[0-9]+)?)?"  # ranges of several months have a longer one, unless a step leaves it out
+# Days that no month of a list has, with any day of the week: a restricted day of the week comes beside them.
+_NEVER: Final = (
+    f"^[^ ]+ [^ ]+ ({_begin_with(30, 31, last=_DAYS)} {_begin_with(2, last=_MONTH)}"
+    f"|{_begin_with(31, last=_DAYS)} {_begin_with(2, 4, 6, 9, 11, last=_MONTH)}) [*]"
+)
 
 OPERATION_RULES: Final[RuleTable] = {
     operation.MachineOperationSpec: (
@@ -196,6 +209,11 @@ OPERATION_RULES: Final[RuleTable] = {
             f"!has(self.schedule) || !self.schedule.matches(r'{_NEVER}')",
             "schedule never comes: its months have no such day",
             ".schedule",
+        ),
+        ValidationRule(
+            "!has(self.groupBy) || size(self.groupBy) < 2 || self.groupBy[0] != self.groupBy[1]",
+            "groupBy must name each label key once",
+            ".groupBy",
         ),
     ),
 }

@@ -217,15 +217,17 @@ class Cluster:
         except TimeoutError:
             raise AssertionError(f"{machine} is not {stage} after {within_s} s: {found}") from None
 
-    async def budget(self, name: str, limit: int | str, **spec: Any) -> MachineDisruptionBudget:
-        """Create a budget for all Machines of the lab, and wait until it is enforced."""
+    async def budget(
+        self, name: str, limit: int | str, *, enforced: str = "True", **spec: Any
+    ) -> MachineDisruptionBudget:
+        """Create a budget for all Machines of the lab, and wait until its condition Enforced has a status."""
         selector = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
         body = {"metadata": {"name": name}, "spec": {"machineSelector": selector, "maxUnavailable": limit, **spec}}
         await self.api.create(MACHINE_DISRUPTION_BUDGETS, body)
         async with asyncio.timeout(60):
             while True:
                 found = await self.api.get(MACHINE_DISRUPTION_BUDGETS, name)
-                if any(one.type == "Enforced" and one.status == "True" for one in found.status.conditions):
+                if any(one.type == "Enforced" and one.status == enforced for one in found.status.conditions):
                     return found
                 await asyncio.sleep(0.25)
 

@@ -256,6 +256,13 @@ async def test_a_blackout_holds_until_it_ends(cluster: Cluster) -> None:
 
 
 @cluster_story
+async def test_a_schedule_that_never_comes_is_not_enforced(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    found = await cluster.budget("never", 0, enforced="False", schedule="0 0 31 4-6/2 *", durationSeconds=600)
+    assert [one.reason for one in found.status.conditions] == ["ScheduleNeverComes"]
+
+
+@cluster_story
 async def test_a_machine_that_is_unavailable_already_is_granted(cluster: Cluster) -> None:
     for name in ("m1", "m2"):
         await cluster.world.machine(name, kubernetes={"nodeRef": {"name": name}}, pxe=_PXE)

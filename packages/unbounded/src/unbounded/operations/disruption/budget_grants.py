@@ -33,6 +33,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.disruption.budgets import (
+    FIRST_YEARS,
     GRACE_S,
     GroupCounts,
     GroupState,
@@ -48,6 +49,7 @@ from unbounded.operations.disruption.holders import Delay
 
 ENFORCED: Final = "Enforced"
 SETTLE_S: Final = 1.0  # after a change, as others come together with it
+_VOID: Final = ("False", "ScheduleNeverComes", f"schedule has no begin within {FIRST_YEARS} years: it never counts")
 NAMED: Final = 10  # Machines in the message of the condition
 GRANT_WITHIN_S: Final = 10.0  # of the reading of its holder, which may end while its grant waits for another write
 _COUNTS: Final = ("allowed", "granted", "groups", "grants")
@@ -300,12 +302,14 @@ class Grants:
         groups = self._count(budget).groups
         changed = self._changed(budget, grants, list(groups.states(grants).values()))
         present = [msgspec.to_builtins(one) for one in budget.status.conditions]
-        conditions = set_condition(present, ENFORCED, *self._enforced(budget, groups.values), rfc3339(now))
+        window = window_of(budget, now)
+        is_void = not window.counts and window.changes_at is None
+        enforced = _VOID if is_void else self._enforced(budget, groups.values)
+        conditions = set_condition(present, ENFORCED, *enforced, rfc3339(now))
         if conditions is not None:
             changed["conditions"] = conditions
         await self._write(budget, changed)
-        changes_at = window_of(budget, now).changes_at
-        waits = [] if changes_at is None else [max((changes_at - now).total_seconds(), 1.0)]
+        waits = [] if window.changes_at is None else [max((window.changes_at - now).total_seconds(), 1.0)]
         if any(not is_used(one, self._machines.get(one.machine), GRACE_S) for one in grants):
             waits.append(GRACE_S)
         return min(waits, default=None)
