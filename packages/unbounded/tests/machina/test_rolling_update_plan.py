@@ -14,7 +14,7 @@ from unbounded.api.machine import Machine, NodeUpdate
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.clock import rfc3339
-from unbounded.machina.node_update_plan import WITHDRAWN, replace_manifest
+from unbounded.machina.node_update_plan import SILENT_S, WITHDRAWN, replace_manifest
 from unbounded.machina.rolling_update_plan import UpdatePlan, UpdateView, plan_update, replaced_hosts
 
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ class Plan:
         self.operations: dict[str, MachineOperation] = {}
         self.machines: dict[str, dict[str, Any]] = {}
         for name in (f"m{number}" for number in range(count)):
-            status: dict[str, Any] = {"configuration": _made(1), "conditions": [READY]}
+            status: dict[str, Any] = {"agent": {"version": "1.0.0"}, "configuration": _made(1), "conditions": [READY]}
             if image is not None:
                 status["image"] = written(image)
             pxe = {"image": OLD, "redfish": REDFISH}
@@ -421,6 +421,45 @@ def test_rollback_recreates_nodes_first_and_replaces_hosts_after_it() -> None:
     plan.settle()
     assert plan.status.phase == "InProgress"
     assert plan.phases()["m0"] == "Replacing"
+
+
+# Agents
+
+
+def test_update_without_an_agent_is_blocked_until_it_reports() -> None:
+    plan = Plan(2, version=2)
+    for name in plan.machines:
+        del plan.machines[name]["status"]["agent"]
+    plan.settle()
+    assert (plan.phases(), plan.status.updating) == ({}, ())
+    wait = plan.status.waiting
+    assert wait is not None
+    assert (wait.reason, wait.held_by) == ("WaitingForMachine", "Machine m0")
+    assert "m0 (and 1 more): no agent has reported from its host" in (plan.status.message or "")
+    plan.machines["m1"]["status"]["agent"] = {"version": "1.0.0"}
+    plan.settle()
+    assert plan.phases() == {"m1": "Preparing"}, "others go on"
+
+
+def test_host_without_an_agent_is_replaced() -> None:
+    plan = Plan(1)
+    del plan.machines["m0"]["status"]["agent"]
+    plan.want(NEW)
+    assert plan.settle().create == ("m0",)
+
+
+def test_agent_that_reports_no_result_of_a_download_is_named() -> None:
+    plan = Plan(1, version=2)
+    assert plan.settle().requeue_s == SILENT_S
+    plan.now += timedelta(seconds=SILENT_S)
+    plan.settle()
+    assert "its agent is silent: it has reported neither the download of c-v2 nor" in (plan.status.message or "")
+    assert plan.status.waiting is not None
+    assert plan.status.waiting.held_by == "agent of Machine m0"
+    failed = {"version": "c-v2", "generation": 1, "message": "404"}
+    plan.machines["m0"]["status"]["agent"] = {"prepared": failed}
+    plan.settle()
+    assert (plan.status.message or "").endswith("its agent downloads c-v2 since 2030-01-01T00:00:00Z: 404")
 
 
 # Downloads ahead of their turn

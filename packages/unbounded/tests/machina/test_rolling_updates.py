@@ -49,6 +49,15 @@ class Fleet(NodeAgents):
             await self.start_agent(name, "c-v1")
         await self.until(lambda one: one.phase == "Complete" and one.updated == count)
 
+    async def lose_agents(self, reported: str | None = None) -> None:
+        """End all agents; `reported` is their version as the status has it, or none where they never reported."""
+        for task in self.agents:
+            task.cancel()
+        await asyncio.gather(*self.agents, return_exceptions=True)
+        for machine in (await self.api.list(MACHINES)).items:
+            agent = None if reported is None else {"version": reported}
+            await self.api.patch(MACHINES, machine.name, {"status": {"agent": agent}}, subresource="status")
+
     async def want(self, version: str) -> None:
         await self.edit(template={"kubernetes": {"version": version}})
 
@@ -283,6 +292,34 @@ async def test_a_drain_that_times_out_halts_and_rolls_nothing_back(fleet: Fleet)
     await fleet.quiet()
     assert not (await fleet.api.get(MACHINE_CONFIGURATION_VERSIONS, "c-v2")).bad
     assert fleet.created == []
+
+
+@story
+async def test_a_machine_without_an_agent_is_blocked_and_why_says_so(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(1)
+    await fleet.lose_agents()
+    await fleet.want("v1.34.0")
+    status = await fleet.until(lambda one: one.waiting is not None)
+    assert (status.updating, status.waiting and status.waiting.held_by) == ((), "Machine m0")
+    (link,) = await why_of(fleet, "m0")
+    assert "does not start: no agent has reported from its host" in link.what
+    assert link.fixes[-1].command == "kubectl unbounded machine manual-bootstrap m0 --site lab"
+    await fleet.start_agent("m0", "c-v1")
+    await fleet.phase("Complete", 2)
+
+
+@story
+async def test_an_agent_that_is_silent_for_long_is_named(fleet: Fleet) -> None:
+    await fleet.configure()
+    await fleet.machines(1)
+    await fleet.lose_agents(reported="1.0.0")
+    await fleet.want("v1.34.0")
+    await fleet.until(lambda one: "its agent downloads c-v2" in (one.message or ""))
+    await fleet.until(lambda one: "its agent is silent" in (one.message or ""), within_s=1900)
+    (link,) = await why_of(fleet, "m0")
+    assert "the rolling update of configuration c: its agent is silent" in link.what
+    assert link.fixes[-1].does == "starts it again"
 
 
 @story

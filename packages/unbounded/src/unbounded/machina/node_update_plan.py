@@ -19,7 +19,14 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.core import Node
 from unbounded.api.disruption import DisruptionStage, DrainMode
-from unbounded.api.machine import NODE_RECREATION, Machine, NodeUpdate, NodeUpdatePhase, RecentOperation
+from unbounded.api.machine import (
+    NODE_RECREATION,
+    Machine,
+    NodeUpdate,
+    NodeUpdatePhase,
+    PreparedVersion,
+    RecentOperation,
+)
 from unbounded.api.names import API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.kube.clock import rfc3339, seconds_since
@@ -31,7 +38,9 @@ from unbounded.operations.rollout_plan import ready_at
 
 RECREATE_S: Final = 3600.0  # from the deletion of the Node, while its agent does not recreate it
 REPORT_S: Final = 300.0  # from the end of a HostReplace, until its agent has reported the version of the Node
+SILENT_S: Final = 1800.0  # from the request of a download, while its agent has reported no result
 MAX_TEXT: Final = 512
+NO_AGENT: Final = "no agent has reported from its host, which would create the Node again: install one"
 WITHDRAWN: Final = "the update was stopped before the HostReplace began, so it is cancelled"
 _P = NodeUpdatePhase
 OPEN: Final = frozenset({_P.PREPARING, _P.DRAINING, _P.RECREATING, _P.REPLACING})
@@ -116,7 +125,7 @@ def outdated_image(machine: Machine, node: Node | None) -> str | None:
 
 def blocked_by(member: UpdateMember) -> tuple[str, str] | None:
     """Return why the update of a Machine cannot start, and the object that it waits for; None where it can."""
-    if (blocker := update_blocker(member.machine, member.node)) is not None:
+    if (blocker := update_blocker(member.machine, member.node, image=member.image)) is not None:
         return blocker
     if member.target.about_to_change:
         name = member.target.metadata.name
@@ -124,8 +133,12 @@ def blocked_by(member: UpdateMember) -> tuple[str, str] | None:
     return None
 
 
-def update_blocker(machine: Machine, node: Node | None) -> tuple[str, str] | None:
-    """Return what of a Machine and its Node prevents the start of an update, and its object; None for nothing."""
+def update_blocker(machine: Machine, node: Node | None, *, image: str | None) -> tuple[str, str] | None:
+    """Return what of a Machine and its Node prevents the start of an update, and its object; None for nothing.
+
+    Args:
+        image: that the host is to be replaced with, which brings an agent.
+    """
     if node is None:
         return "it has no Node: its agent creates one from the newest version", f"Machine {machine.name}"
     if is_paused(machine.metadata.annotations):
@@ -136,6 +149,8 @@ def update_blocker(machine: Machine, node: Node | None) -> tuple[str, str] | Non
         return foreign.text, foreign.held_by
     if node.spec.unschedulable and not is_cordoned_by_us(node):
         return f"Node {node.metadata.name} is cordoned, which a new Node would not be", f"Node {node.metadata.name}"
+    if image is None and machine.status.agent is None:
+        return NO_AGENT, f"Machine {machine.name}"
     return None
 
 
@@ -180,7 +195,8 @@ def advance(member: UpdateMember, now: datetime, *, may_start: bool, may_prepare
     if (update.uid, update.generation, update.image) != wanted:
         return MemberStep(_prepare(member, now))
     if update.phase == _P.PREPARING:
-        return MemberStep(_prepared(member, update, now) if may_start else update)
+        left_s = _silent_in_s(member.machine, update, now)
+        return MemberStep(_prepared(member, update, now) if may_start else update, requeue_s=left_s)
     return MemberStep(_draining(member, update, now))
 
 
@@ -352,11 +368,11 @@ def _replaced(
 # The wait of one Machine
 
 
-def running_wait(machine: Machine) -> tuple[str, str, str]:
+def running_wait(machine: Machine, now: datetime) -> tuple[str, str, str]:
     """Return reason, holder and text of the wait of an update that has started, or that downloads ahead of its turn."""
     update, record, name = machine.status.node_update, machine.status.disruption, machine.name
     if update is not None and update.phase == _P.PREPARING:
-        return _download_wait(machine, update)
+        return _download_wait(machine, update, now)
     if update is not None and update.phase == _P.RECREATING:
         text = f"its Node is created again since {update.since}"
         return reasons.WAITING_FOR_EXECUTOR, f"agent of Machine {name}", text
@@ -369,14 +385,34 @@ def running_wait(machine: Machine) -> tuple[str, str, str]:
     return record.reason or reasons.WAITING_FOR_DRAIN, record.held_by or f"Node {name}", text
 
 
-def _download_wait(machine: Machine, update: NodeUpdate) -> tuple[str, str, str]:
+def _download_wait(machine: Machine, update: NodeUpdate, now: datetime) -> tuple[str, str, str]:
     if update.image is not None:
         ready = next((one for one in machine.status.conditions if one.type == ConditionType.NETBOOT_IMAGE_READY), None)
         cause = "" if ready is None else f": {ready.message or ready.reason}"
         text = f"metalman downloads {update.image} since {update.since}{cause}"
         return reasons.WAITING_FOR_EXECUTOR, f"metalman of Machine {machine.name}", text
-    done = None if machine.status.agent is None else machine.status.agent.prepared
-    is_its = done is not None and done.version == update.version
-    failure = f": {done.message}" if done is not None and is_its and done.message else ""
+    agent = f"agent of Machine {machine.name}"
+    done = _reported_download(machine, update)
+    if done is None and seconds_since(update.since, now) >= SILENT_S:
+        text = (
+            f"its agent is silent: it has reported neither the download of {update.version} nor a failure since "
+            f"{update.since}; see `unbounded-agent status` on its host"
+        )
+        return reasons.WAITING_FOR_EXECUTOR, agent, text
+    failure = f": {done.message}" if done is not None and done.message else ""
     text = f"its agent downloads {update.version} since {update.since}{failure}"
-    return reasons.WAITING_FOR_EXECUTOR, f"agent of Machine {machine.name}", text
+    return reasons.WAITING_FOR_EXECUTOR, agent, text
+
+
+def _reported_download(machine: Machine, update: NodeUpdate) -> PreparedVersion | None:
+    """Return the result that the agent has reported of the download, a failure included."""
+    done = None if machine.status.agent is None else machine.status.agent.prepared
+    return done if done is not None and done.version == update.version else None
+
+
+def _silent_in_s(machine: Machine, update: NodeUpdate, now: datetime) -> float | None:
+    """Return the time until an agent without a report counts as silent; None where it has reported, or does already."""
+    if update.image is not None or _reported_download(machine, update) is not None:
+        return None
+    left_s = SILENT_S - seconds_since(update.since, now)
+    return left_s if left_s > 0 else None

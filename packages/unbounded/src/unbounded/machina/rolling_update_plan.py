@@ -468,7 +468,7 @@ def _waiting(
         return _wait(view, step.wait.reason, step.wait.held_by), step.wait.text
     running = [one for one in members.values() if one.is_running and one.name not in step.start]
     if running:
-        reason, held_by, text = running_wait(running[0].machine)
+        reason, held_by, text = running_wait(running[0].machine, view.now)
         more = f" (and {len(running) - 1} more)" if len(running) > 1 else ""
         return _wait(view, reason, held_by), f"{running[0].name}{more}: {text}"
     if step.start:

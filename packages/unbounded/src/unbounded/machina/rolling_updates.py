@@ -325,11 +325,11 @@ def _configurations_of(machine: Machine) -> set[str]:
 def _parts_of_machine(machine: Machine) -> object:
     """Return the parts of a Machine that a plan depends on."""
     meta, spec, status = machine.metadata, machine.spec, machine.status
-    prepared = None if status.agent is None else status.agent.prepared
+    agent = None if status.agent is None else (status.agent.prepared,)
     return (
         (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp),
         (spec.configuration_ref, spec.kubernetes, spec.maintenance, spec.pxe),
-        (status.node_update, status.configuration, status.disruption, status.active_operation, prepared),
+        (status.node_update, status.configuration, status.disruption, status.active_operation, agent),
         (status.recent_operations, status.image, [one for one in status.conditions if one.type == _IMAGE_READY]),
     )
 

@@ -524,7 +524,8 @@ async def test_a_rolling_update_needs_no_deletion_of_the_node(api: MemoryApi) ->
     rollout = {"version": 2, "phase": "Paused", "updated": 0, "outdated": 1, "message": "0 of 1 Node have version 2"}
     await api.patch(MACHINE_CONFIGURATIONS, "c", {"status": {"rollout": rollout}}, subresource="status")
     differs = said("RepavePending", "True", "Pending", "c-v2 differs in kubernetes.version")
-    made = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}}
+    made: dict[str, Any] = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}}
+    made["agent"] = {"version": "1.0.0"}
     await machine(api, REACHABLE, differs, status=made, ssh=SSH, kubernetes={}, configurationRef={"name": "c"})
     await node(api, ready=True)
     links = await ask(api)

@@ -872,7 +872,8 @@ async def _outdated(staged: Staged, **rolling: Any) -> None:
         version: dict[str, Any] = {"version": number, "template": {}}
         meta = {"name": f"c-v{number}", "labels": labels}
         await staged.api.create(MACHINE_CONFIGURATION_VERSIONS, {"metadata": meta, "spec": version})
-    made = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}, "disruptionBudgets": ["one"]}
+    made: dict[str, Any] = {"configuration": {"name": "c", "version": 1, "versionName": "c-v1"}}
+    made |= {"disruptionBudgets": ["one"], "agent": {"version": "1.0.0", "waitsForGrants": True}}
     for number in range(4):
         await staged.machine(f"m{number}", status=made, kubernetes={}, configurationRef={"name": "c"})
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}

@@ -58,12 +58,19 @@ class NodeAgents:
             await asyncio.sleep(1.0)
             if self.cluster.world.outside.host(name).power != "On":
                 continue
-            await self._download(await self.machine(name))
+            await self._download(await self._introduced(name))
             try:
                 await self.api.get(NODES, name)
             except NotFound:
                 if name not in self.stuck:
                     await self._create(await self.machine(name))
+
+    async def _introduced(self, name: str) -> Machine:
+        """Return the Machine, with a first report of its agent."""
+        machine = await self.machine(name)
+        if machine.status.agent is None:
+            await self._report(name, {"agent": {"version": "1.0.0", "waitsForGrants": True}})
+        return machine
 
     async def _download(self, machine: Machine) -> None:
         update, agent = machine.status.node_update, machine.status.agent

@@ -11,9 +11,10 @@ from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.cli.explain.conditions import agent_fixes
 from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.fix_commands import manual_bootstrap
 from unbounded.cli.explain.fixes import fixes_for_disruption
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.machina.node_update_plan import OPEN, outdated_image, running_wait, update_blocker
+from unbounded.machina.node_update_plan import NO_AGENT, OPEN, outdated_image, running_wait, update_blocker
 from unbounded.machina.rolling_update_plan import is_rolling
 
 SETTLED: Final = frozenset({UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK})
@@ -40,7 +41,7 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
     rolling = LinkSubject(Topic.CONFIGURATION, name)
     head = f"the rolling update of configuration {name}"
     if update is not None and update.phase in OPEN:
-        _reason, held_by, text = running_wait(machine)
+        _reason, held_by, text = running_wait(machine, facts.read_at)
         is_drained = update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING)
         fixes = fixes_for_disruption(machine, facts) if is_drained else agent_fixes(machine)
         rollout = configuration.status.rollout
@@ -52,38 +53,52 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
         what = f"its update to {update.version} by {head} failed"
         what += f": {update.message}" if update.message else ""
         return Explained(_of_machine(machine, what, f"configuration/{name}", update.since).link, rolling)
-    if node is None or (target := _outdated_for(machine, node, configuration)) is None:
+    image = _outdated_image(machine, node, configuration)
+    target = f"image {image}" if image is not None else _outdated_version(machine, configuration)
+    if node is None or target is None:
         return None
-    if (blocker := start_blocker(machine, node)) is not None:
+    if (blocker := start_blocker(machine, node, image)) is not None:
         return Explained(replace(blocker, what=f"{head} to {target} {blocker.what}"))
     what = f"{head} to {target} has not reached it"
     return Explained(_of_machine(machine, what, f"configuration/{name}").link, rolling)
 
 
-def start_blocker(machine: Machine, node: Node | None) -> ExplainLink | None:
-    """Return what of a Machine and its Node prevents the start of its update; None for nothing."""
-    blocker = update_blocker(machine, node)
+def start_blocker(machine: Machine, node: Node | None, image: str | None) -> ExplainLink | None:
+    """Return what of a Machine and its Node prevents the start of its update; None for nothing.
+
+    Args:
+        image: that its host is to be replaced with; None for an update of the Node alone.
+    """
+    blocker = update_blocker(machine, node, image=image)
     if blocker is None:
         return None
     text, held_by = blocker
-    is_cordoned = node is not None and held_by == f"Node {node.metadata.name}"
-    fixes = (Fix(f"kubectl uncordon {machine.name if node is None else node.metadata.name}", "lets the update start"),)
-    return _of_machine(machine, f"does not start: {text}", held_by, fixes=fixes if is_cordoned else ()).link
+    fixes: tuple[Fix, ...] = ()
+    if node is not None and held_by == f"Node {node.metadata.name}":
+        fixes = (Fix(f"kubectl uncordon {node.metadata.name}", "lets the update start"),)
+    elif text == NO_AGENT:
+        fixes = (
+            agent_fixes(machine)[0],
+            Fix(manual_bootstrap(machine), "prints the commands that install an agent"),
+        )
+    return _of_machine(machine, f"does not start: {text}", held_by, fixes=fixes).link
 
 
 def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixes: tuple[Fix, ...] = ()) -> Explained:
     return Explained(ExplainLink(f"machine/{machine.name}", what, held_by=held_by, since=since, fixes=fixes))
 
 
-def _outdated_for(machine: Machine, node: Node, configuration: MachineConfiguration) -> str | None:
-    """Return the version that the Machine is bound to, or the image of its host; None where it has both."""
+def _outdated_image(machine: Machine, node: Node | None, configuration: MachineConfiguration) -> str | None:
+    """Return the image that the host is to be replaced with; None for none."""
+    settings = configuration.spec.update_strategy.rolling_update
+    return outdated_image(machine, node) if settings is not None and settings.host else None
+
+
+def _outdated_version(machine: Machine, configuration: MachineConfiguration) -> str | None:
+    """Return the version that the Machine is bound to; None where its Node has it."""
     ref, made, rollout = machine.spec.configuration_ref, machine.status.configuration, configuration.status.rollout
     if ref is None or rollout is None:
         return None
-    settings = configuration.spec.update_strategy.rolling_update
-    image = outdated_image(machine, node) if settings is not None and settings.host else None
-    if image is not None:
-        return f"image {image}"
     target = ref.version or rollout.version
     return None if made is not None and made.version == target else f"version {target}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Final
 
@@ -13,6 +14,7 @@ from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.clock import utc_now
 from unbounded.operations.executor_selection import ExecutorKind, Unavailability, bmc_of, provider_of
 from unbounded.workflow.procedure import Procedure
 
@@ -50,6 +52,7 @@ class ExplainFacts:
         configurations: the one that the first Machine is bound to, by name.
         sites: of all Machines; read only where the Machine of the subject does not exist.
         unread: facts that could not be read, each with the reason, as text.
+        read_at: the time of the reading.
     """
 
     machines: Mapping[str, Machine] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class ExplainFacts:
     configurations: Mapping[str, MachineConfiguration] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
+    read_at: datetime = field(default_factory=utc_now)
 
     def is_site(self, name: str) -> bool:
         """Return whether a site of this name is known: it has Machines, or a metalman."""

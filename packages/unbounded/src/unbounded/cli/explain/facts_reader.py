@@ -120,7 +120,7 @@ class FactsReader:
         if machine is not None:
             facts = await self._with_node(facts, machine, node)
         facts = replace(facts, leader_leases=await self._watched(facts, _leases_of(machine, operation, facts)))
-        return replace(facts, unread=tuple(self.unread))
+        return replace(facts, unread=tuple(self.unread), read_at=self.now())
 
     async def with_budgets(self, facts: ExplainFacts, names: Iterable[str]) -> ExplainFacts:
         """Add the disruption budgets of these names that exist and can be read."""

@@ -254,7 +254,7 @@ def forecast_update(view: UpdateView, facts: ExplainFacts) -> UpdateForecast:
                 wave=wave,
                 stage=target.rollout_stage or "",
                 image=images.get(name, ""),
-                held=tuple(_update_blockers(facts.machines[name], facts)),
+                held=tuple(_update_blockers(facts.machines[name], images.get(name), facts)),
             )
             for wave, target in _numbered(found, rollout, limit)
             for name in (target.machine_ref,)
@@ -273,9 +273,9 @@ def _executor_of_update(machine: Machine, image: str | None) -> str:
     return of_host or f"{ExecutorKind.AGENT}/{machine.name}"
 
 
-def _update_blockers(machine: Machine, facts: ExplainFacts) -> Iterator[ExplainLink]:
+def _update_blockers(machine: Machine, image: str | None, facts: ExplainFacts) -> Iterator[ExplainLink]:
     node = facts.nodes.get(machine.name)
-    if (blocker := start_blocker(machine, node)) is not None:
+    if (blocker := start_blocker(machine, node, image)) is not None:
         yield blocker
     yield from _without_room(_counting(machine, facts), machine, node)
 
