@@ -144,6 +144,27 @@ async def test_one_replacement_brings_both_image_and_version(fleet: HostFleet) -
 
 
 @host_story
+async def test_a_host_of_an_earlier_metalman_is_left_alone_and_named(fleet: HostFleet) -> None:
+    await fleet.configure(strategy={"rollingUpdate": {"host": True}})
+    await fleet.machines(2)
+    await fleet.api.patch(MACHINES, "m1", {"status": {"image": None}}, subresource="status")
+    await fleet.image("os:v2")
+    await fleet.until(lambda one: one.updated == 1)
+    status = await fleet.until(lambda one: one.phase == "Complete" and one.updated == 2, within_s=7200)
+    command = "`kubectl unbounded machine replace m1`"
+    assert f"m1 is left alone until its next HostReplace, as the image on its disk is not known: {command}" in (
+        status.message or ""
+    )
+    assert await fleet.images() == {"m0": "os:v2", "m1": ""}
+    (link,) = await why_of(fleet, "m1")
+    assert f"leave its host alone until its next HostReplace, as the image on its disk is not known: {command}" in (
+        link.what
+    )
+    (link,) = await why_of(fleet, "m0")
+    assert "HostReplace" not in link.what
+
+
+@host_story
 async def test_an_image_whose_node_does_not_return_halts(fleet: HostFleet) -> None:
     fleet.joinless.add("os:v2")
     await fleet.configure(strategy={"rollingUpdate": {"host": True, "onFailure": "Rollback"}})

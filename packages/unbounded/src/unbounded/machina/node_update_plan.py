@@ -123,6 +123,18 @@ def outdated_image(machine: Machine, node: Node | None) -> str | None:
     return None if written is None or written.is_of(pxe.image) else pxe.image
 
 
+def has_unknown_image(machine: Machine, node: Node | None) -> bool:
+    """Return whether a host is left alone because nothing has recorded the image on its disk."""
+    if bmc_of(machine) is None or machine.status.image is not None or machine.status.active_operation is not None:
+        return False  # during an installation it is absent, too
+    return outdated_image(machine, node) is None
+
+
+def replace_command(machine: str) -> str:
+    """Return the command that writes the image of a host, and so makes it known."""
+    return f"kubectl unbounded machine replace {machine}"
+
+
 def blocked_by(member: UpdateMember) -> tuple[str, str] | None:
     """Return why the update of a Machine cannot start, and the object that it waits for; None where it can."""
     if (blocker := update_blocker(member.machine, member.node, image=member.image)) is not None:

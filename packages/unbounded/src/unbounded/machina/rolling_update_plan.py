@@ -53,7 +53,9 @@ from unbounded.machina.node_update_plan import (
     advance,
     blocked_by,
     ends_now,
+    has_unknown_image,
     outdated_image,
+    replace_command,
     running_wait,
 )
 from unbounded.operations import reasons
@@ -430,6 +432,13 @@ def _status(
     progress = f"{updated} of {counted(len(members), 'Node')} {have} version {best.spec.version}"
     if hosts := sum(one.image is not None for one in members.values()):
         progress += f", {counted(hosts, 'host')} {'has' if hosts == 1 else 'have'} another image"
+    unknown = [one.name for one in members.values() if view.settings.host and has_unknown_image(one.machine, one.node)]
+    if unknown:
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        progress += (
+            f", {unknown[0]}{more} is left alone until its next HostReplace, as the image on its disk is not known: "
+            f"`{replace_command(unknown[0])}` writes it"
+        )
     return UpdateStatus(
         version=best.spec.version,
         phase=phase,

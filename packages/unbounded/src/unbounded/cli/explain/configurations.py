@@ -14,7 +14,15 @@ from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fix_commands import manual_bootstrap
 from unbounded.cli.explain.fixes import fixes_for_disruption
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.machina.node_update_plan import NO_AGENT, OPEN, outdated_image, running_wait, update_blocker
+from unbounded.machina.node_update_plan import (
+    NO_AGENT,
+    OPEN,
+    has_unknown_image,
+    outdated_image,
+    replace_command,
+    running_wait,
+    update_blocker,
+)
 from unbounded.machina.rolling_update_plan import is_rolling
 
 SETTLED: Final = frozenset({UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK})
@@ -63,6 +71,20 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
     return Explained(_of_machine(machine, what, f"configuration/{name}").link, rolling)
 
 
+def image_note(machine: Machine, facts: ExplainFacts) -> str:
+    """Return a note about a host that rolling updates leave alone, to append to the state of its Machine."""
+    ref, node = machine.spec.configuration_ref, facts.nodes.get(machine.name)
+    configuration = None if ref is None else facts.configurations.get(ref.name)
+    if configuration is None or not is_rolling(configuration) or not _replaces_hosts(configuration):
+        return ""
+    if not has_unknown_image(machine, node):
+        return ""
+    return (
+        f"; rolling updates of configuration {configuration.metadata.name} leave its host alone until its next "
+        f"HostReplace, as the image on its disk is not known: `{replace_command(machine.name)}` writes it"
+    )
+
+
 def start_blocker(machine: Machine, node: Node | None, image: str | None) -> ExplainLink | None:
     """Return what of a Machine and its Node prevents the start of its update; None for nothing.
 
@@ -90,8 +112,12 @@ def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixe
 
 def _outdated_image(machine: Machine, node: Node | None, configuration: MachineConfiguration) -> str | None:
     """Return the image that the host is to be replaced with; None for none."""
+    return outdated_image(machine, node) if _replaces_hosts(configuration) else None
+
+
+def _replaces_hosts(configuration: MachineConfiguration) -> bool:
     settings = configuration.spec.update_strategy.rolling_update
-    return outdated_image(machine, node) if settings is not None and settings.host else None
+    return settings is not None and settings.host
 
 
 def _outdated_version(machine: Machine, configuration: MachineConfiguration) -> str | None:

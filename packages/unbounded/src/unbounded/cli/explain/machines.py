@@ -14,7 +14,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.api.phase import CurrentPhase, machine_phase
 from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition, is_note, notices_of
-from unbounded.cli.explain.configurations import explain_update
+from unbounded.cli.explain.configurations import explain_update, image_note
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch_machine
 from unbounded.cli.explain.fixes import fixes_for_maintenance
@@ -41,7 +41,8 @@ def explain_machine(name: str, facts: ExplainFacts) -> Explained:
         return Explained(ExplainLink(f"machine/{name}", "does not exist", fixes=(fix,)))
     found = next(found for check in CHECKS if (found := check(machine, facts)) is not None)
     update = explain_update(machine, facts)
-    return found if update is None else _with_update(found, update)
+    found = found if update is None else _with_update(found, update)
+    return replace(found, link=replace(found.link, what=f"{found.link.what}{image_note(machine, facts)}"))
 
 
 def _with_update(found: Explained, update: Explained) -> Explained:
