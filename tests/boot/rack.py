@@ -48,14 +48,7 @@ class Rack:
     bmc: LabBmc
     machine: QemuMachine
     registry: str
-    folder: Path
     gateway: str
-
-    async def apply(self, *objects: Mapping[str, Any]) -> None:
-        """As a user does, by a file."""
-        path = self.folder / "applied.yaml"
-        path.write_text(manifests.to_yaml(objects))
-        await self.up.kubectl("apply", "-f", str(path))
 
     async def add_machine(self, image: str, **spec: Any) -> None:
         """The BMC's Secret, and the Machine with a lease; `spec` is merged into its spec, one level deep."""
@@ -70,12 +63,12 @@ class Rack:
         ]
         for field, value in spec.items():
             body["spec"][field] = body["spec"].get(field, {}) | value
-        await self.apply(manifests.secret(self.bmc), body)
+        await self.up.apply(manifests.secret(self.bmc), body)
 
     async def ask(self, kind: str) -> None:
         """Request an operation, named after its kind."""
         spec = {"machineRef": MACHINE, "operationKind": kind}
-        await self.apply(
+        await self.up.apply(
             {
                 "apiVersion": API_VERSION,
                 "kind": "MachineOperation",
@@ -182,6 +175,6 @@ async def rack(hardware: Hardware, net: Segment, folder: Path, *flags: str) -> A
         up(data, *reachable, "--pxe-interface", net.bridge, "--log-level", "info", *flags) as running,
     ):
         await running.says("netboot")
-        made = Rack(running, bmc, machine, registry, folder, net.address)
+        made = Rack(running, bmc, machine, registry, net.address)
         with made.told():
             yield made

@@ -105,7 +105,7 @@ MIRROR: Final[Mapping[str, Any]] = {
 async def add_mirror(it: Rack, **more: Any) -> None:
     """Add the MachineProfile `mirror`, and let the Machine be laid out by it."""
     name = {"apiVersion": API_VERSION, "kind": "MachineProfile", "metadata": {"name": "mirror"}}
-    await it.apply({**name, "spec": {**MIRROR, **more}})
+    await it.up.apply({**name, "spec": {**MIRROR, **more}})
 
 
 @dataclass
@@ -153,7 +153,7 @@ async def prepare(it: Rack, image: Path, keys: Path, pxe: Mapping[str, Any] = BY
     """Give metalman the key of statements, and the Machine the signed image."""
     key = base64.b64encode((keys / "statement.key").read_bytes()).decode()
     name = {"name": "metalman-statement-key", "namespace": "unbounded-kube"}
-    await it.apply({"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"statement.key": key}})
+    await it.up.apply({"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"statement.key": key}})
     await push(it.registry, "images/signed", "v1", from_layout(image / "oci"))
     await it.add_machine("images/signed:v1", pxe=pxe, **spec)
 
