@@ -178,7 +178,7 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     assert ran.status == 0, ran.err
     gone = ran.out[: ran.out.index("These remain")].splitlines()
     assert len(gone) < 30
-    assert {"deployment.apps/machina-controller deleted", "policies: 34 deleted", "rights: 54 deleted"} <= set(gone)
+    assert {"deployment.apps/machina-controller deleted", "policies: 36 deleted", "rights: 54 deleted"} <= set(gone)
     kinds = {kind for kind, _, _ in await revision(cluster_api)}
     assert kinds == {"CustomResourceDefinition", "Namespace"}
     assert await workloads(cluster_api) == []
