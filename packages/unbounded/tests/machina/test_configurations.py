@@ -444,6 +444,7 @@ async def test_a_rolling_update_needs_no_more_than_the_rights_of_machina(admin: 
     async with rolling(admin):
         name = await configured(admin, updateStrategy={"type": "RollingUpdate"})
         host = await machine(admin, name, kubernetes={})
+        await admin.patch(MACHINES, host, {"status": {"agent": {"version": "0.2.0"}}}, subresource="status")
         uid = await _ready_node(admin, host)
         await version_that(admin, f"{name}-v1")
         await make_node(admin, host, name, 1)
