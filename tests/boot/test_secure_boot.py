@@ -252,13 +252,13 @@ async def test_a_layout_without_room_for_the_signed_kernel_is_refused(
     async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
         await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
         devices = copy.deepcopy(MIRROR["devices"])
-        devices[1]["partitions"][0]["size"] = "34Mi"
+        devices[1]["partitions"][0]["size"] = "20Mi"
         await add_mirror(it, devices=devices)
         await it.ask("HostReplace")
         status = await it.ended("HostReplace", within_s=REPLACES_S)
         assert status["phase"] == "Failed", status
         assert "spec.devices[1].partitions[0].size: the loader of this image has " in status["message"]
-        assert "and the partition has 34Mi" in status["message"]
+        assert "and the partition has 20Mi" in status["message"]
         assert first.stat().st_blocks == second.stat().st_blocks == 0
 
 
