@@ -254,8 +254,11 @@ class ExecutorStatus:
         return wait.requeue_s
 
     def _counts(self, state: OperationState, now: float) -> bool:
-        """Return whether to write the remaining time of late calls alone: the next process resumes the count."""
-        return bool(state.late_calls(now)) and now - state.stored_at >= COUNT_S
+        """Return whether to write alone what the next process needs: the remaining time of late calls, or the answer to
+        the last call, which that process would have to wait for in vain.
+        """
+        is_answer_due = state.has_unstored_answer and now - state.stage_since >= PROGRESS_S
+        return is_answer_due or (bool(state.late_calls(now)) and now - state.stored_at >= COUNT_S)
 
     async def store_answer(self, context: ReconcileContext) -> None:
         """Store the answer to the last call; the handle of a long call is stored before its first poll."""
