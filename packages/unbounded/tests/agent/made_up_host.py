@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from unbounded.agent.interfaces import HostCommandResult, UnitFacts
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.steps import packages
 from unbounded.agent.steps.step import StepHost
 from unbounded.api.failures import Transient

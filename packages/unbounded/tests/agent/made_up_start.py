@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tests.agent.made_up_host import MadeUpHost, made_up_host
 from tests.support.authority import BASE64
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.start_steps import StartContext
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Transient

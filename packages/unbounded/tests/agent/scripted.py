@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from unbounded.agent.ports import HostCommandResult, UnitFacts
+from unbounded.agent.interfaces import HostCommandResult, UnitFacts
 from unbounded.api.failures import Transient
 
 Answer = HostCommandResult | Exception | None

@@ -10,11 +10,11 @@ from tests.agent.goals import goal
 from tests.support.hosts import Host
 from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC, Mirror
 from unbounded.agent.host import HostCommands, Systemctl
+from unbounded.agent.interfaces import HostCommandResult
 from unbounded.agent.model import NodeGoal, TokenAccess
 from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import HostCommandResult
 from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.kube.logs import SecretStr
 

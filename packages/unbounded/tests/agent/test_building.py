@@ -29,11 +29,11 @@ from tests.fetch.registries import Registry, docker_registry, push, served
 from tests.support.hosts.mirror import sandbox_image
 from tests.support.memory_api import MemoryApi
 from unbounded.agent.artifact_sources import artifacts, sandbox_artifact
+from unbounded.agent.interfaces import HostCommandResult
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PullSecrets
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import HostCommandResult
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient

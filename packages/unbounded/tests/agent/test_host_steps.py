@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.made_up_host import FSTAB, MadeUpHost, made_up_host, with_apt, with_swap
-from unbounded.agent.ports import UnitFacts
+from unbounded.agent.interfaces import UnitFacts
 from unbounded.agent.steps import kernel, packages, packet_filter, survey, swap
 from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.start_steps import HOST_STEPS

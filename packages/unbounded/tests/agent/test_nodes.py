@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits, failed
+from unbounded.agent.interfaces import HostCommandResult, UnitFacts
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot, SlotFacts
 from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.slot_files import read_build_record, remove_build_record, write_build_record
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable_files import remove_durably
 from unbounded.kube.logs import SecretStr

@@ -16,10 +16,10 @@ from tests.agent.preflight.support import GOAL, NoUnits, config
 from unbounded.agent import host_status
 from unbounded.agent.build import this_build
 from unbounded.agent.host_status import HostState, StateReader, as_json, as_text
+from unbounded.agent.interfaces import UnitFacts, Units
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.paths import BINARY, HostPaths
-from unbounded.agent.ports import UnitFacts, Units
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
 from unbounded.agent.settings import store_config
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots

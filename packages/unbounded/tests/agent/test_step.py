@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from unbounded.agent.ports import OnProgress
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.steps.step import ReversibleStep, add_all, faults, ordered, remove_all
 from unbounded.api.failures import Rejected, Transient
 

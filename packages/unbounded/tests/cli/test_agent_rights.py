@@ -36,9 +36,9 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.manifests import manifests
 from unbounded.operations import machine_lock
-from unbounded.operations.disruption.holders import started_change
+from unbounded.operations.disruption.model import started_change
+from unbounded.operations.execution_record import Run, running_patch, terminal_patch
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
-from unbounded.operations.record import Run, running_patch, terminal_patch
 from unbounded_apiserver.server import ApiServer
 
 pytestmark = pytest.mark.slow

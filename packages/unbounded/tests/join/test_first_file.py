@@ -40,7 +40,7 @@ from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops.controller import UncachedSecrets, UserDataBuilder
 from unbounded.metalman.netboot.model import FactUnknown
 from unbounded.metalman.netboot.template_data import ClusterTemplateContext
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 SETTINGS: Final = {
     "proxy": {"http": "http://proxy:3128", "https": "http://proxy:3129", "noProxy": [".example.com"]},

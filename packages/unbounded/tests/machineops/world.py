@@ -29,7 +29,7 @@ from unbounded.machineops.executor import CloudExecutor
 from unbounded.machineops.preflight import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.rate_limits import ScopeBudget
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 PROOF = {
     "HostReboot": {power.EVIDENCE_RESTARTED},

@@ -16,7 +16,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.metalman.bmc_access import BmcAccess
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 HOSTS = 200
 ROUND_S = 100.0

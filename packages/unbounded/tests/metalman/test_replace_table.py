@@ -28,8 +28,8 @@ from unbounded.metalman.replace_observation import (
     progress_of,
 )
 from unbounded.metalman.replace_stages import WINDOW_CLOSES_S, replace
-from unbounded.operations.claim_check import MARGIN_S
 from unbounded.operations.deadline import LOST_AFTER_S
+from unbounded.operations.executor_claim import MARGIN_S
 from unbounded.workflow.procedure import ENDS, Cancel
 from unbounded.workflow.run_state import ACT_WITHIN_S
 

@@ -17,8 +17,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache
 from unbounded.metalman.shared_bmcs import SharedBmcs
 from unbounded.operations.caches import INDEX_BMC, by_bmc
+from unbounded.operations.executor_protocol import NotDone
 from unbounded.operations.executor_selection import bmc_of
-from unbounded.operations.ports import NotDone
 from unbounded_lab.bmc.local import LabBmc
 
 SLOWLY_S = 20.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.operations.faults import FAIR
 from unbounded.metalman.reasons import DOES_NOT_STAY_OFF, DOES_NOT_STAY_ON
 from unbounded.operations import reasons
-from unbounded.operations.executor_status import COUNT_S
+from unbounded.operations.in_memory_state import COUNT_S
 
 if TYPE_CHECKING:
     from tests.operations.judge import Judge, Story

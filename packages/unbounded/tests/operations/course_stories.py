@@ -18,7 +18,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
-from unbounded.operations.ports import NotDone, Refusal, Target
+from unbounded.operations.executor_protocol import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 Failure = Callable[[], Exception]

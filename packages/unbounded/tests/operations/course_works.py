@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.operations.courses import Plot, Recorded, Sees, Work, course, until_ended, workshop
 from unbounded.api.failures import Transient, Uncertain
-from unbounded.operations.ports import NotDone, Refusal
+from unbounded.operations.executor_protocol import NotDone, Refusal
 from unbounded.workflow.procedure import (
     CANCELLED,
     COMPLETE,

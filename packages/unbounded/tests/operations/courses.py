@@ -23,7 +23,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.meta import Kind
 from unbounded.api.operation import OperationKind
 from unbounded.kube.api import Api, ApiError, Conflict, ServerUnreachable
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 METALMAN: Final = "metalman/lab"

@@ -24,7 +24,7 @@ MODULES: Final = (
     "operations.executor_status",
     "operations.executor_engine",
     "workflow.run_state",
-    "workflow.call_state",
+    "workflow.run_record",
     "operations.executor_calls",
     "operations.in_memory_state",
 )
@@ -142,7 +142,7 @@ DRAIN_FAULTS: Final = tuple(
             "if True:",
         ),
         (
-            "operations.disruption.holders",
+            "operations.disruption.model",
             "cordons of others are removed",
             "return ANNOTATION_CORDONED_BY in node.metadata.annotations",
             "return node.spec.unschedulable",
@@ -163,7 +163,7 @@ DRAIN_FAULTS: Final = tuple(
         ),
         ("operations.disruption.plan", "drained with pods left", "    if not left:\n", "    if left < 2:\n"),
         (
-            "operations.disruption.holders",
+            "operations.disruption.model",
             "goes on after its holder",
             "    if operation.terminal:\n",
             "    if False:\n",

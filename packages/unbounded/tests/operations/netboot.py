@@ -42,7 +42,7 @@ from unbounded.metalman.replace_observation import (
 )
 from unbounded.metalman.replace_stages import by_media as by_media_of
 from unbounded.operations import reasons
-from unbounded.operations.ports import NotDone, Target
+from unbounded.operations.executor_protocol import NotDone, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's

@@ -15,7 +15,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
 from unbounded.metalman import power, replace
 from unbounded.operations.claim_gates import Gate
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
 
 

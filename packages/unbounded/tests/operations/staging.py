@@ -33,8 +33,8 @@ from unbounded.operations.caches import (
     by_machine,
     by_parent,
 )
+from unbounded.operations.executor_protocol import Target
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ports import Target
 from unbounded.operations.supervisor import Supervisor
 from unbounded.workflow.procedure import Observation
 

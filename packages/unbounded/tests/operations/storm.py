@@ -31,7 +31,7 @@ from unbounded.metalman import power
 from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.executor import EVENT_POLLS_S
 from unbounded.metalman.redfish.bmc_interface import BmcPowerState
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")

@@ -14,7 +14,7 @@ from tests.operations.staging import result, story
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import NotObservable, Observation
 from unbounded.workflow.run_state import ACT_ON_S, RunState, TimedObservation
 

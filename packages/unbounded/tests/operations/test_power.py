@@ -14,7 +14,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import Observation
 
 ANSWER_S = 5  # one pass, with its poll

@@ -29,8 +29,8 @@ from unbounded.kube.api import NotFound
 from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.counters import due
 from unbounded.operations.deadline import LOST_AFTER_S
+from unbounded.operations.machine_counters import due
 from unbounded.operations.supervisor_plan import (
     EVIDENCE_SILENT,
     LISTEN_EVERY_S,

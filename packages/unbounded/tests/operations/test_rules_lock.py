@@ -20,7 +20,8 @@ from unbounded.kube.cache import Cache
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.executor_status import COUNT_S, ExecutorStatus
+from unbounded.operations.executor_status import ExecutorStatus
+from unbounded.operations.in_memory_state import COUNT_S
 from unbounded.workflow.procedure import Observation
 
 HELD = [reasons.WAITING_FOR_OLDER, reasons.SLOT_HELD]

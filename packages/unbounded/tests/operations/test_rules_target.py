@@ -22,8 +22,8 @@ from unbounded.kube.api import Api
 from unbounded.metalman import power
 from unbounded.metalman.bmc_access import binding_of
 from unbounded.operations import reasons
+from unbounded.operations.executor_protocol import Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
-from unbounded.operations.ports import Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure, Stage, Step
 
 ELSEWHERE = {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}}

@@ -22,10 +22,10 @@ from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.claim_check import PAUSE_RECHECK_S
-from unbounded.operations.ports import Target
-from unbounded.operations.record import run_of
-from unbounded.workflow.call_state import CallOutcome
+from unbounded.operations.execution_record import run_of
+from unbounded.operations.executor_claim import PAUSE_RECHECK_S
+from unbounded.operations.executor_protocol import Target
+from unbounded.workflow.run_record import CallOutcome
 
 NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", dict[str, Any])
 

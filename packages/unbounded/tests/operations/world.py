@@ -48,8 +48,8 @@ from unbounded.operations.caches import (
     by_parent,
 )
 from unbounded.operations.executor_engine import Engine
+from unbounded.operations.executor_protocol import Executor
 from unbounded.operations.executor_selection import ExecutorHealth
-from unbounded.operations.ports import Executor
 from unbounded.operations.supervisor import Supervisor
 from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 

@@ -16,8 +16,7 @@ from tests.workflow.test_procedure import SOUND, Light
 from unbounded.api.fields import Evidence
 from unbounded.api.operation import OperationKind
 from unbounded.metalman import power
-from unbounded.workflow import reasons
-from unbounded.workflow.call_state import NO_ANSWER, Answer, CallOutcome, LateCall
+from unbounded.workflow import decisions
 from unbounded.workflow.decisions import (
     CallAction,
     Decision,
@@ -40,7 +39,7 @@ from unbounded.workflow.procedure import (
     Stage,
     Step,
 )
-from unbounded.workflow.record import PendingFailure, RunRecord
+from unbounded.workflow.run_record import NO_ANSWER, Answer, CallOutcome, LateCall, PendingFailure, RunRecord
 
 NOW = "2030-01-01T00:00:00Z"
 START = RunRecord(epoch="p1", stage="Start")
@@ -98,7 +97,7 @@ def test_complete_carries_the_evidence_that_was_seen() -> None:
 
 def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
     unproven = dataclasses.replace(SOUND, proof=frozenset({"green", "seen elsewhere"}))
-    assert _failure(_decide(GOING, GREEN, procedure=unproven)) == reasons.OUTCOME_UNKNOWN
+    assert _failure(_decide(GOING, GREEN, procedure=unproven)) == decisions.OUTCOME_UNKNOWN
     have = replace(GOING, evidence=(Evidence(what="seen elsewhere", at=NOW, where=""),))
     decision = _decide(have, GREEN, procedure=unproven)
     assert isinstance(decision, Finish)
@@ -153,10 +152,10 @@ def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason", "text"),
     [
-        (ACCEPTED, reasons.NO_EFFECT, "Go was requested 3 times and accepted, without effect: it is red"),
+        (ACCEPTED, decisions.NO_EFFECT, "Go was requested 3 times and accepted, without effect: it is red"),
         (
             LOST,
-            reasons.NO_ANSWER,
+            decisions.NO_ANSWER,
             "Go was requested 3 times, and the outcome of the last attempt is unknown: 503; it is red",
         ),
         (FULL, "NoRoom", "Go was requested 3 times, and the last attempt failed: no room; it is red"),
@@ -174,10 +173,10 @@ def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: s
 @pytest.mark.parametrize(
     ("answer", "reason", "words"),
     [
-        (ACCEPTED, reasons.TIMED_OUT, "timed out waiting for green: it is red"),
+        (ACCEPTED, decisions.TIMED_OUT, "timed out waiting for green: it is red"),
         (
             LOST,
-            reasons.NO_ANSWER,
+            decisions.NO_ANSWER,
             "Go was requested 40 times, and the outcome of the last attempt is unknown: 503; it is red",
         ),
         (FULL, "NoRoom", "Go was requested 40 times, and the last attempt failed: no room; it is red"),
@@ -219,7 +218,7 @@ def test_what_must_not_be_sent_twice_is_not_sent_twice(answer: Answer) -> None:
         decision = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=seconds, since_call_s=seconds)
         assert isinstance(decision, Wait), seconds
     late = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=100.0, since_call_s=100.0)
-    assert _failure(late) == (reasons.OUTCOME_UNKNOWN if answer is LOST else reasons.TIMED_OUT)
+    assert _failure(late) == (decisions.OUTCOME_UNKNOWN if answer is LOST else decisions.TIMED_OUT)
 
 
 def test_unrepeatable_call_may_be_retried_if_surely_not_done() -> None:
@@ -247,7 +246,7 @@ def test_a_stage_past_its_limit_leaves_the_other_way_or_fails() -> None:
     decision = _decide(replace(START, action=None), Observation(Light.RED), procedure=_looking(), in_stage_s=10.0)
     assert isinstance(decision, EnterStage)
     assert decision.stage == "Going"
-    assert _failure(_decide(GOING, answer=ACCEPTED, in_stage_s=10.0)) == reasons.TIMED_OUT
+    assert _failure(_decide(GOING, answer=ACCEPTED, in_stage_s=10.0)) == decisions.TIMED_OUT
 
 
 def _looking() -> Procedure:
@@ -263,7 +262,7 @@ def test_the_wait_ends_no_later_than_the_stage() -> None:
 
 def test_the_deadline_ends_any_stage() -> None:
     for run in (START, GOING, replace(GOING, stage="Back", action="Stop")):
-        assert _failure(_decide(run, spent_s=1000.0)) == reasons.DEADLINE_EXCEEDED
+        assert _failure(_decide(run, spent_s=1000.0)) == decisions.DEADLINE_EXCEEDED
 
 
 def test_a_dwell_is_waited_for_before_an_end() -> None:
@@ -271,7 +270,7 @@ def test_a_dwell_is_waited_for_before_an_end() -> None:
     early = _decide(back, RED, answer=ACCEPTED, in_stage_s=4.0)
     assert isinstance(early, Wait)
     assert early.requeue_s <= 1.0
-    assert _failure(_decide(back, RED, answer=ACCEPTED, in_stage_s=5.0)) == reasons.CANCELLED
+    assert _failure(_decide(back, RED, answer=ACCEPTED, in_stage_s=5.0)) == decisions.CANCELLED
 
 
 def test_a_dwell_is_not_over_for_a_look_that_began_before() -> None:
@@ -299,12 +298,12 @@ TIDY = dataclasses.replace(
 TIDYING = replace(GOING, stage="After", action="Go", attempt=1, failing=PendingFailure("Broken", "it broke"))
 REFUSED = Answer(CallOutcome.REFUSED, "No", "no way")
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
-    "its deadline": ({"spent_s": 1000.0}, reasons.DEADLINE_EXCEEDED),
-    "its deadline, unseen": ({"spent_s": 1000.0, "sight": BLIND}, reasons.DEADLINE_EXCEEDED),
-    "its limit": ({"in_stage_s": 10.0}, reasons.TIMED_OUT),
+    "its deadline": ({"spent_s": 1000.0}, decisions.DEADLINE_EXCEEDED),
+    "its deadline, unseen": ({"spent_s": 1000.0, "sight": BLIND}, decisions.DEADLINE_EXCEEDED),
+    "its limit": ({"in_stage_s": 10.0}, decisions.TIMED_OUT),
     "a refusal": ({"answer": REFUSED}, "No"),
     "a refusal, unseen": ({"answer": REFUSED, "sight": BLIND}, "No"),
-    "attempts that are used up": ({"in_stage_s": 10.0, "run": replace(GOING, attempt=3)}, reasons.NO_EFFECT),
+    "attempts that are used up": ({"in_stage_s": 10.0, "run": replace(GOING, attempt=3)}, decisions.NO_EFFECT),
     "an outside that cannot be read": ({"sight": BLIND, "in_stage_s": SOUND.unobservable_limit_s}, "NoAnswer"),
 }
 
@@ -335,7 +334,7 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
     assert isinstance(decision, EnterStage)
     assert (decision.stage, decision.failing) == (
         "After",
-        PendingFailure(reasons.CANCELLED, "cancelled after Go was requested; it is red"),
+        PendingFailure(decisions.CANCELLED, "cancelled after Go was requested; it is red"),
     )
 
 
@@ -470,7 +469,7 @@ def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
     careful = dataclasses.replace(
         SOUND, stages={**SOUND.stages, "Start": Stage("red", limit_s=10, cancel=Cancel.AT_ONCE)}
     )
-    assert _failure(_decide(START, procedure=careful, cancel=True)) == reasons.CANCELLED
+    assert _failure(_decide(START, procedure=careful, cancel=True)) == decisions.CANCELLED
     undo = _decide(GOING, cancel=True, answer=ACCEPTED)
     assert isinstance(undo, CallAction)
     assert (undo.stage, undo.action) == ("Back", "Stop")
@@ -511,20 +510,20 @@ def test_possible_call_of_another_process_settles_with_polling() -> None:
     for since_call_s in (0.0, 99.0):
         decision = _decide(GOING, answer=OPEN, since_call_s=since_call_s, settles_in_s=50.0)
         assert isinstance(decision, Wait)
-        assert (decision.reason, decision.until_s) == (reasons.SETTLING, 50.0)
+        assert (decision.reason, decision.until_s) == (decisions.SETTLING, 50.0)
         assert "may have sent Go" in decision.text
         assert decision.requeue_s == SOUND.poll_s(0)
 
 
 def test_the_deadline_is_kept_while_another_process_may_act() -> None:
     late = _decide(GOING, spent_s=1000.0, answer=OPEN, settles_in_s=50.0, late=(LateCall("p1", "Go", 50.0),))
-    assert _failure(late) == reasons.DEADLINE_EXCEEDED
+    assert _failure(late) == decisions.DEADLINE_EXCEEDED
 
 
 def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
     for answer, reason in (
         (FULL, "NoRoom"),
-        (Answer(CallOutcome.NOT_DONE, reasons.NO_ANSWER, "429"), reasons.IN_PROGRESS),
+        (Answer(CallOutcome.NOT_DONE, decisions.NO_ANSWER, "429"), decisions.IN_PROGRESS),
     ):
         decision = _decide(GOING, answer=answer, since_call_s=1.0)
         assert isinstance(decision, Wait)
@@ -564,9 +563,9 @@ def test_what_a_late_arrival_could_undo_is_watched_before_the_end() -> None:
     for timing in times:
         watched = _decide(done, RED, answer=ACCEPTED, late=LATE, **timing)
         assert isinstance(watched, Wait)
-        assert (watched.reason, watched.until_s) == (reasons.SETTLING, 7.0)
+        assert (watched.reason, watched.until_s) == (decisions.SETTLING, 7.0)
         assert "may have sent Go; observing until" in watched.text
-        assert _failure(_decide(done, RED, answer=ACCEPTED, **timing)) == reasons.CANCELLED
+        assert _failure(_decide(done, RED, answer=ACCEPTED, **timing)) == decisions.CANCELLED
 
 
 def test_the_end_that_the_late_call_itself_asks_for_is_not_watched() -> None:
@@ -589,7 +588,7 @@ def test_a_restored_target_is_watched_beyond_the_deadline_until_nothing_arrives(
     stop = (LateCall("p1", "Stop", 7.0),)
     watched = _decide(**ends, procedure=left, late=stop)
     assert isinstance(watched, Wait)
-    assert (watched.reason, watched.until_s) == (reasons.SETTLING, 7.0)
+    assert (watched.reason, watched.until_s) == (decisions.SETTLING, 7.0)
     harmless = dataclasses.replace(left, final=frozenset({"Stop"}))
     for one in ({"procedure": left}, {"procedure": harmless, "late": stop}, {"procedure": TIDY, "late": stop}):
         assert _failure(_decide(**ends, **one)) == "Broken"
@@ -601,7 +600,7 @@ def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> 
     undo: dict[str, Any] = {"procedure": SETTLED, "cancel": True, "answer": ACCEPTED}
     held = _decide(replace(GOING, epoch="p2"), late=LATE, **undo)
     assert isinstance(held, Wait)
-    assert (held.reason, held.until_s) == (reasons.SETTLING, 7.0)
+    assert (held.reason, held.until_s) == (decisions.SETTLING, 7.0)
     assert "which would disturb the next step" in held.text
     assert isinstance(_decide(replace(GOING, epoch="p2"), **undo), CallAction)
     harmless = _decide(replace(GOING, epoch="p2"), late=LATE, cancel=True, answer=ACCEPTED)
@@ -649,7 +648,9 @@ def test_keyed_call_accepted_after_a_lost_answer_is_not_awaited() -> None:
     accepted, patient = replace(ACCEPTED, lost=True), dataclasses.replace(KEYED.stages["Going"], limit_s=900.0)
     procedure = dataclasses.replace(KEYED, stages={**KEYED.stages, "Going": patient})
     assert isinstance(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=19.0), Wait)
-    assert _failure(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=20.0)) == reasons.OUTCOME_UNKNOWN
+    assert (
+        _failure(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=20.0)) == decisions.OUTCOME_UNKNOWN
+    )
     assert isinstance(_decide(GOING, procedure=procedure, answer=ACCEPTED, since_call_s=20.0), Wait)
 
 
@@ -657,8 +658,8 @@ def test_keyed_call_accepted_after_a_lost_answer_is_not_awaited() -> None:
 def test_what_carries_a_key_and_was_never_answered_is_an_unknown_outcome(answer: Answer) -> None:
     last = replace(GOING, attempt=3)
     late: dict[str, Any] = {"since_call_s": 60.0, "in_stage_s": 60.0}
-    assert _failure(_decide(last, procedure=KEYED, answer=answer, **late)) == reasons.OUTCOME_UNKNOWN
-    assert _failure(_decide(GOING, procedure=KEYED, answer=answer, in_stage_s=11.0)) == reasons.OUTCOME_UNKNOWN
+    assert _failure(_decide(last, procedure=KEYED, answer=answer, **late)) == decisions.OUTCOME_UNKNOWN
+    assert _failure(_decide(GOING, procedure=KEYED, answer=answer, in_stage_s=11.0)) == decisions.OUTCOME_UNKNOWN
 
 
 # Laws for any sequence
@@ -808,7 +809,7 @@ def test_what_is_on_its_way_at_the_limit_has_longer() -> None:
     assert waits.until_s == 1.0
     for sight, in_stage_s in ((RED, 15.0), (GREEN, 14.0)):
         ended = _decide(asked, sight, procedure=slow, answer=ACCEPTED, in_stage_s=in_stage_s)
-        assert _failure(ended) == reasons.TIMED_OUT
+        assert _failure(ended) == decisions.TIMED_OUT
 
 
 @pytest.mark.parametrize("sight", [RED, BLIND])
@@ -858,7 +859,7 @@ def test_a_stage_in_which_nothing_moves_ends_before_its_limit() -> None:
     moving = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, stalled_s=3.9)
     assert isinstance(moving, Wait)
     stuck = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, stalled_s=4.0)
-    assert _failure(stuck) == reasons.TIMED_OUT
+    assert _failure(stuck) == decisions.TIMED_OUT
     assert isinstance(stuck, Finish)
     assert stuck.text == "no progress for 4 s while Go requested; waiting for green: it is red"
 

@@ -7,8 +7,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from unbounded.workflow.call_state import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
-from unbounded.workflow.record import RunRecord
+from unbounded.workflow.run_record import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall, RunRecord
 from unbounded.workflow.run_state import DOWN_S, OwnCall, RecordReader, RunState
 
 ME: Final = "me"

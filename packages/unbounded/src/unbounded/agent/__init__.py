@@ -6,9 +6,9 @@ provider.
 
     paths     paths of all files on a host
     model     the two slots, the goal of a node, and the observed state of a slot
-    ports     interfaces that the agent needs from the host
+    interfaces   what the agent needs from the host, as protocols
     node_spec the goal of a node, from the configuration or the Machine
-    host      implementations of these ports: commands, systemd, mounts
+    host      implementations of these interfaces: commands, systemd, mounts
     artifact_sources, artifact_cache   files that a node is built from, besides its image
     node/     one slot: building, starting, stopping, removing it
     steps/    changes of `start` to the host; each step can be reverted

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from unbounded.agent.artifact_sources import Artifact, redacted_url
-from unbounded.agent.ports import OnProgress
+from unbounded.agent.interfaces import OnProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.download import Download, OnBytes, checked_url, download
 from unbounded.fetch.failures import Denied, NotPublished, TooLarge, UnusableContent

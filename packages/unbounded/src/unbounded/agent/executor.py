@@ -7,14 +7,14 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from unbounded.agent.ports import OperationWork
+from unbounded.agent.interfaces import OperationWork
 from unbounded.api.failures import Uncertain
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import Gate
+from unbounded.operations.executor_protocol import Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
-from unbounded.operations.ports import Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 CALL_LIMIT_S: Final = 900.0  # the download of a release and the start of a node have limits below it

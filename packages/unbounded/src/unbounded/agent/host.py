@@ -1,4 +1,5 @@
-"""The agent's ports on the host: programs run to their end within a time limit, systemd through systemctl, and mounts.
+"""The agent's interfaces to the host: programs run to their end within a time limit, systemd through systemctl, and
+mounts.
 
 The arguments of a program are passed as they are; no shell is involved.
 """
@@ -15,8 +16,8 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from unbounded.agent.interfaces import Commands, HostCommandResult, UnitFacts
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.logs import Log
 

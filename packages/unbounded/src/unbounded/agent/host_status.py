@@ -17,13 +17,13 @@ import msgspec
 
 from unbounded.agent.build import this_build
 from unbounded.agent.host import HostCommands, Systemctl
+from unbounded.agent.interfaces import Units
 from unbounded.agent.lock import holder
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.slot_files import read_build_record
 from unbounded.agent.paths import DAEMON_UNIT, HostPaths
-from unbounded.agent.ports import Units
 from unbounded.agent.recreation.state_store import DiskStore
 from unbounded.agent.settings import read_stored_config
 from unbounded.agent.upgrade.releases import Colour

@@ -19,11 +19,11 @@ import msgspec
 from unbounded.agent.build import load_everything, this_release
 from unbounded.agent.console import FAILED, ProgressOutput, run_to_end
 from unbounded.agent.host import HostCommands, Systemctl
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.lock import holder_pid, host_lock
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.reset_parts import AGENT, NODE_AND_HOST, ResetContext, ResetPart, remove_tree
 from unbounded.agent.steps.original_state import make_folders, remove_empty
 from unbounded.agent.steps.packages import installed_by_us

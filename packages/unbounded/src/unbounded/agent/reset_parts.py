@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.slot_files import remove_build_record, remove_settings
 from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
-from unbounded.agent.ports import Nodes
 from unbounded.agent.steps import survey
 from unbounded.agent.steps.start_steps import HOST_STEPS
 from unbounded.agent.steps.step import Leftover, StepHost, remove_all

@@ -15,13 +15,13 @@ from unbounded.agent.build import this_build
 from unbounded.agent.console import PreflightFailed, ProgressOutput, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
 from unbounded.agent.host import HostCommands, Systemctl
+from unbounded.agent.interfaces import Nodes, OnProgress
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import PullSecrets
 from unbounded.agent.node_spec import HostFacts, goal_from_config, host_facts, require_image, rootfs_image
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.preflight.report import IgnoredChecks, PreflightReport, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
 from unbounded.agent.recreation.report import bootstrapping

@@ -32,7 +32,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import in_maintenance, is_paused
-from unbounded.operations.disruption.holders import foreign_maintenance, is_cordoned_by_us
+from unbounded.operations.disruption.model import foreign_maintenance, is_cordoned_by_us
 from unbounded.operations.executor_selection import bmc_of
 from unbounded.operations.rollout_plan import ready_at
 

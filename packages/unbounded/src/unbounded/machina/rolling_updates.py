@@ -38,8 +38,8 @@ from unbounded.machina.configuration_versions import CONFIGURATIONS, INDEX_CONFI
 from unbounded.machina.node_update_plan import replace_manifest
 from unbounded.machina.rolling_update_plan import UpdatePlan, UpdateView, is_rolling, plan_update
 from unbounded.operations.caches import node_of
-from unbounded.operations.disruption.holders import started_change
-from unbounded.operations.record import with_nulls
+from unbounded.operations.disruption.model import started_change
+from unbounded.operations.execution_record import with_nulls
 
 Raw = dict[str, Any]
 

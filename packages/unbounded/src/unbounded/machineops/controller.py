@@ -40,9 +40,9 @@ from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.machineops.settings import Settings
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.executor_engine import Engine
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ports import Refusal
 
 log = Log("machine-ops-controller")
 

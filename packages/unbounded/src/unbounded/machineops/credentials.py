@@ -18,7 +18,7 @@ from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.logs import Log, SecretStr
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Login, Provider, Session
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 SECRET_MAX_AGE_S: Final = 30.0  # longest use of a Secret before it is read again
 CLOSE_S: Final = 5.0

@@ -44,8 +44,8 @@ from unbounded.machineops.provider_answers import parse_instance, sanitize_failu
 from unbounded.machineops.rate_limits import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.operations.claim_gates import Gate
+from unbounded.operations.executor_protocol import NotDone, Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
-from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})

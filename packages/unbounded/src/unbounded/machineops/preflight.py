@@ -23,9 +23,9 @@ from unbounded.machineops.provider_answers import parse_instance
 from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.operations import reasons as common
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.parameters import invalid
-from unbounded.operations.ports import Refusal
 from unbounded.workflow.procedure import Procedure
 
 INDEX_INSTANCE: Final = "instance"

@@ -31,7 +31,7 @@ from unbounded.api.fields import Cause
 from unbounded.api.operation import OperationKind
 from unbounded.kube.logs import SecretStr
 from unbounded.machineops import reasons
-from unbounded.operations.ports import NotDone, Refusal
+from unbounded.operations.executor_protocol import NotDone, Refusal
 from unbounded.workflow.procedure import Cancel
 
 __all__ = [

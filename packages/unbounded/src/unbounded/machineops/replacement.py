@@ -13,7 +13,7 @@ from typing import Final
 
 from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
 from unbounded.operations import reasons
-from unbounded.operations.record import Run
+from unbounded.operations.execution_record import Run
 from unbounded.workflow.procedure import (
     COMPLETE,
     CallFailure,

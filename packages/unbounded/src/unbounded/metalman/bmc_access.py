@@ -27,8 +27,8 @@ from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_REFUSED
 from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.operations import reasons
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
-from unbounded.operations.ports import Refusal
 
 SECRET_FOR_S: Final = 30.0  # of the use of a password by operations; it is read again then
 IDLE_FOR_S: Final = 900.0  # the same for idle machines; a password that the BMC rejects is read again sooner

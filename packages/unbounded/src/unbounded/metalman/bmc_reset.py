@@ -14,7 +14,7 @@ from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.reasons import BMC_NOT_RESTARTED, POWER_CHANGED
 from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.pool import PooledBmc
-from unbounded.operations.record import Run
+from unbounded.operations.execution_record import Run
 from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 READING_BMC: Final = "ReadingBMC"

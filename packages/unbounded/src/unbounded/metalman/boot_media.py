@@ -33,7 +33,7 @@ from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.virtual_media import MediaDrive
 from unbounded.metalman.replace import BOOTING_KINDS
 from unbounded.operations import reasons
-from unbounded.operations.ports import NotDone, Refusal
+from unbounded.operations.executor_protocol import NotDone, Refusal
 
 WORKERS: Final = 8
 CALL_S: Final = 60.0  # from the beginning of an ejection by the cleaner to its last request

@@ -27,7 +27,7 @@ from unbounded.metalman.redfish.bmc_interface import (
 )
 from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.operations import reasons
-from unbounded.operations.ports import NotDone, Target
+from unbounded.operations.executor_protocol import NotDone, Target
 
 log = Log("metalman")
 

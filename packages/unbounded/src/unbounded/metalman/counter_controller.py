@@ -15,8 +15,8 @@ from unbounded.kube.events import object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations.counters import Due, counters_of, due
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
+from unbounded.operations.machine_counters import Due, counters_of, due
 from unbounded.operations.machine_lock import holds_lock
 
 NAME_TAKEN = "OperationNameTaken"

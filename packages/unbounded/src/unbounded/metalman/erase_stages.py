@@ -23,7 +23,7 @@ from unbounded.metalman.power import IS_OFF, IS_ON, SWITCH_OFF, table_rows
 from unbounded.metalman.reasons import NODE_NOT_DRAINED
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import node_name
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Procedure, Stage, Step
 
 ERASE_LIMIT_S: Final = 7 * 86_400.0  # the deadline of the operation ends it earlier

@@ -94,9 +94,9 @@ from unbounded.metalman.settings import ATTEMPTS, POLL_S
 from unbounded.metalman.shared_bmcs import SharedBmcs
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import Gate
+from unbounded.operations.executor_protocol import NotDone, Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
 from unbounded.operations.parameters import IMAGE_URI, firmware_targets, requester
-from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 RESETS: Final = {

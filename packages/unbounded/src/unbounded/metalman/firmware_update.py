@@ -18,8 +18,8 @@ from unbounded.metalman.power import Table, table_rows
 from unbounded.metalman.reasons import TASK_FAILED
 from unbounded.metalman.redfish.bmc_interface import BmcBusy, BmcUnreachable, InstalledFirmware, UpdateState
 from unbounded.metalman.redfish.pool import PooledBmc
+from unbounded.operations.execution_record import Run
 from unbounded.operations.parameters import firmware_targets
-from unbounded.operations.record import Run
 from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Observation, Procedure, Repeat, Stage, Step
 
 READING_FIRMWARE: Final = "ReadingFirmware"

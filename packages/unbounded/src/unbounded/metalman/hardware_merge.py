@@ -30,7 +30,7 @@ from unbounded.metalman.inspection import (
 )
 from unbounded.metalman.netboot.model import ConditionState
 from unbounded.metalman.redfish.inventory_reader import Inventory
-from unbounded.operations.record import with_nulls
+from unbounded.operations.execution_record import with_nulls
 
 OK: Final = "OK"
 # Kinds of the parts that a reading names when they cannot be read.

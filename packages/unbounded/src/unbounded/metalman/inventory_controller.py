@@ -28,8 +28,8 @@ from unbounded.metalman.hardware_merge import hardware_change, merged, reading_c
 from unbounded.metalman.redfish.bmc_interface import PasswordRejected
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
-from unbounded.operations.ports import Refusal
 
 CONCURRENT: Final = 4  # readings at a time, for all BMCs of the process
 # From an event of the Machine to its reading, so that neither a new site nor a first operation waits for inventories.

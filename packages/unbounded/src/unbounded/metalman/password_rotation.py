@@ -29,10 +29,10 @@ from unbounded.metalman.bmc_access import BmcAccess, next_key, redfish_of
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcUser
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
+from unbounded.operations.execution_record import Run
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import authority_of
-from unbounded.operations.ports import Refusal
 from unbounded.operations.reasons import NO_EFFECT
-from unbounded.operations.record import Run
 from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 READING_ACCOUNT: Final = "ReadingAccount"

@@ -32,7 +32,7 @@ from unbounded.metalman.redfish.bmc_interface import (
     SystemState,
 )
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 POWER: Final = {BmcPowerState.ON: MachinePower.ON, BmcPowerState.OFF: MachinePower.OFF}
 SWITCHED_OFF: Final = "The BMC reports the host as Off, and no operation switched it off"

@@ -46,7 +46,7 @@ from unbounded.kube.tls import ClientCertificate, load_certificate
 from unbounded.metalman.bmc_access import binding_of, redfish_of
 from unbounded.metalman.redfish.bmc_interface import SerialConsole, clean
 from unbounded.metalman.shared_consoles import SharedConsoles
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
     "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", dict

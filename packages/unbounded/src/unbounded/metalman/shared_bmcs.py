@@ -35,8 +35,8 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_BMC, sharing_bmc
 from unbounded.operations.claim_gates import Gate, target_in_use
+from unbounded.operations.executor_protocol import NotDone
 from unbounded.operations.executor_selection import bmc_of
-from unbounded.operations.ports import NotDone
 
 CLAIMING_S: Final = 30.0  # from open gates to the lock: one reading of a BMC, which may be slow
 

@@ -35,7 +35,7 @@ from unbounded.operations.batch_plan import (
     snapshot,
 )
 from unbounded.operations.caches import INDEX_PARENT, SupervisorCaches, node_of
-from unbounded.operations.record import with_nulls
+from unbounded.operations.execution_record import with_nulls
 from unbounded.operations.rollout_plan import RolloutFacts, RolloutWait, initial_status
 from unbounded.operations.supervisor_plan import (
     EndOperation,

@@ -16,10 +16,10 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.operations import reasons
-from unbounded.operations.ports import Executor, NotDone, Refusal, Target
-from unbounded.workflow.call_state import CallEvent
+from unbounded.operations.executor_protocol import Executor, NotDone, Refusal, Target
 from unbounded.workflow.decisions import Finish
 from unbounded.workflow.procedure import NotObservable, Observation, Procedure
+from unbounded.workflow.run_record import CallEvent
 from unbounded.workflow.run_state import FRESH_S, OwnCall, RunState, TimedObservation
 
 REPORT_AFTER_S: Final = 3.0

@@ -28,10 +28,12 @@ from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
-from unbounded.operations.claim_check import ClaimCheck
 from unbounded.operations.claim_gates import is_meant_for, order, starts_on
 from unbounded.operations.deadline import deadline_s
+from unbounded.operations.execution_record import Run, run_of
 from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity, procedure_of
+from unbounded.operations.executor_claim import ClaimCheck
+from unbounded.operations.executor_protocol import Executor, Target
 from unbounded.operations.executor_selection import executor_of
 from unbounded.operations.executor_status import (
     CRDOutdated,
@@ -44,13 +46,11 @@ from unbounded.operations.executor_status import (
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
-from unbounded.operations.ports import Executor, Target
-from unbounded.operations.record import Run, run_of
-from unbounded.workflow.call_state import CallOutcome
 from unbounded.workflow.concurrency import FairLimiter
 from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Wait
 from unbounded.workflow.planner import decide, waiting_text
 from unbounded.workflow.procedure import Capacity, NotObservable, Observation
+from unbounded.workflow.run_record import CallOutcome
 from unbounded.workflow.run_state import ACT_WITHIN_S, RecordReader
 
 RESOLUTION_S: Final = 0.01  # a wait that ends within this is due now

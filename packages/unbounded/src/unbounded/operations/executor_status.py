@@ -28,21 +28,27 @@ from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.counters import counters_of
-from unbounded.operations.disruption.holders import override_evidence, started_change
+from unbounded.operations.disruption.model import override_evidence, started_change
+from unbounded.operations.execution_record import (
+    Run,
+    completed_condition,
+    run_of,
+    running_patch,
+    terminal_patch,
+    wait_message,
+)
 from unbounded.operations.executor_calls import procedure_of
+from unbounded.operations.executor_protocol import Executor
 from unbounded.operations.executor_selection import is_agent
-from unbounded.operations.in_memory_state import OperationState
-from unbounded.operations.ports import Executor
-from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, wait_message
-from unbounded.workflow.call_state import NO_ANSWER
+from unbounded.operations.in_memory_state import COUNT_S, OperationState
+from unbounded.operations.machine_counters import counters_of
 from unbounded.workflow.decisions import CallAction, EnterStage, Finish, TargetLoss, Wait
 from unbounded.workflow.planner import shows_arrival
 from unbounded.workflow.procedure import Observation, Procedure, Stage
+from unbounded.workflow.run_record import NO_ANSWER
 from unbounded.workflow.run_state import ACT_ON_S
 
 SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
-COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs
 REPORT_EVERY_S: Final = 5.0  # between two writes that change only the message of a wait
 UNTIL_S: Final = 10.0  # a wait is written again only if it ends later than reported by this
 ANSWERS_S: Final = 3.0  # for which a stopping process waits for the answers to its calls

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.workflow.procedure import Procedure
 from unbounded.workflow.run_state import RunState
+
+COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from unbounded.api.machine_status import ErasureState
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
 from unbounded.api.phase import machine_phase, operation_phase
+from unbounded.operations.execution_record import with_nulls
 from unbounded.operations.parameters import ALL_DISKS, DISKS
-from unbounded.operations.record import with_nulls
 from unbounded.workflow.procedure import ConditionUpdate, Observation, Procedure
 
 HISTORY: Final = 10

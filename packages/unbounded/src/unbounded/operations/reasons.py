@@ -6,14 +6,14 @@ An executor has additional reasons. Each set has a table of meanings, which the 
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded.workflow import reasons as workflow
+from unbounded.workflow import decisions
 
 # Ends
-SUCCEEDED: Final = workflow.SUCCEEDED
-CANCELLED: Final = workflow.CANCELLED
+SUCCEEDED: Final = decisions.SUCCEEDED
+CANCELLED: Final = decisions.CANCELLED
 CRD_OUTDATED: Final = "CRDOutdated"
 CRD_OUTDATED_TEXT: Final = "the CRDs on the server are older than this controller and drop fields: apply deploy/crd/"
-DEADLINE_EXCEEDED: Final = workflow.DEADLINE_EXCEEDED
+DEADLINE_EXCEEDED: Final = decisions.DEADLINE_EXCEEDED
 DRAIN_TIMED_OUT: Final = "DrainTimedOut"
 EXECUTOR_LOST: Final = "ExecutorLost"
 INTERNAL_ERROR: Final = "InternalError"
@@ -25,12 +25,12 @@ NAME_TAKEN: Final = "NameTaken"
 NO_MATCHING_MACHINES: Final = "NoMatchingMachines"
 NOT_STARTED: Final = "NotStarted"
 NODE_NOT_READY: Final = "NodeNotReady"
-NO_EFFECT: Final = workflow.NO_EFFECT
-OUTCOME_UNKNOWN: Final = workflow.OUTCOME_UNKNOWN
+NO_EFFECT: Final = decisions.NO_EFFECT
+OUTCOME_UNKNOWN: Final = decisions.OUTCOME_UNKNOWN
 PREEMPTED: Final = "Preempted"
 TARGET_CHANGED: Final = "TargetChanged"
 TARGET_FAILED: Final = "TargetFailed"
-TIMED_OUT: Final = workflow.TIMED_OUT
+TIMED_OUT: Final = decisions.TIMED_OUT
 TOO_MANY_TARGETS: Final = "TooManyTargets"
 UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
 UNSUPPORTED_TARGET: Final = "UnsupportedTarget"
@@ -40,11 +40,11 @@ AGENT_OUTDATED: Final = "AgentOutdated"
 EXECUTOR_SILENT: Final = "ExecutorSilent"
 FOREIGN_MAINTENANCE: Final = "ForeignMaintenance"
 HALTED: Final = "Halted"
-IN_PROGRESS: Final = workflow.IN_PROGRESS
-NO_ANSWER: Final = workflow.NO_ANSWER
+IN_PROGRESS: Final = decisions.IN_PROGRESS
+NO_ANSWER: Final = decisions.NO_ANSWER
 PAUSED: Final = "Paused"
 PROVIDER_NOT_SERVED: Final = "ProviderNotServed"
-SETTLING: Final = workflow.SETTLING
+SETTLING: Final = decisions.SETTLING
 SLOT_HELD: Final = "SlotHeld"
 SOAKING: Final = "Soaking"
 TARGET_IN_USE: Final = "TargetInUse"

@@ -29,7 +29,7 @@ from unbounded.operations.claim_gates import (
     starts_on,
 )
 from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
-from unbounded.operations.disruption.holders import drain_failure, silent_s
+from unbounded.operations.disruption.model import drain_failure, silent_s
 from unbounded.operations.executor_selection import Unavailability, executor_name, executor_of, why_unsupported
 from unbounded.operations.parameters import invalid
 

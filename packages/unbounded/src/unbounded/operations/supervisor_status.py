@@ -28,7 +28,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.batch_plan import failed_target
 from unbounded.operations.caches import SupervisorCaches
-from unbounded.operations.record import completed_condition, wait_message, with_nulls
+from unbounded.operations.execution_record import completed_condition, wait_message, with_nulls
 from unbounded.operations.supervisor_plan import EndOperation, ReportWait, has_finalizer
 
 _ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})

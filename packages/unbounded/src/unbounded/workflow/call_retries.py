@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.workflow.call_state import Answer, CallOutcome
 from unbounded.workflow.procedure import Repeat, Stage
-from unbounded.workflow.record import RunRecord
+from unbounded.workflow.run_record import Answer, CallOutcome, RunRecord
 
 BACKOFF_S: Final = 2.0  # after the first call that was not done; doubled after each further one
 KEYED_RETRY_S: Final = 1.0  # the effect may end soon, and leaves no trace then

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from msgspec import Struct
 
 from unbounded.api.fields import Cause
-from unbounded.workflow.call_state import LateCall
-from unbounded.workflow.record import PendingFailure
+from unbounded.workflow.run_record import LateCall, PendingFailure
+
+# Ends
+SUCCEEDED: Final = "Succeeded"
+CANCELLED: Final = "Cancelled"
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+NO_EFFECT: Final = "NoEffect"
+OUTCOME_UNKNOWN: Final = "OutcomeUnknown"
+TIMED_OUT: Final = "TimedOut"
+
+# Waits
+IN_PROGRESS: Final = "InProgress"
+NO_ANSWER: Final = "NoAnswer"
+SETTLING: Final = "Settling"
 
 
 class TargetLoss(Struct, frozen=True):

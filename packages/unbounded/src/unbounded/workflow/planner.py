@@ -14,9 +14,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unbounded.workflow import reasons
+from unbounded.workflow import decisions
 from unbounded.workflow.call_retries import Retries
-from unbounded.workflow.call_state import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.workflow.decisions import (
     CallAction,
     Decision,
@@ -39,7 +38,7 @@ from unbounded.workflow.procedure import (
     Stage,
     Step,
 )
-from unbounded.workflow.record import PendingFailure, RunRecord
+from unbounded.workflow.run_record import NO_ANSWER, Answer, CallOutcome, LateCall, PendingFailure, RunRecord
 
 _LAST_FAILED: Final = "the last attempt failed"
 
@@ -142,7 +141,7 @@ class _Planner(Struct, frozen=True):
     def cancel(self) -> Decision | None:
         """End a cancelled operation where its stage permits that, after the cleanup stage if there is one."""
         ends = self.stage.cancel is Cancel.AT_ONCE or (self.stage.cancel is Cancel.UNDO and self.stage.undo is None)
-        return self._give_up(reasons.CANCELLED, self._cancelled()) if self.request.cancel and ends else None
+        return self._give_up(decisions.CANCELLED, self._cancelled()) if self.request.cancel and ends else None
 
     def deadline(self) -> Decision | None:
         """Fail at the deadline; a cleanup stage outlasts it, up to its own limit."""
@@ -151,7 +150,7 @@ class _Planner(Struct, frozen=True):
         if self._completes_on_timeout():
             return self._complete_on_timeout()
         text = f"not complete within {self.request.deadline_s:.0f} s: {self._observed()}"
-        return self._give_up(reasons.DEADLINE_EXCEEDED, text)
+        return self._give_up(decisions.DEADLINE_EXCEEDED, text)
 
     def rejection(self) -> Decision | None:
         """Follow the stage's timeout step, or fail, where the call was rejected: to repeat it is useless."""
@@ -225,7 +224,7 @@ class _Planner(Struct, frozen=True):
             " then it continues"
         )
         text = _with_cancel(text, self.stage, cancel=self.request.cancel)
-        return Wait(reasons.SETTLING, text, self._poll_in_s(left_s), left_s)
+        return Wait(decisions.SETTLING, text, self._poll_in_s(left_s), left_s)
 
     def _until_arrived(self, late: list[LateCall], decision: CallAction | Finish | EnterStage) -> Wait:
         last = max(late, key=lambda one: one.left_s)
@@ -233,7 +232,7 @@ class _Planner(Struct, frozen=True):
         text = f"{sent}, which would disturb the next step; waiting until the call can no longer arrive"
         if isinstance(decision, Finish):
             text = f"{decision.text}; {sent}; observing until the call can no longer arrive"
-        return Wait(reasons.SETTLING, text, self._poll_in_s(last.left_s), last.left_s)
+        return Wait(decisions.SETTLING, text, self._poll_in_s(last.left_s), last.left_s)
 
     def _only_repeats(self, decision: Decision) -> bool:
         """Return whether the decision is a call that may be sent beside the same call of another process.
@@ -313,7 +312,7 @@ class _Planner(Struct, frozen=True):
         ends = step.stage in ENDS or (step.fail is not None and self.run.failing is not None)
         left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.observed_from_s)
         if ends and left_s > 0:
-            return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._poll_in_s(left_s)), left_s)
+            return Wait(decisions.IN_PROGRESS, self._waiting(), min(left_s, self._poll_in_s(left_s)), left_s)
         if step.fail is not None:
             return self._fail(step, step.fail)
         if step.stage == self.run.stage:
@@ -333,7 +332,7 @@ class _Planner(Struct, frozen=True):
         if step.stage == COMPLETE:
             return self._complete(step)
         if step.stage == CANCELLED:
-            undone = _failed(reasons.CANCELLED, "cancelled; its changes have been undone", step.evidence)
+            undone = _failed(decisions.CANCELLED, "cancelled; its changes have been undone", step.evidence)
             return replace(undone, is_undone=True)
         entered = replace(self.run, stage=step.stage, action=step.action, attempt=1 if step.action else 0)
         text = waiting_text(self.procedure, entered, cancel=self.request.cancel)
@@ -346,8 +345,8 @@ class _Planner(Struct, frozen=True):
         recorded = {evidence.what for evidence in self.run.evidence} | {step.evidence}
         missing = self.procedure.proof - recorded
         if missing:  # a gap in a table must never report an effect without evidence
-            return _failed(reasons.OUTCOME_UNKNOWN, f"evidence is missing: {', '.join(sorted(missing))}")
-        return Finish(reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence, is_complete=True)
+            return _failed(decisions.OUTCOME_UNKNOWN, f"evidence is missing: {', '.join(sorted(missing))}")
+        return Finish(decisions.SUCCEEDED, f"{self._observed()}{but}", step.evidence, is_complete=True)
 
     def _stay(self, step: Step) -> Decision:
         retries = self._retries
@@ -372,7 +371,7 @@ class _Planner(Struct, frozen=True):
 
     def _outcome_unknown(self) -> Decision:
         text = f"the result of {self.run.action} cannot be observed: {self._observed()}"
-        return self._give_up(reasons.OUTCOME_UNKNOWN, text)
+        return self._give_up(decisions.OUTCOME_UNKNOWN, text)
 
     def _call(self, action: str, attempt: int) -> CallAction:
         called = replace(self.run, action=action, attempt=attempt)
@@ -387,14 +386,14 @@ class _Planner(Struct, frozen=True):
         action, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
         if self._retries.leaves_open:
             text = f"{action} was requested {times}, and its outcome is unknown: {self.answer.text}"
-            return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_observed()}"
+            return decisions.OUTCOME_UNKNOWN, f"{text}{self._last_observed()}"
         if self.answer.is_not_done:
             text = f"{action} was requested {times}, and the last attempt failed: {self.answer.text}"
-            return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
+            return self.answer.reason or decisions.NO_ANSWER, f"{text}{self._last_observed()}"
         if self.answer.is_open:
             text = f"{action} was requested {times}, and the outcome of the last attempt is unknown: {self.answer.text}"
-            return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
-        return reasons.NO_EFFECT, f"{action} was requested {times} and accepted, without effect: {self._observed()}"
+            return self.answer.reason or decisions.NO_ANSWER, f"{text}{self._last_observed()}"
+        return decisions.NO_EFFECT, f"{action} was requested {times} and accepted, without effect: {self._observed()}"
 
     def _wait_or_limit(self, retry_in_s: float = math.inf) -> Decision:
         """Wait, or handle the limit of the stage.
@@ -405,12 +404,12 @@ class _Planner(Struct, frozen=True):
         left_s = self._limit_s - self.timing.in_stage_s
         if self.stage.stalled_s is not None and self.timing.stalled_s >= self.stage.stalled_s:
             text = f"no progress for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._observed()}"
-            return self._on_timeout(reasons.TIMED_OUT, text)
+            return self._on_timeout(decisions.TIMED_OUT, text)
         if left_s > 0:
             failed = self.answer.is_not_done
             # without a specific reason, no one can act on it
-            named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)
-            reason = self.answer.reason if named else reasons.IN_PROGRESS
+            named = failed and self.answer.reason not in ("", decisions.NO_ANSWER)
+            reason = self.answer.reason if named else decisions.IN_PROGRESS
             return Wait(
                 reason,
                 self._waiting(),
@@ -423,7 +422,9 @@ class _Planner(Struct, frozen=True):
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.on_timeout is None:
             return self._outcome_unknown()
-        return self._on_timeout(reasons.TIMED_OUT, f"timed out waiting for {self.stage.waits_for}: {self._observed()}")
+        return self._on_timeout(
+            decisions.TIMED_OUT, f"timed out waiting for {self.stage.waits_for}: {self._observed()}"
+        )
 
     @property
     def _limit_s(self) -> float:

@@ -12,7 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unbounded.api.fields import Cause
-from unbounded.workflow.call_state import (
+from unbounded.workflow.decisions import Timing
+from unbounded.workflow.procedure import NotObservable, Observation
+from unbounded.workflow.run_record import (
     NO_ANSWER,
     NO_ANSWER_YET,
     NOT_SENT,
@@ -23,11 +25,9 @@ from unbounded.workflow.call_state import (
     CallOutcome,
     Intent,
     LateCall,
+    RunRecord,
     longest,
 )
-from unbounded.workflow.decisions import Timing
-from unbounded.workflow.procedure import NotObservable, Observation
-from unbounded.workflow.record import RunRecord
 
 ACT_WITHIN_S: Final = 10.0  # a process acts on its intent within this time of the write, or not at all
 FRESH_S: Final = 2.0  # no decision uses an older observation: the target is observed again

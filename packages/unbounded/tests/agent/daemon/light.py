@@ -19,8 +19,8 @@ from tests.apiserver.support import Client
 from tests.operations.faults import FAIR, Incarnation
 from unbounded.agent.daemon.daemon import DaemonParts
 from unbounded.agent.daemon.reporting import SystemdNotifier
+from unbounded.agent.interfaces import Commands, Units
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, Units
 from unbounded.agent.settings import store_config
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.kube.client import HttpApi

@@ -21,9 +21,9 @@ from unbounded.agent.daemon import daemon
 from unbounded.agent.daemon.daemon import DaemonParts
 from unbounded.agent.daemon.identity import connected, join
 from unbounded.agent.daemon.server_migration import ServerMigration, finish_migration
+from unbounded.agent.interfaces import Units
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
-from unbounded.agent.ports import Units
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.settings import require_stored_config
 from unbounded.api.core import CERTIFICATE_REQUESTS, NODES

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tests.operations.faults import Incarnation
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.ports import OnProgress
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import LEASES
 from unbounded.api.failures import Transient

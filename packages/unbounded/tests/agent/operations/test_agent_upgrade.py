@@ -29,8 +29,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.fetch.download import OnBytes
 from unbounded.join.agent_config import UpgradeConfig
-from unbounded.operations.ports import Target
-from unbounded.operations.record import Run
+from unbounded.operations.execution_record import Run
+from unbounded.operations.executor_protocol import Target
 
 MACHINE: Final = "m1"
 ACT_WITHIN_S: Final = 10.0

@@ -14,8 +14,8 @@ from tests.operations.world import World
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
+from unbounded.agent.interfaces import HostCommandResult
 from unbounded.agent.operations.host_reboot import EVIDENCE_BOOTED, HOST_REBOOT, HostReboot
-from unbounded.agent.ports import HostCommandResult
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind

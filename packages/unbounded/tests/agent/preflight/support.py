@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.support.authority import PEM
+from unbounded.agent.interfaces import HostCommandResult, UnitFacts
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 
 TOKEN = "abcdef.0123456789abcdef"

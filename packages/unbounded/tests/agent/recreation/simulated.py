@@ -13,8 +13,8 @@ from tests.operations.faults import Incarnation
 from tests.operations.simulated import Violation
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.state_store import FailedRecreation, Transition
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import LEASES, NODES
@@ -216,7 +216,7 @@ class SimHost:
 
 
 class SimNodes:
-    """ports.Nodes over a simulated host, as one incarnation of the agent meets it: cut off at any await."""
+    """`Nodes` over a simulated host, as one incarnation of the agent meets it: cut off at any await."""
 
     def __init__(self, host: SimHost, life: Incarnation) -> None:
         self._host = host

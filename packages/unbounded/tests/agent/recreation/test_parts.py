@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.agent.goals import goal
+from unbounded.agent.interfaces import Nodes, OnProgress
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
 from unbounded.agent.node_spec import DesiredNode
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.perform import reuse_or
 from unbounded.agent.recreation.plan import (

@@ -20,10 +20,10 @@ from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.executor import AgentExecutor
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.model import KubeletAccess, Slot, SlotFacts
 from unbounded.agent.operations.node_reboot import NodeReboot
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
 from unbounded.agent.recreation.node_sync import NodeRestarter, stopped_part
 from unbounded.agent.recreation.plan import RecreationLimits

@@ -20,9 +20,9 @@ from tests.operations.world import Process, World
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.agent.durations import Durations
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.model import BuildRecord, KubeletAccess, Slot, TokenAccess
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.report import ConditionReport

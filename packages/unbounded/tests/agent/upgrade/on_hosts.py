@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.agent.upgrade.making import make_release
 from tests.support.hosts import Host
 from unbounded.agent.host import Systemctl
+from unbounded.agent.interfaces import HostCommandResult
 from unbounded.agent.paths import DAEMON_UNIT, HostPaths
-from unbounded.agent.ports import HostCommandResult
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseInfo
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial, restart_daemon

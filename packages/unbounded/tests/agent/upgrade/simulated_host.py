@@ -24,9 +24,9 @@ from tests.operations.faults import Incarnation, Weather
 from tests.operations.simulated import Violation
 from tests.operations.world import Process, Running, World, run_engine
 from unbounded.agent.executor import AgentExecutor
+from unbounded.agent.interfaces import HostCommandResult, UnitFacts
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
-from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseSlots
 from unbounded.agent.upgrade.staging import ReleaseRequest, TarballLimits
@@ -36,7 +36,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.fetch.download import OnBytes
 from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.api import Api
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 MACHINE: Final = "m1"
 URL: Final = "https://releases.example/unbounded-agent-linux-amd64.tar.gz"

@@ -19,7 +19,7 @@ from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import Colour
 from unbounded.agent.upgrade.staging import ReleaseRequest, TarballLimits, stage, verify
 from unbounded.agent.upgrade.trial import FailedRelease, TrialProgress
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 
 @pytest.fixture

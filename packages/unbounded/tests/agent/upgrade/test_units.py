@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from unbounded.agent.interfaces import UnitFacts
 from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
-from unbounded.agent.ports import UnitFacts
 from unbounded.agent.upgrade import units
 
 

@@ -17,7 +17,7 @@ from unbounded.machineops import reasons
 from unbounded.machineops.credentials import select_credential
 from unbounded.machineops.reasons import credential_cause, secret_cause
 from unbounded.operations import reasons as common
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 MACHINE = machine_of(provider="Acme", providerID="acme://i-1")
 EXECUTOR = "machine-ops-controller/lab/Acme"

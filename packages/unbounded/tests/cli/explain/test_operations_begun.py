@@ -22,7 +22,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power, replace
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
-from unbounded.operations.ports import Refusal, Target
+from unbounded.operations.executor_protocol import Refusal, Target
 from unbounded.workflow.procedure import Observation
 
 

@@ -28,7 +28,7 @@ from unbounded.operations import reasons
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.disruption import plan as planning
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain, refusal, rules_of
-from unbounded.operations.disruption.holders import Delay, HolderState, HolderView, node_conditions, view_holder
+from unbounded.operations.disruption.model import Delay, HolderState, HolderView, node_conditions, view_holder
 from unbounded.operations.disruption.plan import DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT, PROCEDURE, UNCORDON, Fact
 from unbounded.workflow.procedure import Step

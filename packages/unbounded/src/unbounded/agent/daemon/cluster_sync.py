@@ -22,10 +22,10 @@ from typing import Final, NoReturn, Protocol
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, access_of_goal, config_with, desired_access
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.node.pull_secrets import PullSecrets, secret_names
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.agent.recreation.status import RecreationStatusWriter

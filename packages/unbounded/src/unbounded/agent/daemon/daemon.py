@@ -24,6 +24,7 @@ from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.executor import AgentExecutor
 from unbounded.agent.host import HostCommands, Systemctl
+from unbounded.agent.interfaces import Commands, Nodes, OnProgress, OperationWork, Units
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node.devices import DeviceWatch
@@ -34,7 +35,6 @@ from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.operations.host_reboot import HostReboot, host_boot_id
 from unbounded.agent.operations.node_reboot import NodeReboot
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, Nodes, OnProgress, OperationWork, Units
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
 from unbounded.agent.recreation.perform import reuse_or
 from unbounded.agent.recreation.plan import RecreationLimits

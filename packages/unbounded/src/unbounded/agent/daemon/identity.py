@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.durations import Durations, TimedWork
+from unbounded.agent.interfaces import Commands, HostCommandResult, Units
 from unbounded.agent.model import Slot
 from unbounded.agent.node import containerd, kubelet
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, HostCommandResult, Units
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.durable_files import sync_directory
 from unbounded.kube.logs import Log

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from unbounded.agent.cluster_access import ClusterAccess, goal_with, kubeconfig_with, kubelet_config_with
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.host import Systemctl
+from unbounded.agent.interfaces import Commands, OnProgress, Units
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets, slot_files
 from unbounded.agent.node.devices import DeviceChanges, find_devices, sync_devices
@@ -29,7 +30,6 @@ from unbounded.agent.node.settings import changed_files, require_usable
 from unbounded.agent.node.slot_builder import SlotBuilder
 from unbounded.agent.node_spec import ARCHITECTURES
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.agent.steps import kernel
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Failure, Rejected, Transient

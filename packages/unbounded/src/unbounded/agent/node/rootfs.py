@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.artifact_cache import BlobNote, BlobStore, noted_digest
-from unbounded.agent.ports import Commands, OnProgress
+from unbounded.agent.interfaces import Commands, OnProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import Blob

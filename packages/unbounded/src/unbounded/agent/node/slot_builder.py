@@ -11,6 +11,7 @@ from typing import Final
 
 from unbounded.agent.artifact_cache import BRIEF, PATIENT, ArtifactCache, BlobStore, Fetched
 from unbounded.agent.artifact_sources import Artifact, artifacts, sandbox_artifact
+from unbounded.agent.interfaces import Commands, OnProgress
 from unbounded.agent.model import BuildRecord, KubeletAccess, NodeGoal, Slot
 from unbounded.agent.node import containerd, contract, files, rootfs
 from unbounded.agent.node.containerd import ARCHIVE
@@ -22,7 +23,6 @@ from unbounded.agent.node.rootfs import CachedImage, ImageCache
 from unbounded.agent.node.settings import added_trust, proxies, require_usable
 from unbounded.agent.node.slot_files import workspace, write_build_record
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.step import ReversibleStep, add_all
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.archive import Archive, Member, MemberKind, Names, names_of

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.host import unmount_below
+from unbounded.agent.interfaces import Commands
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable_files import remove_durably, sync_directory, write_durably
 from unbounded.kube.logs import Log

@@ -13,9 +13,9 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from unbounded.agent.interfaces import Commands
 from unbounded.agent.lock import host_lock
 from unbounded.agent.paths import DAEMON_UNIT
-from unbounded.agent.ports import Commands
 from unbounded.agent.recreation.report import after_reset
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.reset import ResetResult, remove_all_parts
@@ -23,7 +23,7 @@ from unbounded.agent.reset_parts import ResetContext
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.logs import Log
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
 
 log = Log("agent")

@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.agent.durations import BOUNDS, Durations, TimedWork
+from unbounded.agent.interfaces import Commands
 from unbounded.agent.lock import WITHIN_S
-from unbounded.agent.ports import Commands
 from unbounded.agent.upgrade import procedure as table
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext, overdue_s, prove
 from unbounded.agent.upgrade.procedure import UpgradeState
@@ -38,11 +38,11 @@ from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.api import Api
 from unbounded.kube.logs import Log
 from unbounded.operations.deadline import deadline_s
+from unbounded.operations.execution_record import run_of
+from unbounded.operations.executor_protocol import Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.parameters import invalid
-from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.reasons import INTERNAL_ERROR, INVALID_PARAMETERS
-from unbounded.operations.record import run_of
 from unbounded.workflow.procedure import Observation, Procedure
 
 log = Log("agent")

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
+from unbounded.agent.interfaces import Commands
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.operation import MachineOperation
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 LOOKING: Final = "Looking"

@@ -15,10 +15,10 @@ from typing import Final
 
 from unbounded.agent.durations import BOUNDS, Durations
 from unbounded.agent.durations import TimedWork as Kind
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import desired_node
-from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.version_resolution import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, NODE_LEASES, Node
@@ -27,7 +27,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.logs import Log
-from unbounded.operations.ports import NotDone, Refusal, Target
+from unbounded.operations.executor_protocol import NotDone, Refusal, Target
 from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 log = Log("agent")

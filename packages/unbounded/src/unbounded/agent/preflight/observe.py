@@ -21,12 +21,12 @@ from yarl import URL
 
 from unbounded.agent.artifact_cache import BlobStore, find_cached
 from unbounded.agent.artifact_sources import Artifact
+from unbounded.agent.interfaces import Commands, Units
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.node.rootfs import is_image_cached
 from unbounded.agent.node.slot_files import read_build_record
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight.observations import (
     Graphics,
     HostObservation,

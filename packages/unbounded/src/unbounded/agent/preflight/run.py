@@ -13,12 +13,12 @@ from unbounded.agent.artifact_cache import BlobStore
 from unbounded.agent.artifact_sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.host import HostCommands, Systemctl
+from unbounded.agent.interfaces import Commands, Units
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import stored_logins
 from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.node_spec import HostFacts, goal_from_config, host_facts
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight import checks, observe
 from unbounded.agent.preflight.checks import host_findings
 from unbounded.agent.preflight.observations import HostObservation, ServiceAnswer, SlotObservation

@@ -6,7 +6,7 @@ The old slot stays until the new node is proven. If the new node cannot be prove
     recreation_decision  pure: whether a node needs a recreation
     version_resolution   the configuration version, and the goal, of a node that is about to be built
     plan                 pure: from the phase and the observation of both slots to the next step
-    perform              executes the steps, over ports.Nodes
+    perform              executes the steps, over `Nodes`
     reconcile            one pass over a recreation under way
     node_sync            a node that is not being recreated: starts of stopped parts, labels and taints
     report               pure: conditions and other status of the Machine

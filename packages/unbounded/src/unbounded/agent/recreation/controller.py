@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.durations import Durations, TimedWork
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import recreation_decision, report, state_store
 from unbounded.agent.recreation.node_sync import LabelSync, NodeRestarter, labels_differ
 from unbounded.agent.recreation.perform import AccessFor, Lock, Performer

@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.kubelet import node_flags
-from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.api.core import NODES

@@ -1,4 +1,4 @@
-"""Execution of a recreation's steps over ports.Nodes; each holds the host's lock while it works.
+"""Execution of a recreation's steps over `Nodes`; each holds the host's lock while it works.
 
 kubelet's credential in the new slot is the previous one, or a fresh one.
 """
@@ -15,9 +15,9 @@ from typing import Final, assert_never
 from cryptography import x509
 
 from unbounded.agent.durations import Durations
+from unbounded.agent.interfaces import Nodes, OnProgress
 from unbounded.agent.model import CertificateAccess, KubeletAccess, Slot
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
-from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.recreation import plan
 from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.failures import Failure, Transient

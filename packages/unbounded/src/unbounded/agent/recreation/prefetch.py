@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.pull_secrets import BringLogins
-from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.recreation_decision import NodeObservation
 from unbounded.agent.recreation.report import one_line
 from unbounded.api.configuration import MachineConfigurationVersion

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.durations import Durations, TimedWork
+from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node_spec import DesiredNode, desired_node
-from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.perform import Performer
 from unbounded.agent.recreation.plan import (

@@ -14,7 +14,7 @@ from unbounded.agent.node_spec import DesiredNode, same_node
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, Transition
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, counted, set_condition
 from unbounded.api.machine import PreparedVersion
-from unbounded.operations.record import with_nulls
+from unbounded.operations.execution_record import with_nulls
 
 LONGEST: Final = 400  # of a failure's text in a message
 

@@ -25,8 +25,8 @@ from unbounded.api.operation import OperationPhase
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations.execution_record import with_nulls
 from unbounded.operations.machine_lock import with_newest
-from unbounded.operations.record import with_nulls
 
 Raw = Mapping[str, Any]
 

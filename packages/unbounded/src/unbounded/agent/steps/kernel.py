@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState, OwnFile
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Failure, Rejected

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.agent.interfaces import Commands, OnProgress, UnitFacts
 from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, OnProgress, UnitFacts
 from unbounded.agent.steps import original_state
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Rejected

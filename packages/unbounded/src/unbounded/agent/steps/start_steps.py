@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from unbounded.agent.interfaces import Nodes, OnProgress
 from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.paths import DAEMON_UNIT, HostPaths
-from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.settings import read_stored_config, store_config, without_token
 from unbounded.agent.steps.kernel import CONFIGURED_SYSCTL, MODULES_STEP, SYSCTL
 from unbounded.agent.steps.packages import DROP_INS, PACKAGES

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Generic, TypeVar
 
+from unbounded.agent.interfaces import Commands, OnProgress, Units
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 from unbounded.kube.logs import Log
 from unbounded.kube.tasks import first_failure

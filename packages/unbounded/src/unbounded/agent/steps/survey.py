@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.agent.interfaces import Commands, OnProgress
 from unbounded.agent.model import Slot
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Failure, Transient

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.host import unescaped
+from unbounded.agent.interfaces import OnProgress
 from unbounded.agent.paths import HostPaths
-from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.kube.durable_files import sweep, write_durably

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.durations import BOUNDS, TimedWork
+from unbounded.agent.interfaces import Units
 from unbounded.agent.lock import WITHIN_S, host_lock
 from unbounded.agent.paths import RECOVERY_UNIT, HostPaths
-from unbounded.agent.ports import Units
 from unbounded.agent.upgrade import units as unit_files
 from unbounded.agent.upgrade.releases import ReleaseSlots
 from unbounded.agent.upgrade.trial import FailedRelease, Trial, TrialStore

@@ -19,10 +19,10 @@ from typing import Final
 import msgspec
 from yarl import URL
 
+from unbounded.agent.interfaces import Commands, HostCommandResult
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.paths import BINARY
-from unbounded.agent.ports import Commands, HostCommandResult
 from unbounded.agent.upgrade import procedure
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseInfo
@@ -38,7 +38,7 @@ from unbounded.fetch.web import Patience, Trust, Web, redacted_url
 from unbounded.join.release_key import LARGEST_SIGNATURE, check_signature, signature_url
 from unbounded.kube.logs import Log
 from unbounded.kube.tasks import run_stoppable
-from unbounded.operations.ports import Refusal
+from unbounded.operations.executor_protocol import Refusal
 
 log = Log("agent")
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from unbounded.agent.interfaces import Units
 from unbounded.agent.paths import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT, HostPaths
-from unbounded.agent.ports import Units
 from unbounded.kube.durable_files import link_durably, remove_durably, sync_directory, write_durably
 
 WATCHDOG_S: Final = 30

@@ -26,8 +26,8 @@ from unbounded.cli.explain.operations import blocking
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, version_number
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.operations import reasons
-from unbounded.operations.counters import due
 from unbounded.operations.executor_selection import bmc_of, executor_name
+from unbounded.operations.machine_counters import due
 
 EVENTS_OF_CLUSTER: Final = "default"  # the namespace of events on cluster-scoped objects
 LEASE_S: Final = 15.0

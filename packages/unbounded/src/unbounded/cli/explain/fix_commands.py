@@ -13,8 +13,8 @@ from unbounded.api.operation import MachineOperation
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.machina.ssh.model import HostPort, host_port
+from unbounded.operations.execution_record import run_of
 from unbounded.operations.executor_selection import ExecutorKind
-from unbounded.operations.record import run_of
 
 SSH_PORT: Final = 22
 

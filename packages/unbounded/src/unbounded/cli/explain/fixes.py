@@ -17,7 +17,7 @@ from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.metalman import reasons as metal
 from unbounded.metalman.reasons import grant_commands
 from unbounded.operations import reasons
-from unbounded.operations.record import run_of
+from unbounded.operations.execution_record import run_of
 
 NAMED: Final = "is the one that the message means"
 

@@ -27,8 +27,8 @@ from unbounded.machina.machines.model import PassIntervals
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import in_maintenance, order, paused
-from unbounded.operations.counters import due
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
+from unbounded.operations.machine_counters import due
 
 Check = Callable[[Machine, ExplainFacts], Explained | None]
 

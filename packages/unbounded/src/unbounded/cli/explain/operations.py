@@ -21,12 +21,12 @@ from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import is_child_of, plan_batch
 from unbounded.operations.claim_gates import DRAINS, RESTING, order
 from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
+from unbounded.operations.execution_record import Run, run_of, wait_message
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
-from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.rollout_plan import RolloutFacts
-from unbounded.workflow.call_state import CallOutcome
 from unbounded.workflow.planner import waiting_text
 from unbounded.workflow.procedure import ENDS, Cancel, Procedure, Stage
+from unbounded.workflow.run_record import CallOutcome
 
 _FOLLOWED: Final = {
     reasons.PAUSED: Topic.PAUSE,

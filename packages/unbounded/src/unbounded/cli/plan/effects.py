@@ -38,12 +38,12 @@ from unbounded.machina.rolling_update_plan import UpdateView, outdated_in_order,
 from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.claim_gates import in_maintenance, needs_grant, paused
-from unbounded.operations.counters import Due, due
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.disruption.budgets import drain_rules, group_of, is_unavailable, limit_of, window_of
-from unbounded.operations.disruption.holders import foreign_maintenance
+from unbounded.operations.disruption.model import foreign_maintenance
+from unbounded.operations.execution_record import run_of
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
-from unbounded.operations.record import run_of
+from unbounded.operations.machine_counters import Due, due
 from unbounded.operations.rollout_plan import stage_limit, stages_of
 from unbounded.workflow.procedure import ENDS, Cancel, Procedure
 

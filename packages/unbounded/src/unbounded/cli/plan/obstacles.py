@@ -32,9 +32,9 @@ from unbounded.cli.plan.model import MachineForecast, Obstacle, OperationForecas
 from unbounded.kube.api import Api
 from unbounded.kube.options import SettingsError
 from unbounded.operations import reasons
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind, provider_of
 from unbounded.operations.parameters import accepted_pcrs, erased_disks
-from unbounded.operations.ports import Refusal
 
 if TYPE_CHECKING:
     from unbounded.machineops.provider import Loss, Provider

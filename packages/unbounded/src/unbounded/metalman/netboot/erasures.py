@@ -31,8 +31,8 @@ from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.model import BootObservation, BootRequest
 from unbounded.metalman.replace import BOOT_STAGES
+from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.parameters import disks_to_erase
-from unbounded.operations.ports import Refusal
 
 RETRY_S: Final = 5
 SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})

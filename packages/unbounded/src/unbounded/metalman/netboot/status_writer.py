@@ -43,7 +43,7 @@ from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
 from unbounded.metalman.netboot.installs import merged_record
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
-from unbounded.operations.record import with_nulls
+from unbounded.operations.execution_record import with_nulls
 
 PERCENT_EVERY_S: Final = 2.0
 RETRY_BACKOFF: Final = Backoff(base_s=0.2, max_s=10.0)

@@ -45,7 +45,7 @@ from unbounded.operations.disruption.budgets import (
     is_used,
     window_of,
 )
-from unbounded.operations.disruption.holders import Delay
+from unbounded.operations.disruption.model import Delay
 
 ENFORCED: Final = "Enforced"
 SETTLE_S: Final = 1.0  # after a change, as others come together with it

@@ -28,7 +28,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError, label_test, selector_text
 from unbounded.operations import reasons
 from unbounded.operations.disruption.drain import DrainRules, rules_of
-from unbounded.operations.disruption.holders import Delay, foreign_maintenance
+from unbounded.operations.disruption.model import Delay, foreign_maintenance
 
 FIRST_YEARS: Final = 8  # within which a schedule comes, or never: 29 February may be missing for so long
 

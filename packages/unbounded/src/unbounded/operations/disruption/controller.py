@@ -49,7 +49,7 @@ from unbounded.operations.disruption.budget_grants import BudgetController, Gran
 from unbounded.operations.disruption.budgets import GRACE_S, drain_rules
 from unbounded.operations.disruption.drain import RETRY_S, DrainRules
 from unbounded.operations.disruption.drained_nodes import NodeMarker, NodeReturn, PodCaches, PodEvictions, is_marked
-from unbounded.operations.disruption.holders import (
+from unbounded.operations.disruption.model import (
     Delay,
     HolderView,
     foreign_maintenance,
@@ -61,10 +61,10 @@ from unbounded.operations.disruption.holders import (
 )
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT
+from unbounded.operations.execution_record import with_nulls
 from unbounded.operations.executor_selection import executor_name, executor_of
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
-from unbounded.operations.record import with_nulls
 
 AT_ONCE: Final = 64  # Machines: a pass waits for calls, such as those of all evictions from a Node
 EVICTIONS_AT_ONCE: Final = 32  # half of the calls that the client sends at once

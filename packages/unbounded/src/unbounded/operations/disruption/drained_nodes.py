@@ -17,7 +17,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, rfc3339
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.disruption.drain import RETRY_S, EvictionRefusal, refusal
-from unbounded.operations.disruption.holders import is_cordoned_by_us, node_conditions
+from unbounded.operations.disruption.model import is_cordoned_by_us, node_conditions
 from unbounded.operations.disruption.plan import DisruptionPlan
 from unbounded.operations.disruption.stages import CORDON, UNCORDON
 

@@ -25,7 +25,7 @@ from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain
-from unbounded.operations.disruption.holders import (
+from unbounded.operations.disruption.model import (
     SILENCE_S,
     Delay,
     HolderState,

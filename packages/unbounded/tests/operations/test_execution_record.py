@@ -20,10 +20,16 @@ from unbounded.machineops.providers.azure.replacement_plan import STEPS as AZURE
 from unbounded.machineops.providers.oci.replacement_plan import STEPS as OCI_STEPS
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.record import MAX_MESSAGE, Run, completed_condition, run_of, running_patch, terminal_patch
-from unbounded.workflow.call_state import LateCall
+from unbounded.operations.execution_record import (
+    MAX_MESSAGE,
+    Run,
+    completed_condition,
+    run_of,
+    running_patch,
+    terminal_patch,
+)
 from unbounded.workflow.procedure import Procedure
-from unbounded.workflow.record import PendingFailure
+from unbounded.workflow.run_record import LateCall, PendingFailure
 
 NOW = "2030-01-01T00:00:00Z"
 WORDS = st.text(min_size=1, max_size=20)

@@ -31,8 +31,16 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.operations import reasons
-from unbounded.workflow.call_state import NO_ANSWER, STORED, Answer, CallOutcome, LateCall, longest
-from unbounded.workflow.record import PendingFailure, RunRecord
+from unbounded.workflow.run_record import (
+    NO_ANSWER,
+    STORED,
+    Answer,
+    CallOutcome,
+    LateCall,
+    PendingFailure,
+    RunRecord,
+    longest,
+)
 
 NOTHING: Final = MachineOperationStatus()
 MAX_MESSAGE: Final = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.workflow.call_state import (
+from unbounded.workflow.run_record import (
     NOT_SENT,
     STORED,
     TRANSITIONS,

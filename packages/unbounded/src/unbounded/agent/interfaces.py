@@ -9,7 +9,7 @@ from typing import Protocol
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.operation import MachineOperation
-from unbounded.operations.ports import Target
+from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 OnProgress = Callable[[str], None]  # progress message for a user: "containerd 2.1.8: 42 %"
@@ -189,10 +189,10 @@ class Nodes(Protocol):
 
 
 class OperationWork(Protocol):
-    """One kind of MachineOperation. The agent's executor dispatches to these; see operations.ports.Executor."""
+    """One kind of MachineOperation. The agent's executor dispatches to these; see operations.executor_protocol."""
 
     def procedure(self, operation: MachineOperation) -> Procedure:
-        """Return the operation's procedure; raise operations.ports.Refusal where the operation is not possible."""
+        """Return the operation's procedure; raise Refusal where the operation is not possible."""
         ...
 
     async def observe(self, target: Target) -> Observation: ...

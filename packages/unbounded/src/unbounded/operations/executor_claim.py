@@ -1,4 +1,4 @@
-"""The check before a claim: gates from the caches, and conditions that need a live read."""
+"""The executor's check before a claim: `claim_gates` from the caches, and conditions that need a live read."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from unbounded.operations.claim_gates import (
     paused,
     recreation_state,
 )
-from unbounded.operations.executor_status import COUNT_S
-from unbounded.operations.in_memory_state import OperationState
-from unbounded.operations.ports import Executor, Target
-from unbounded.operations.record import run_of
+from unbounded.operations.execution_record import run_of
+from unbounded.operations.executor_protocol import Executor, Target
+from unbounded.operations.in_memory_state import COUNT_S, OperationState
 from unbounded.workflow.procedure import NotObservable, Observation
 from unbounded.workflow.run_state import ACT_WITHIN_S
 

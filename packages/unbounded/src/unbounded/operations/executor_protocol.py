@@ -11,7 +11,7 @@ from unbounded.api.fields import Cause
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.claim_gates import Gate
-from unbounded.operations.record import Run
+from unbounded.operations.execution_record import Run
 from unbounded.workflow.procedure import Observation, Procedure
 
 
