@@ -34,7 +34,7 @@ from unbounded.join.install import AgentOrigin, HostDefaults
 from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import machine_group, site_token_manifest, token_in
 from unbounded.kube.api import Forbidden, ServerUnreachable
-from unbounded.machina.machines.install_content import install_of
+from unbounded.machina.machines.attempts import install_of
 from unbounded.machina.provisioning.remote import payload
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops.controller import UncachedSecrets, UserDataBuilder

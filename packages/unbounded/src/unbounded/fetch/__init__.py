@@ -7,5 +7,5 @@ of an artifact.
 - `web` (`Web`): HTTP with retries, redirects and limits; `download`: resumed bodies, and plain URLs with mirrors.
 - `registry` (`RegistryClient`): the distribution API on these.
 - `archive` reads a layer, `tree` (`Tree`) writes through directory descriptors, `unpack` applies layers in order.
-- `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `image_dir` is its folder.
+- `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `ImageDir` is its folder.
 """

@@ -14,7 +14,7 @@ from unbounded.api.failures import Stale, Transient
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import failures
-from unbounded.machina.ssh.client import HandshakeLimit
+from unbounded.machina.ssh.client import BastionPool, HandshakeLimit
 from unbounded.machina.ssh.keys import HostKey
 from unbounded.machina.ssh.model import (
     FirstUse,
@@ -26,7 +26,6 @@ from unbounded.machina.ssh.model import (
     SshRejected,
     SshTransient,
 )
-from unbounded.machina.ssh.pool import BastionPool
 
 KEY = HostKey("ssh-ed25519", b"\0\0\0\x0bssh-ed25519")
 IDLE_S = 60.0

@@ -3,6 +3,7 @@
 The install is a process of the host. It survives a broken connection and a restart of machina: the next login observes
 the host first and starts nothing beside a running install. The first attempt, before it has sent anything, starts
 without that observation: the host itself refuses a second run, and no earlier result can belong to this attempt.
+`install_of` is its content: the agent's configuration, the script, and its variables.
 
 `reset_over_ssh` is the opposite: it removes the agent and the node, before the Machine is deleted.
 """
@@ -14,16 +15,32 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from unbounded.api.conditions import ConditionReason
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.api.machine import SSHHop
+from unbounded.api.machine import Machine, SSHHop
+from unbounded.join.agent_config import config_text
+from unbounded.join.facts import ClusterFacts
+from unbounded.join.install import (
+    NO_DIGEST,
+    AgentOrigin,
+    HostDefaults,
+    host_setup,
+    install_environment,
+    install_script,
+    origin_of,
+)
+from unbounded.join.tokens import UsableToken
 from unbounded.kube.clock import Backoff
-from unbounded.kube.logs import Log
-from unbounded.machina.machines.conditions import OutOfTime
+from unbounded.kube.logs import Log, SecretStr
+from unbounded.machina.machines.conditions import CannotBegin, OutOfTime
 from unbounded.machina.machines.eligibility import is_first, repeats
 from unbounded.machina.machines.host_runs import HostRun, HostRuns
 from unbounded.machina.provisioning import model
+from unbounded.machina.provisioning.model import Install
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRejected, SshRoute
 
 RECONNECT: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
@@ -277,3 +294,55 @@ def _recording_refused_key(run: HostRun, way: SshRoute) -> Iterator[None]:
         if error.hop == SSHHop.BASTION:
             run.version = way.bastion.identity.version if way.bastion is not None else ""
         raise
+
+
+def install_of(
+    machine: Machine,
+    attempt: str,
+    facts: ClusterFacts | None,
+    token: UsableToken | None,
+    settings: ProvisioningSettings,
+    node: NodeSettings | None = None,
+) -> tuple[Install, Failure | None]:
+    """Return the install of one attempt, and the failure if it cannot be started.
+
+    An install without token or facts cannot be started but still be followed.
+    """
+    uid = machine.lasting_uid
+    if facts is None or token is None:
+        lacking = "facts about the cluster are missing" if facts is None else "no bootstrap token exists"
+        return Install(uid, attempt, SecretStr(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
+    setup = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
+    environment = install_environment(setup.origin)
+    install = Install(uid, attempt, SecretStr(config_text(setup.config)), install_script(), environment, (token.text,))
+    fault = _fault_of(setup.origin)
+    return install, CannotBegin(fault.reason, fault.words) if fault.words else None
+
+
+class OriginFault(NamedTuple):
+    """Cause why a host has no agent release to run, and its reason; empty words without a fault."""
+
+    words: str
+    reason: ConditionReason
+
+
+def origin_fault(machine: Machine, settings: ProvisioningSettings) -> OriginFault:
+    """Return the cause why a Machine's host has no agent release to run."""
+    return _fault_of(origin_of(machine.spec.agent, defaults_of(settings).origin))
+
+
+def _fault_of(origin: AgentOrigin) -> OriginFault:
+    words = origin.fault
+    no_digest = words == NO_DIGEST
+    return OriginFault(words, ConditionReason.DIGEST_MISSING if no_digest else ConditionReason.SOURCE_MISSING)
+
+
+def defaults_of(settings: ProvisioningSettings) -> HostDefaults:
+    """Return machina's defaults for all hosts: releases come from the configured source, else from the mirror."""
+    origin = AgentOrigin(
+        version=settings.agent_version,
+        base_url=settings.agent_base_url or settings.artifact_mirror,
+        url=settings.agent_url,
+        sha256=settings.agent_sha256,
+    )
+    return HostDefaults(origin, settings.artifact_mirror, settings.agent_image)

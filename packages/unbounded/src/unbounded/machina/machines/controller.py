@@ -21,7 +21,14 @@ from unbounded.kube.events import MESSAGE_CHARACTERS, EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.machines import model
-from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out, reset_over_ssh
+from unbounded.machina.machines.attempts import (
+    AttemptJob,
+    AttemptLimits,
+    HostRoute,
+    carry_out,
+    install_of,
+    reset_over_ssh,
+)
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import (
     PinWriter,
@@ -32,7 +39,6 @@ from unbounded.machina.machines.credentials import (
 )
 from unbounded.machina.machines.eligibility import parts_for_host, sharing_host
 from unbounded.machina.machines.host_runs import HostRun, HostRuns, MachineMetrics, Prober
-from unbounded.machina.machines.install_content import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
 from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
 from unbounded.machina.machines.perform import MachineWriter

@@ -21,10 +21,10 @@ from unbounded.join.tokens import UsableToken
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock
 from unbounded.machina.configuration_versions import INDEX_CONFIGURATION
+from unbounded.machina.machines.attempts import origin_fault
 from unbounded.machina.machines.credentials import READ_EVERY_S, SecretReader, SshCredentials, credentials_of
 from unbounded.machina.machines.eligibility import sharing_host
 from unbounded.machina.machines.host_runs import HostRuns
-from unbounded.machina.machines.install_content import origin_fault
 from unbounded.machina.machines.machine_state import MachineState
 from unbounded.machina.machines.model import MachineObservation, Prerequisites
 from unbounded.machina.machines.nodes import configured
