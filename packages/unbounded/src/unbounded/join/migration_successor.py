@@ -9,14 +9,8 @@ from typing import Final
 
 import msgspec
 
+from unbounded.api import names
 from unbounded.api.failures import Rejected
-from unbounded.api.names import (
-    ANNOTATION_SUCCESSOR,
-    GROUP_AGENTS,
-    GROUP_NODES,
-    SIGNER_SUCCESSOR_AGENT,
-    SIGNER_SUCCESSOR_KUBELET,
-)
 from unbounded.join.csr import AGENT, KUBELET, RequestedIdentity
 from unbounded.kube.settings import endpoint_url
 
@@ -51,7 +45,7 @@ def successor_in(text: str) -> Successor:
     Raises:
         Rejected: it is invalid; the message names the field.
     """
-    where = f"annotation {ANNOTATION_SUCCESSOR}"
+    where = f"annotation {names.ANNOTATION_SUCCESSOR}"
     try:
         found = msgspec.json.decode(text, type=Successor)
     except msgspec.DecodeError as error:
@@ -67,9 +61,9 @@ def successor_in(text: str) -> Successor:
 
 def successor_agent(machine: str) -> RequestedIdentity:
     """Return the agent's identity there, as requested from the present server."""
-    return RequestedIdentity(AGENT, machine, GROUP_AGENTS, SIGNER_SUCCESSOR_AGENT)
+    return RequestedIdentity(AGENT, machine, names.GROUP_AGENTS, names.SIGNER_SUCCESSOR_AGENT)
 
 
 def successor_kubelet(machine: str) -> RequestedIdentity:
     """Return kubelet's identity there, as requested from the present server."""
-    return RequestedIdentity(KUBELET, machine, GROUP_NODES, SIGNER_SUCCESSOR_KUBELET)
+    return RequestedIdentity(KUBELET, machine, names.GROUP_NODES, names.SIGNER_SUCCESSOR_KUBELET)

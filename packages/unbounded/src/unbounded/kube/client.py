@@ -21,18 +21,7 @@ import msgspec
 
 from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.meta import Kind
-from unbounded.kube import object_codec
-from unbounded.kube.api import (
-    ApiError,
-    InvalidObject,
-    NotFound,
-    ObjectList,
-    ReadFailed,
-    ResponseLost,
-    ServerBusy,
-    ServerUnreachable,
-    WatchEvent,
-)
+from unbounded.kube import api, object_codec
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import REREAD_S, AuthInfo, IssuedToken
@@ -136,7 +125,9 @@ class HttpApi:
         request = _Request("get", kind, "GET", _object_path(kind, name, namespace))
         return object_codec.decode(kind, await self._call(request))
 
-    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
+    async def list(
+        self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> api.ObjectList[T]:
         query = _selection(labels, fields) | {"limit": str(PAGE)}
         items: list[T] = []
         while True:
@@ -144,12 +135,12 @@ class HttpApi:
             page, meta = object_codec.decode_page(kind, await self._call(request))
             items += page
             if not meta.next_page:
-                return ObjectList(tuple(items), meta.resource_version)
+                return api.ObjectList(tuple(items), meta.resource_version)
             query = query | {"continue": meta.next_page}
 
     async def watch(
         self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncIterator[api.WatchEvent[T]]:
         query = _selection(labels, fields) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -270,7 +261,7 @@ class HttpApi:
             while True:
                 try:
                     return await self._exchange(request, self._call_s - (loop.time() - began))
-                except ServerBusy as busy:
+                except api.ServerBusy as busy:
                     asked_s = BUSY_WAIT_S if busy.retry_after_s is None else busy.retry_after_s
                     wait_s = max(asked_s, BUSY_LEAST_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
                     if loop.time() - began + wait_s >= self._call_s:
@@ -381,10 +372,10 @@ def _object_path(kind: Kind[Any], name: str, namespace: str, subresource: str = 
         NotFound: no object can have the name; it would lead to another resource, or to the whole collection if empty.
     """
     if not name:
-        raise NotFound(f"{kind.plural}: metadata.name is empty")
+        raise api.NotFound(f"{kind.plural}: metadata.name is empty")
     for what, text in (("name", name), ("namespace", namespace)):
         if text in (".", "..") or "/" in text or "%" in text:
-            raise NotFound(f"{kind.plural}: metadata.{what} is {text!r}: expected none of '.', '..', '/' and '%'")
+            raise api.NotFound(f"{kind.plural}: metadata.{what} is {text!r}: expected none of '.', '..', '/' and '%'")
     return kind.path(name, namespace=namespace, subresource=subresource)
 
 
@@ -403,15 +394,15 @@ def _written(request: _Request[T], answer: bytes) -> T:
     """The object that a write came to; the write was done even if its answer makes no sense."""
     try:
         return object_codec.decode(request.kind, answer)
-    except ReadFailed as error:
-        raise ResponseLost(f"{request.what}: {error}") from error
+    except api.ReadFailed as error:
+        raise api.ResponseLost(f"{request.what}: {error}") from error
 
 
-def _lost(request: _Request[Any], error: Exception) -> ApiError:
+def _lost(request: _Request[Any], error: Exception) -> api.ApiError:
     why = _describe(error)
     if not request.sent:
-        return ServerUnreachable(f"{request.what}: {why}")
-    return (ResponseLost if request.writing else ReadFailed)(f"{request.what}: {why}")
+        return api.ServerUnreachable(f"{request.what}: {why}")
+    return (api.ResponseLost if request.writing else api.ReadFailed)(f"{request.what}: {why}")
 
 
 def _describe(error: Exception) -> str:
@@ -427,9 +418,9 @@ def _cause(error: Exception) -> Exception:
     return error.cause if isinstance(error, NotConnected) else error
 
 
-def _rejection(request: _Request[Any], response: HttpResponse, body: bytes) -> ApiError:
+def _rejection(request: _Request[Any], response: HttpResponse, body: bytes) -> api.ApiError:
     failure = object_codec.error_from(body, code=response.status, writing=request.writing, what=request.what)
-    if isinstance(failure, ServerBusy):
+    if isinstance(failure, api.ServerBusy):
         after = response.headers.get("Retry-After", "")
         failure.retry_after_s = float(after) if after.isdigit() else None
     return failure
@@ -448,4 +439,4 @@ def _encode(body: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
     except TypeError as error:
-        raise InvalidObject(f"not JSON: {error}") from error
+        raise api.InvalidObject(f"not JSON: {error}") from error

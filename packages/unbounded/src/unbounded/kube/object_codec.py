@@ -8,22 +8,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 
 from unbounded.api.meta import Kind, Object
-from unbounded.kube.api import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    EventType,
-    EvictionBlocked,
-    Expired,
-    Forbidden,
-    InvalidObject,
-    NotFound,
-    ReadFailed,
-    ServerBusy,
-    ServerError,
-    WatchEvent,
-    identify,
-)
+from unbounded.kube import api
 from unbounded.kube.logs import Log
 
 T = TypeVar("T")
@@ -31,16 +16,16 @@ T = TypeVar("T")
 LINE_BYTES: Final = 64 * 1024 * 1024  # a frame beyond this is refused; an object of etcd has at most 1.5 MiB
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
-_BY_CODE: Final[dict[int, type[ApiError]]] = {
-    400: InvalidObject,
-    401: Forbidden,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Expired,
-    422: InvalidObject,
-    429: ServerBusy,
-    503: ServerBusy,
+_BY_CODE: Final[dict[int, type[api.ApiError]]] = {
+    400: api.InvalidObject,
+    401: api.Forbidden,
+    403: api.Forbidden,
+    404: api.NotFound,
+    409: api.Conflict,
+    410: api.Expired,
+    422: api.InvalidObject,
+    429: api.ServerBusy,
+    503: api.ServerBusy,
 }
 
 log = Log(__name__)
@@ -91,7 +76,7 @@ class LineSplitter:
         self._parts.append(head)
         self._size += len(head)
         if self._size > self._limit:
-            raise ReadFailed(f"a line of the watch has more than {self._limit} bytes")
+            raise api.ReadFailed(f"a line of the watch has more than {self._limit} bytes")
         if not newline:
             return []
         lines = [b"".join(self._parts), *rest.split(b"\n")]
@@ -116,7 +101,7 @@ def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
         item: T = _decoder(to).decode(raw)
         return _complete(kind, item)
     except msgspec.DecodeError as error:  # a ValidationError is one too
-        raise ReadFailed(f"{kind.kind}: unexpected content: {error}") from error
+        raise api.ReadFailed(f"{kind.kind}: unexpected content: {error}") from error
 
 
 def decode_page(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
@@ -136,17 +121,17 @@ def _decode_one_by_one(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
     try:
         page = _decoder(ListPage[msgspec.Raw]).decode(raw)
     except msgspec.DecodeError as error:
-        raise ReadFailed(f"list of {kind.plural}: unexpected content: {error}") from error
+        raise api.ReadFailed(f"list of {kind.plural}: unexpected content: {error}") from error
     items: list[T] = []
     for item in page.items or ():
         try:
             items.append(decode(kind, item))
-        except ReadFailed as error:
+        except api.ReadFailed as error:
             _log_invalid(kind, error)
     return items, page.metadata
 
 
-def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
+def decode_frame(kind: Kind[T], line: bytes) -> api.WatchEvent[T] | None:
     """Decode one line of a watch; return None for an object that does not fit the kind's type (it is logged).
 
     Raises:
@@ -155,24 +140,24 @@ def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
     """
     try:
         frame = _decoder(_Frame).decode(line)
-        if frame.type == EventType.BOOKMARK:
+        if frame.type == api.EventType.BOOKMARK:
             meta = _decoder(_Bookmark).decode(frame.object).metadata
             synced = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
-            return WatchEvent(EventType.BOOKMARK, None, meta.resource_version, synced=synced)
+            return api.WatchEvent(api.EventType.BOOKMARK, None, meta.resource_version, synced=synced)
         if frame.type == "ERROR":
             raise error_from(bytes(frame.object), code=0, writing=False)
-        type_ = EventType(frame.type)
+        type_ = api.EventType(frame.type)
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadFailed(f"watch of {kind.plural}: unexpected content: {error}") from error
+        raise api.ReadFailed(f"watch of {kind.plural}: unexpected content: {error}") from error
     try:
         item = decode(kind, frame.object)
-    except ReadFailed as error:
+    except api.ReadFailed as error:
         _log_invalid(kind, error)
         return None
-    return WatchEvent(type_, item, identify(item).version)
+    return api.WatchEvent(type_, item, api.identify(item).version)
 
 
-def _log_invalid(kind: Kind[Any], error: ReadFailed) -> None:
+def _log_invalid(kind: Kind[Any], error: api.ReadFailed) -> None:
     log.error("ignored object that cannot be decoded", kind=kind.kind, error=str(error))
 
 
@@ -190,7 +175,7 @@ def _complete(kind: Kind[T], item: T) -> T:
     return item
 
 
-def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiError:
+def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> api.ApiError:
     """Return the error for an answer that is not a success.
 
     Args:
@@ -203,17 +188,17 @@ def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiE
     code = code or int(status.get("code") or 500)
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or "") or body[:200].decode("utf-8", "replace").strip() or f"HTTP {code}"
-    kind: type[ApiError]
+    kind: type[api.ApiError]
     if code == 409 and reason == "AlreadyExists":
-        kind = AlreadyExists
+        kind = api.AlreadyExists
     elif code == 429 and _has_cause(status, "DisruptionBudget"):
-        kind = EvictionBlocked
+        kind = api.EvictionBlocked
     elif code in _BY_CODE:
         kind = _BY_CODE[code]
     elif code < 500:
-        kind = InvalidObject
+        kind = api.InvalidObject
     else:
-        kind = ServerError if writing else ReadFailed
+        kind = api.ServerError if writing else api.ReadFailed
     return kind(
         message if status else f"{what}: {message}" if what else message, code=code, reason=reason, status=status
     )

@@ -58,17 +58,8 @@ from unbounded.machina.node_update_plan import (
     replace_command,
     running_wait,
 )
-from unbounded.operations import reasons
+from unbounded.operations import reasons, rollout_plan
 from unbounded.operations.disruption.budgets import is_unavailable
-from unbounded.operations.rollout_plan import (
-    STARTING,
-    RolloutFacts,
-    RolloutRules,
-    RolloutStep,
-    is_waiting,
-    plan_rollout,
-    staged,
-)
 
 NAMED: Final = 5
 AHEAD: Final = 50  # downloads ahead of their turn, unless prepareAhead says otherwise
@@ -146,9 +137,9 @@ def plan_update(view: UpdateView) -> UpdatePlan:
         return _invalid(view, best, members, targets)
     mirrored = [_mirror(target, members[target.machine_ref], view.now) for target in targets]
     running = {one.name for one in members.values() if one.is_running}
-    facts = RolloutFacts(view.now, {one.name: one.machine for one in members.values()}, view.nodes)
+    facts = rollout_plan.RolloutFacts(view.now, {one.name: one.machine for one in members.values()}, view.nodes)
     before = RolloutStatus(stages=_recorded_stages(view, best, members, targets))
-    step = plan_rollout(_rules(view, members, strategy, running, before), mirrored, running, facts)
+    step = rollout_plan.plan_rollout(_rules(view, members, strategy, running, before), mirrored, running, facts)
     bad = {} if _is_rolled_back(view, best) or not step.broken else _bad_versions(view, best, members, step)
     if bad:
         return UpdatePlan(view.recorded, bad)
@@ -194,11 +185,11 @@ def _of_members(
     )
 
 
-def _ahead(view: UpdateView, members: Mapping[str, UpdateMember], step: RolloutStep) -> frozenset[str]:
+def _ahead(view: UpdateView, members: Mapping[str, UpdateMember], step: rollout_plan.RolloutStep) -> frozenset[str]:
     """Return the Machines that may download before their turn: the next ones."""
     limit = AHEAD if view.settings.prepare_ahead is None else view.settings.prepare_ahead
     running = {one.name for one in members.values() if one.is_running}
-    waiting = (members[t.machine_ref] for t in step.targets if is_waiting(t, running))
+    waiting = (members[t.machine_ref] for t in step.targets if rollout_plan.is_waiting(t, running))
     able = (one.name for one in waiting if one.image is None and not one.is_released and blocked_by(one) is None)
     return frozenset(islice(able, limit))
 
@@ -236,7 +227,9 @@ def _staged(
 ) -> tuple[TargetStatus, ...] | str:
     """Return the Machines in the order of their stages; or an error where the stages do not fit."""
     try:
-        targets = staged(_strategy(view, best, members), [one.machine for one in members.values()], may_be_empty=True)
+        targets = rollout_plan.staged(
+            _strategy(view, best, members), [one.machine for one in members.values()], may_be_empty=True
+        )
     except SelectorError as error:
         return f"spec.updateStrategy.rollingUpdate.stages: {error}"
     if isinstance(targets, str) or not _is_rollback(view, best, members):
@@ -296,9 +289,9 @@ def _rules(
     strategy: OperationStrategy,
     running: set[str],
     before: RolloutStatus,
-) -> RolloutRules:
+) -> rollout_plan.RolloutRules:
     others = [one for one in members.values() if one.name not in running]
-    return RolloutRules(
+    return rollout_plan.RolloutRules(
         strategy=strategy,
         max_concurrent=view.configuration.spec.update_strategy.max_unavailable or 1,
         max_failures=view.settings.max_failures or 1,
@@ -331,7 +324,7 @@ def _mirror(target: TargetStatus, member: UpdateMember, now: datetime) -> Target
     if member.is_running:
         return changed(target, phase=OperationPhase.IN_PROGRESS)
     is_starting = member.is_released and blocked_by(member) is None
-    return changed(target, stage=STARTING) if is_starting else target
+    return changed(target, stage=rollout_plan.STARTING) if is_starting else target
 
 
 # Rollback
@@ -369,7 +362,10 @@ def _last_good(view: UpdateView, best: MachineConfigurationVersion) -> MachineCo
 
 
 def _bad_versions(
-    view: UpdateView, best: MachineConfigurationVersion, members: Mapping[str, UpdateMember], step: RolloutStep
+    view: UpdateView,
+    best: MachineConfigurationVersion,
+    members: Mapping[str, UpdateMember],
+    step: rollout_plan.RolloutStep,
 ) -> dict[str, str]:
     """Return the messages of the versions to mark as Bad; none where nothing is rolled back."""
     if view.settings.on_failure != UpdateFailurePolicy.ROLLBACK or view.settings.paused:
@@ -410,7 +406,7 @@ def _status(
     view: UpdateView,
     best: MachineConfigurationVersion,
     members: Mapping[str, UpdateMember],
-    step: RolloutStep,
+    step: rollout_plan.RolloutStep,
     *,
     back: bool,
 ) -> UpdateStatus:
@@ -458,7 +454,7 @@ def _status(
     )
 
 
-def _phase(view: UpdateView, step: RolloutStep, *, back: bool) -> UpdatePhase:
+def _phase(view: UpdateView, step: rollout_plan.RolloutStep, *, back: bool) -> UpdatePhase:
     if step.broken:
         return UpdatePhase.HALTED
     if view.settings.paused:
@@ -467,7 +463,7 @@ def _phase(view: UpdateView, step: RolloutStep, *, back: bool) -> UpdatePhase:
 
 
 def _waiting(
-    view: UpdateView, members: Mapping[str, UpdateMember], step: RolloutStep, phase: UpdatePhase
+    view: UpdateView, members: Mapping[str, UpdateMember], step: rollout_plan.RolloutStep, phase: UpdatePhase
 ) -> tuple[Waiting | None, str]:
     """Return the cause for which the update does not go on now, with its text."""
     if phase in (UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK):

@@ -24,31 +24,15 @@ from unbounded.api.operation import (
 )
 from unbounded.kube.api import AlreadyExists, Api, InvalidObject
 from unbounded.kube.clock import loop_time
-from unbounded.operations import reasons
-from unbounded.operations.batch_plan import (
-    BatchRejection,
-    BatchStep,
-    child_manifest,
-    fail_uncreated,
-    is_child_of,
-    plan_batch,
-    snapshot,
-)
+from unbounded.operations import batch_plan, reasons, supervisor_plan
 from unbounded.operations.caches import INDEX_PARENT, SupervisorCaches, node_of
 from unbounded.operations.execution_record import with_nulls
 from unbounded.operations.rollout_plan import RolloutFacts, RolloutWait, initial_status
-from unbounded.operations.supervisor_plan import (
-    EndOperation,
-    NoAction,
-    RemoveOperationFinalizer,
-    SupervisorAction,
-    has_finalizer,
-)
 from unbounded.operations.supervisor_status import SupervisorStatus
 
 MIRROR_EVERY_S: Final = 1.0
 FAN_EVERY_S: Final = 0.2  # a pass over a thousand children takes milliseconds, and each of them changes ten times
-_NAME_TAKEN: Final = BatchRejection(
+_NAME_TAKEN: Final = batch_plan.BatchRejection(
     reasons.NAME_TAKEN, "another MachineOperation has the name of the target's operation"
 )
 
@@ -69,29 +53,29 @@ class BatchController:
         self._caches = caches
         self._status = status
 
-    async def advance(self, operation: MachineOperation, fanned: BatchTimes) -> SupervisorAction:
+    async def advance(self, operation: MachineOperation, fanned: BatchTimes) -> supervisor_plan.SupervisorAction:
         """Advance a parent; return the remaining verdict, or the seconds until the next pass."""
         if not operation.status.targets:
             return await self._start(operation)
         soon_s = FAN_EVERY_S - (loop_time() - fanned.fanned_at)
         if soon_s > 0:
-            return NoAction(soon_s)
+            return supervisor_plan.NoAction(soon_s)
         fanned.fanned_at = loop_time()
         children = self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
         facts = self._facts(operation)
-        step = plan_batch(operation, children, facts)
+        step = batch_plan.plan_batch(operation, children, facts)
         if step.rollout is not None and step.rollout.pause:
             operation = await self._pause(operation)
-            step = plan_batch(operation, children, facts)
+            step = batch_plan.plan_batch(operation, children, facts)
         if step.rollout is not None and step.start:
             written = await self._write(operation, step, fanned)
             if written is None:
-                return NoAction()
+                return supervisor_plan.NoAction()
             operation = written
         started = {machine: await self._start_child(operation, machine) for machine in step.start}
         refused = {machine: why for machine, why in started.items() if why is not None}
         if refused:
-            step = replace(step, targets=fail_uncreated(step.targets, refused, now=self._status.now()))
+            step = replace(step, targets=batch_plan.fail_uncreated(step.targets, refused, now=self._status.now()))
         for child in step.cancel:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
         for child in step.abandon:
@@ -100,7 +84,7 @@ class BatchController:
             phase, reason = step.end
             rollout = None if step.rollout is None else step.rollout.status
             await self._status.write_end(operation, phase, reason, step.message, step.targets, rollout)
-            return NoAction()
+            return supervisor_plan.NoAction()
         return await self._mirror(operation, step, fanned)
 
     def _facts(self, operation: MachineOperation) -> RolloutFacts:
@@ -126,17 +110,21 @@ class BatchController:
         self._caches.operations.observe(paused)
         return paused
 
-    async def _start(self, operation: MachineOperation) -> SupervisorAction:
+    async def _start(self, operation: MachineOperation) -> supervisor_plan.SupervisorAction:
         if operation.metadata.deletion_timestamp:
-            return RemoveOperationFinalizer() if has_finalizer(operation) else NoAction()
+            return (
+                supervisor_plan.RemoveOperationFinalizer()
+                if supervisor_plan.has_finalizer(operation)
+                else supervisor_plan.NoAction()
+            )
         if operation.spec.cancel:
-            return EndOperation(reasons.CANCELLED, "cancelled before it started")
+            return supervisor_plan.EndOperation(reasons.CANCELLED, "cancelled before it started")
         if operation.spec.abandon:
-            return EndOperation(reasons.CANCELLED, "abandoned before it started")
+            return supervisor_plan.EndOperation(reasons.CANCELLED, "abandoned before it started")
         # Not from the cache, which can lag: the snapshot is final.
-        targets = snapshot(operation, (await self._api.list(MACHINES)).items)
-        if isinstance(targets, BatchRejection):
-            return EndOperation(targets.reason, targets.text)
+        targets = batch_plan.snapshot(operation, (await self._api.list(MACHINES)).items)
+        if isinstance(targets, batch_plan.BatchRejection):
+            return supervisor_plan.EndOperation(targets.reason, targets.text)
         operation = await self._status.add_finalizer(operation)
         strategy = operation.spec.strategy
         rollout = {} if strategy is None else {"rollout": msgspec.to_builtins(initial_status(strategy, targets))}
@@ -154,35 +142,39 @@ class BatchController:
             },
         )
         if written is not None and not _is_stored(written, targets):
-            return EndOperation(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT)
-        return NoAction(0.0)
+            return supervisor_plan.EndOperation(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT)
+        return supervisor_plan.NoAction(0.0)
 
-    async def _start_child(self, parent: MachineOperation, machine: str) -> BatchRejection | None:
+    async def _start_child(self, parent: MachineOperation, machine: str) -> batch_plan.BatchRejection | None:
         """Create the child of one target; return the reason where that fails."""
-        manifest = child_manifest(parent, machine)
+        manifest = batch_plan.child_manifest(parent, machine)
         try:
             child = await self._api.create(MACHINE_OPERATIONS, manifest)
         except AlreadyExists:
             child = await self._api.get(MACHINE_OPERATIONS, manifest["metadata"]["name"])
-            if not is_child_of(child, parent.metadata.uid):
+            if not batch_plan.is_child_of(child, parent.metadata.uid):
                 return _NAME_TAKEN
         except InvalidObject as error:
-            return BatchRejection(reasons.NOT_STARTED, f"the API server rejected its operation: {error}")
+            return batch_plan.BatchRejection(reasons.NOT_STARTED, f"the API server rejected its operation: {error}")
         self._caches.operations.observe(child)
         return None
 
-    async def _mirror(self, operation: MachineOperation, step: BatchStep, fanned: BatchTimes) -> NoAction:
+    async def _mirror(
+        self, operation: MachineOperation, step: batch_plan.BatchStep, fanned: BatchTimes
+    ) -> supervisor_plan.NoAction:
         """Write the mirror when it differs, at most once a second."""
         later_s = None if step.rollout is None else step.rollout.requeue_s
         if _is_mirrored(operation.status, step):
-            return NoAction(later_s)
+            return supervisor_plan.NoAction(later_s)
         left_s = MIRROR_EVERY_S - (loop_time() - fanned.mirrored_at)
         if left_s > 0:
-            return NoAction(left_s if later_s is None else min(left_s, later_s))
+            return supervisor_plan.NoAction(left_s if later_s is None else min(left_s, later_s))
         await self._write(operation, step, fanned)
-        return NoAction(later_s)
+        return supervisor_plan.NoAction(later_s)
 
-    async def _write(self, operation: MachineOperation, step: BatchStep, fanned: BatchTimes) -> MachineOperation | None:
+    async def _write(
+        self, operation: MachineOperation, step: batch_plan.BatchStep, fanned: BatchTimes
+    ) -> MachineOperation | None:
         """Write the mirror, and with spec.strategy the progress of the stages.
 
         Targets start only after this write, which conflicts if the operation has changed since it was read: what is
@@ -210,7 +202,7 @@ class BatchController:
         return with_nulls(Waiting(reason=wait.reason, held_by=wait.held_by, since=since, until=wait.until))
 
 
-def _is_mirrored(status: MachineOperationStatus, step: BatchStep) -> bool:
+def _is_mirrored(status: MachineOperationStatus, step: batch_plan.BatchStep) -> bool:
     if (step.targets, step.message) != (status.targets, status.message):
         return False
     if step.rollout is not None and step.rollout.status != status.rollout:

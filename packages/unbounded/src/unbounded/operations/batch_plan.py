@@ -21,20 +21,10 @@ from unbounded.api.operation import (
 )
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError, label_test, selector_text
-from unbounded.operations import reasons
+from unbounded.operations import reasons, rollout_plan
 from unbounded.operations.claim_gates import order
 from unbounded.operations.executor_selection import ExecutorKind, executor_name, executor_of
 from unbounded.operations.parameters import invalid
-from unbounded.operations.rollout_plan import (
-    PAUSED,
-    RolloutFacts,
-    RolloutStep,
-    RolloutWait,
-    plan_rollout,
-    retried,
-    rules_of,
-    staged,
-)
 
 MAX_TARGETS: Final = 1000
 MIRRORED_MESSAGE: Final = 256  # limits the size of a parent of a thousand for etcd; the child has the whole message
@@ -80,7 +70,7 @@ def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[Tar
     if parent.spec.strategy is None:
         return tuple(TargetStatus(machine_ref=m.name, phase=OperationPhase.PENDING) for m in matched)
     try:
-        targets = staged(parent.spec.strategy, matched)
+        targets = rollout_plan.staged(parent.spec.strategy, matched)
     except SelectorError as error:
         return BatchRejection(reasons.INVALID_SPEC, f"spec.strategy.stages: {error}")
     return BatchRejection(reasons.INVALID_SPEC, targets) if isinstance(targets, str) else targets
@@ -174,11 +164,13 @@ class BatchStep:
     cancel: tuple[str, ...] = ()
     abandon: tuple[str, ...] = ()
     end: tuple[OperationPhase, str] | None = None
-    rollout: RolloutStep | None = None
-    wait: RolloutWait | None = None
+    rollout: rollout_plan.RolloutStep | None = None
+    wait: rollout_plan.RolloutWait | None = None
 
 
-def plan_batch(parent: MachineOperation, operations: Iterable[MachineOperation], facts: RolloutFacts) -> BatchStep:
+def plan_batch(
+    parent: MachineOperation, operations: Iterable[MachineOperation], facts: rollout_plan.RolloutFacts
+) -> BatchStep:
     """Return the next step of a parent, from its recorded targets and its child operations.
 
     Args:
@@ -189,13 +181,13 @@ def plan_batch(parent: MachineOperation, operations: Iterable[MachineOperation],
     stopping = cancelled or abandoned
     targets: Sequence[TargetStatus] = parent.status.targets
     if strategy is not None and not stopping:
-        targets = retried(parent, targets, facts)
+        targets = rollout_plan.retried(parent, targets, facts)
     children = _children(parent, targets, known)
     mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in targets]
     running = {child.spec.machine_ref or "": child for child in known if not child.terminal}
     rollout = None
     if strategy is not None and not stopping:
-        rollout = plan_rollout(rules_of(parent, strategy), mirrored, running, facts)
+        rollout = rollout_plan.plan_rollout(rollout_plan.rules_of(parent, strategy), mirrored, running, facts)
         mirrored = list(rollout.targets)
         failed = rollout.broken if strategy.on_failure == FailurePolicy.FAIL else 0
     else:
@@ -221,7 +213,7 @@ def plan_batch(parent: MachineOperation, operations: Iterable[MachineOperation],
         ended = rollout.is_over
     wait = None
     if not stop_reason and not ended:
-        wait = rollout.wait if rollout is not None else PAUSED if parent.spec.paused and waiting else None
+        wait = rollout.wait if rollout is not None else rollout_plan.PAUSED if parent.spec.paused and waiting else None
     message = _message(mirrored) + (f"; {wait.text}" if wait is not None else "")
     end = _end(mirrored, stopping) if ended else None
     return BatchStep(tuple(mirrored), message, start, cancel, abandon, end, rollout, wait)

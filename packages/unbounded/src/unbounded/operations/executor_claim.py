@@ -12,18 +12,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import loop_time
 from unbounded.kube.process_epoch import ProcessEpoch
-from unbounded.operations import reasons
+from unbounded.operations import claim_gates, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
-from unbounded.operations.claim_gates import (
-    NO_PROGRESS_S,
-    Gate,
-    closed_gate,
-    disruption_gate,
-    is_host,
-    is_recreation,
-    paused,
-    recreation_state,
-)
 from unbounded.operations.execution_record import run_of
 from unbounded.operations.executor_protocol import Executor, Target
 from unbounded.operations.in_memory_state import COUNT_S, OperationState
@@ -66,29 +56,29 @@ class ClaimCheck:
         self._epoch = epoch
         self._count = count
 
-    async def closed_gate(self, target: Target, state: OperationState) -> Gate | None:
+    async def closed_gate(self, target: Target, state: OperationState) -> claim_gates.Gate | None:
         """Return the gate that blocks the operation; None when it may be claimed."""
         operation, machine = target.operation, target.machine
         others = self._caches.operations.by(INDEX_MACHINE, machine.name)
         watched = self._caches.pause
-        gate = closed_gate(operation, machine, others, pause_of(watched) if watched is not None else None)
+        gate = claim_gates.closed_gate(operation, machine, others, pause_of(watched) if watched is not None else None)
         if gate is not None:
             is_lock = gate.reason == reasons.SLOT_HELD
             if not is_lock or not await self._is_lock_free(gate, target, state):
                 return gate
-        gate = None if watched is not None else paused(machine, await self._pause())
-        return gate or disruption_gate(operation, machine) or self._executor.claim_gate(operation, machine)
+        gate = None if watched is not None else claim_gates.paused(machine, await self._pause())
+        return gate or claim_gates.disruption_gate(operation, machine) or self._executor.claim_gate(operation, machine)
 
-    def recheck_s(self, gate: Gate, target: Target, state: OperationState) -> float | None:
+    def recheck_s(self, gate: claim_gates.Gate, target: Target, state: OperationState) -> float | None:
         """Return the seconds until the next check of a gate that no event may open; None where an event opens it."""
         if self._caches.pause is None and gate.reason == reasons.PAUSED:
             return PAUSE_RECHECK_S
         if gate.reason == reasons.TARGET_IN_USE:
             return TARGET_RECHECK_S
         holder = target.machine.status.active_operation
-        if gate.reason == reasons.SLOT_HELD and holder is not None and is_recreation(holder):
-            left_s = NO_PROGRESS_S - self._recreation_stalled_s(target.machine, state)
-            return max(left_s, LEAST_S) if is_host(target.operation) else None
+        if gate.reason == reasons.SLOT_HELD and holder is not None and claim_gates.is_recreation(holder):
+            left_s = claim_gates.NO_PROGRESS_S - self._recreation_stalled_s(target.machine, state)
+            return max(left_s, LEAST_S) if claim_gates.is_host(target.operation) else None
         return self.lost_recheck_s(state) if holder is not None and holder.lost else None
 
     async def observe_lost(
@@ -144,15 +134,20 @@ class ClaimCheck:
         except NotFound:
             return None
 
-    async def _is_lock_free(self, gate: Gate, target: Target, state: OperationState) -> bool:
+    async def _is_lock_free(self, gate: claim_gates.Gate, target: Target, state: OperationState) -> bool:
         """Return whether a live read shows that the holder is gone; a lost lock also needs a fresh observation."""
         holder = target.machine.status.active_operation
         if holder is None:
             return True
         if holder.kind == PROVISIONING:  # machina, or the process that resumes its work, releases the lock
             return False
-        if is_recreation(holder):  # its agent releases it; host operations need not wait for an agent that hangs
-            return is_host(target.operation) and self._recreation_stalled_s(target.machine, state) >= NO_PROGRESS_S
+        if claim_gates.is_recreation(
+            holder
+        ):  # its agent releases it; host operations need not wait for an agent that hangs
+            return (
+                claim_gates.is_host(target.operation)
+                and self._recreation_stalled_s(target.machine, state) >= claim_gates.NO_PROGRESS_S
+            )
         try:
             live: MachineOperation | None = await self._api.get(MACHINE_OPERATIONS, gate.held_by)
         except NotFound:
@@ -164,4 +159,4 @@ class ClaimCheck:
         return await self.observe_lost(holder, operation, target, state) is not None
 
     def _recreation_stalled_s(self, machine: Machine, state: OperationState) -> float:
-        return state.recreation_stalled_s(recreation_state(machine), loop_time())
+        return state.recreation_stalled_s(claim_gates.recreation_state(machine), loop_time())

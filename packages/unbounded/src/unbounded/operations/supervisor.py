@@ -20,7 +20,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.operations import machine_lock, reasons
+from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
@@ -30,33 +30,8 @@ from unbounded.operations.caches import (
     pause_of,
     sharing_bmc,
 )
-from unbounded.operations.executor_selection import (
-    ExecutorHealth,
-    ExecutorKind,
-    Unavailability,
-    executor_name,
-    executor_of,
-    provider_of,
-)
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor_machines import MachineSupervisor
-from unbounded.operations.supervisor_plan import (
-    BUSY_FOR_S,
-    AddEvidence,
-    DeleteOperation,
-    EndOperation,
-    NoAction,
-    OperationAges,
-    RecordResult,
-    RemoveOperationFinalizer,
-    ReportWait,
-    SupervisorAction,
-    SupervisorView,
-    WarnOnce,
-    expects_silence,
-    plan_action,
-    plan_cleanup,
-)
 from unbounded.operations.supervisor_status import SupervisorStatus
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
@@ -97,11 +72,11 @@ class TrackedOperation:
             None if machine is not None else self.missing_since if self.missing_since is not None else now
         )
 
-    def ages(self, now: float) -> OperationAges:
+    def ages(self, now: float) -> supervisor_plan.OperationAges:
         def age(since: float | None) -> float:
             return 0.0 if since is None else now - since
 
-        return OperationAges(
+        return supervisor_plan.OperationAges(
             known_s=age(self.first_observed_at),
             created_s=age(self.created_at),
             machine_missing_s=age(self.missing_since),
@@ -132,7 +107,7 @@ class Supervisor:
         caches: SupervisorCaches,
         *,
         emit_event: EventSink = no_events,
-        absences: ExecutorHealth | None = None,
+        absences: executor_selection.ExecutorHealth | None = None,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
@@ -140,7 +115,7 @@ class Supervisor:
         self._api = api
         self._caches = caches
         self._emit_event = emit_event
-        self._absences = absences or ExecutorHealth()
+        self._absences = absences or executor_selection.ExecutorHealth()
         self._wall = now
         self._metrics = metrics or OperationMetrics()
         self._status = SupervisorStatus(api, caches, emit_event, now, ended=self._count)
@@ -219,13 +194,13 @@ class Supervisor:
             return
         before, now = self._activity.get(execution.executor), loop_time()
         self._activity[execution.executor] = ExecutorActivity(now, rfc3339(self._wall()))
-        if before is None or now - before.changed_at >= BUSY_FOR_S:
+        if before is None or now - before.changed_at >= supervisor_plan.BUSY_FOR_S:
             for other in self._caches.operations.all():
                 waiting = other.status.waiting
                 if waiting is not None and waiting.held_by == execution.executor and not other.claimed:
                     self._operations.enqueue(other.name)
 
-    def _absence_changed(self, provider: str, absence: Unavailability | None) -> None:
+    def _absence_changed(self, provider: str, absence: executor_selection.Unavailability | None) -> None:
         """Enqueue the operations that wait for the provider.
 
         A claimed one gets an Event, as its executor owns the status.
@@ -235,9 +210,13 @@ class Supervisor:
             if operation.terminal:
                 continue
             if execution is None:
-                if waiting is None or provider_of(waiting.held_by or "") == provider:
+                if waiting is None or executor_selection.provider_of(waiting.held_by or "") == provider:
                     self._operations.enqueue(operation.name)
-            elif absence is not None and absence.is_problem and provider_of(execution.executor) == provider:
+            elif (
+                absence is not None
+                and absence.is_problem
+                and executor_selection.provider_of(execution.executor) == provider
+            ):
                 self._emit_event(operation, "Warning", reasons.PROVIDER_NOT_SERVED, absence.text)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
@@ -286,24 +265,26 @@ class Supervisor:
         if operation.spec.machine_ref is None:
             return await self._execute(operation, await self._batch_action(operation, known))
         view = await self._view(operation, machine, known)
-        return await self._execute(operation, plan_action(view))
+        return await self._execute(operation, supervisor_plan.plan_action(view))
 
-    async def _batch_action(self, operation: MachineOperation, known: TrackedOperation) -> SupervisorAction:
+    async def _batch_action(
+        self, operation: MachineOperation, known: TrackedOperation
+    ) -> supervisor_plan.SupervisorAction:
         if operation.terminal:
-            return plan_cleanup(operation, known.ages(loop_time()).ended_s)
+            return supervisor_plan.plan_cleanup(operation, known.ages(loop_time()).ended_s)
         return await self._batches.advance(operation, known.fanned)
 
     async def _view(
         self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
-    ) -> SupervisorView:
+    ) -> supervisor_plan.SupervisorView:
         ages = known.ages(loop_time())
         if machine is not None and machine.status.disruption is not None:
             ages = replace(ages, stage_s=max(seconds_since(machine.status.disruption.since, self._wall()), 0.0))
         kind = OperationKind(operation.spec.operation_kind)
         is_waiting = not operation.terminal and not operation.claimed
-        executor = executor_name(kind, machine) if machine is not None and is_waiting else None
+        executor = executor_selection.executor_name(kind, machine) if machine is not None and is_waiting else None
         busy = executor is not None and self._is_busy(executor)
-        return SupervisorView(
+        return supervisor_plan.SupervisorView(
             operation=operation,
             machine=machine,
             others=self._caches.operations.by(INDEX_MACHINE, operation.spec.machine_ref or ""),
@@ -319,9 +300,13 @@ class Supervisor:
         )
 
     async def _silent_s(
-        self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation, ages: OperationAges
+        self,
+        operation: MachineOperation,
+        machine: Machine | None,
+        known: TrackedOperation,
+        ages: supervisor_plan.OperationAges,
     ) -> float | None:
-        if machine is None or not expects_silence(operation, machine, ages.ended_s):
+        if machine is None or not supervisor_plan.expects_silence(operation, machine, ages.ended_s):
             return None
         now = loop_time()
         try:
@@ -340,7 +325,7 @@ class Supervisor:
         now = loop_time()
         at_work = self._caches.operations.by(INDEX_EXECUTOR, executor)
         known = (self._known.get(operation.name) for operation in at_work)
-        return any(one is not None and now - one.changed_at < BUSY_FOR_S for one in known)
+        return any(one is not None and now - one.changed_at < supervisor_plan.BUSY_FOR_S for one in known)
 
     async def _last_heard(self, machine: Machine | None, kind: OperationKind, executor: str | None) -> str:
         """Return the last activity of an executor that does not claim: its last write, and an agent's Node lease."""
@@ -349,7 +334,7 @@ class Supervisor:
         heard = "it has not written since this supervisor started"
         if (activity := self._activity.get(executor)) is not None:
             heard = f"its last write was at {activity.shown}"
-        if executor_of(kind, machine) is not ExecutorKind.AGENT:
+        if executor_selection.executor_of(kind, machine) is not executor_selection.ExecutorKind.AGENT:
             return heard
         try:
             renewed = await self._renewed(machine)
@@ -371,30 +356,30 @@ class Supervisor:
             return all(target.completed_at or target.operation not in (None, name) for target in targets)
         return True
 
-    async def _execute(self, operation: MachineOperation, decided: SupervisorAction) -> float | None:
+    async def _execute(self, operation: MachineOperation, decided: supervisor_plan.SupervisorAction) -> float | None:
         match decided:
-            case NoAction(requeue_s=requeue_s):
+            case supervisor_plan.NoAction(requeue_s=requeue_s):
                 return _at_least(requeue_s)
-            case ReportWait():
+            case supervisor_plan.ReportWait():
                 await self._status.write_wait(operation, decided)
                 return _at_least(decided.requeue_s)
-            case EndOperation():
+            case supervisor_plan.EndOperation():
                 await self._status.end(operation, decided)
-            case WarnOnce():
+            case supervisor_plan.WarnOnce():
                 self._warn_once(operation, decided)
                 return _at_least(decided.until_s)
-            case AddEvidence():
+            case supervisor_plan.AddEvidence():
                 where = f"Lease {NODE_LEASES}/{operation.spec.machine_ref}"
                 await self._status.add_evidence(operation, decided.what, where)
-            case RecordResult():
+            case supervisor_plan.RecordResult():
                 await self._status.record_result(operation)
-            case RemoveOperationFinalizer():
+            case supervisor_plan.RemoveOperationFinalizer():
                 await self._status.remove_finalizer(operation)
-            case DeleteOperation():
+            case supervisor_plan.DeleteOperation():
                 await self._status.delete(operation)
         return None
 
-    def _warn_once(self, operation: MachineOperation, warning: WarnOnce) -> None:
+    def _warn_once(self, operation: MachineOperation, warning: supervisor_plan.WarnOnce) -> None:
         known = self._known.get(operation.name)
         if known is not None and warning.reason not in known.warned:
             known.warned.add(warning.reason)

@@ -17,17 +17,7 @@ from unbounded.api.disruption import DisruptionStage
 from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
-from unbounded.operations import reasons
-from unbounded.operations.claim_gates import (
-    NO_PROGRESS_S,
-    closed_gate,
-    ignores_grants,
-    is_host,
-    is_meant_for,
-    order,
-    rests_deadline,
-    starts_on,
-)
+from unbounded.operations import claim_gates, reasons
 from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
 from unbounded.operations.disruption.model import drain_failure, silent_s
 from unbounded.operations.executor_selection import Unavailability, executor_name, executor_of, why_unsupported
@@ -220,7 +210,7 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
         return EndOperation(reasons.CANCELLED, "abandoned before it started")
     if view.machine is None:
         return _without_machine(view)
-    if not is_meant_for(operation, view.machine):
+    if not claim_gates.is_meant_for(operation, view.machine):
         return EndOperation(
             reasons.TARGET_CHANGED, f"it was created for an earlier Machine of the name {view.machine.name}"
         )
@@ -231,7 +221,7 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
     wrong = invalid(operation, executor)
     if wrong is not None:
         return EndOperation(reasons.INVALID_PARAMETERS, wrong)
-    undrained = ignores_grants(operation, view.machine)
+    undrained = claim_gates.ignores_grants(operation, view.machine)
     if undrained is not None:
         return EndOperation(reasons.AGENT_OUTDATED, undrained)
     overtaken_by = _overtaken(view)
@@ -296,12 +286,12 @@ def _without_machine(view: SupervisorView) -> SupervisorAction:
 
 
 def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: float) -> ReportWait:
-    gate = closed_gate(view.operation, machine, view.others, view.pause, view.sharing)
-    if gate is not None and rests_deadline(gate, machine):
+    gate = claim_gates.closed_gate(view.operation, machine, view.others, view.pause, view.sharing)
+    if gate is not None and claim_gates.rests_deadline(gate, machine):
         return ReportWait(gate.reason, gate.text, gate.held_by, None, None)
     if gate is not None:
         return ReportWait(gate.reason, gate.text, gate.held_by, left_s, left_s)
-    if not starts_on(view.operation, machine):
+    if not claim_gates.starts_on(view.operation, machine):
         text = f"Machine {machine.name} is being deleted, so no operation starts on it"
         return ReportWait(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
@@ -333,13 +323,15 @@ def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: f
 def _claimed(view: SupervisorView) -> SupervisorAction:
     taker = _preempting(view)
     if taker is not None:
-        return EndOperation(reasons.PREEMPTED, f"no progress for {NO_PROGRESS_S:.0f} s while {_waits(taker)}")
+        return EndOperation(
+            reasons.PREEMPTED, f"no progress for {claim_gates.NO_PROGRESS_S:.0f} s while {_waits(taker)}"
+        )
     if view.operation.spec.abandon:
         return _abandoned(view)
     limit_s = deadline_s(view.operation) + LOST_AFTER_S
-    left_s = max(limit_s - view.ages.claimed_s, NO_PROGRESS_S - view.ages.unchanged_s)
+    left_s = max(limit_s - view.ages.claimed_s, claim_gates.NO_PROGRESS_S - view.ages.unchanged_s)
     if left_s > 0:
-        waiting_host = not is_host(view.operation) and any(map(is_host, view.others))
+        waiting_host = not claim_gates.is_host(view.operation) and any(map(claim_gates.is_host, view.others))
         return NoAction(min(left_s, 5.0) if waiting_host else left_s)
     silent = f"{_executor(view)} has been silent for {LOST_AFTER_S:.0f} s beyond the deadline"
     text = f"{silent}; last message: {view.operation.status.message}"
@@ -366,10 +358,10 @@ def _executor(view: SupervisorView) -> str:
 
 def _overtaken(view: SupervisorView) -> MachineOperation | None:
     """Return the host operation that holds the Machine although this agent operation is older and was never started."""
-    if is_host(view.operation):
+    if claim_gates.is_host(view.operation):
         return None
-    hosts = (other for other in view.others if is_host(other) and other.claimed and not other.terminal)
-    return next((other for other in hosts if order(view.operation) < order(other)), None)
+    hosts = (other for other in view.others if claim_gates.is_host(other) and other.claimed and not other.terminal)
+    return next((other for other in hosts if claim_gates.order(view.operation) < claim_gates.order(other)), None)
 
 
 def _overtaken_text(by: MachineOperation) -> str:
@@ -378,10 +370,12 @@ def _overtaken_text(by: MachineOperation) -> str:
 
 def _preempting(view: SupervisorView) -> MachineOperation | None:
     """Return the host operation that waits for a claimed agent operation without progress."""
-    if is_host(view.operation) or view.ages.unchanged_s < NO_PROGRESS_S:
+    if claim_gates.is_host(view.operation) or view.ages.unchanged_s < claim_gates.NO_PROGRESS_S:
         return None
-    waiting = [other for other in view.others if is_host(other) and not other.terminal and not other.claimed]
-    return min(waiting, key=order, default=None)
+    waiting = [
+        other for other in view.others if claim_gates.is_host(other) and not other.terminal and not other.claimed
+    ]
+    return min(waiting, key=claim_gates.order, default=None)
 
 
 def _waits(operation: MachineOperation) -> str:

@@ -16,19 +16,9 @@ from unbounded.agent.durations import BOUNDS, Durations, TimedWork
 from unbounded.agent.interfaces import Commands
 from unbounded.agent.lock import WITHIN_S
 from unbounded.agent.upgrade import procedure as table
+from unbounded.agent.upgrade import staging
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext, overdue_s, prove
 from unbounded.agent.upgrade.procedure import UpgradeState
-from unbounded.agent.upgrade.staging import (
-    LIMITS,
-    WHO,
-    Fetch,
-    ReleaseRequest,
-    TarballLimits,
-    fetch_release,
-    shown_progress,
-    stage,
-    verify,
-)
 from unbounded.agent.upgrade.switching import discard, put_on_trial, restart_daemon, revert_switch
 from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.api.failures import Failure, Rejected, Transient
@@ -101,8 +91,8 @@ class AgentUpgrade:
         *,
         tasks: asyncio.TaskGroup,
         key: Callable[[], Awaitable[str]],
-        limits: TarballLimits = LIMITS,
-        fetch: Fetch = fetch_release,
+        limits: staging.TarballLimits = staging.LIMITS,
+        fetch: staging.Fetch = staging.fetch_release,
     ) -> None:
         self._ground = ground
         self._commands = commands
@@ -234,7 +224,7 @@ class AgentUpgrade:
             case table.DISCARD:
                 await self._discard(target, before)
             case table.VERIFY:
-                await verify(self._ground, self._commands, self._trial_of(target))
+                await staging.verify(self._ground, self._commands, self._trial_of(target))
             case table.SWITCH:
                 async with self._locked(before):
                     await put_on_trial(self._ground, self._trial_of(target))
@@ -255,7 +245,7 @@ class AgentUpgrade:
     async def _locked(self, before: float) -> AsyncIterator[None]:
         """Hold the host's lock, if it is free while the action may still begin. Values read before may be stale."""
         left_s = before - asyncio.get_running_loop().time()
-        async with self._ground.locked(WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
+        async with self._ground.locked(staging.WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
             yield
 
     def _trial_of(self, target: Target) -> Trial:
@@ -275,9 +265,9 @@ class AgentUpgrade:
         job = self._job = _Job(uid)
         job.task = self._tasks.create_task(self._run_job(job, operation))
 
-    async def _request(self, operation: MachineOperation) -> ReleaseRequest:
+    async def _request(self, operation: MachineOperation) -> staging.ReleaseRequest:
         given = operation.spec.parameters
-        return ReleaseRequest(
+        return staging.ReleaseRequest(
             url=given["downloadURL"].strip(),
             operation=operation.name,
             uid=operation.metadata.uid,
@@ -304,10 +294,10 @@ class AgentUpgrade:
         """Download the release into its slot, or record why that failed."""
 
         def report_bytes(done: int, total: int | None) -> None:
-            job.progress = shown_progress(done, total)
+            job.progress = staging.shown_progress(done, total)
 
         try:
-            await stage(
+            await staging.stage(
                 self._ground, await self._request(operation), report_bytes, limits=self._limits, fetch=self._bring
             )
             job.fact, job.detail = UpgradeState.ABSENT, "the release was in its slot, and does not exist any more"

@@ -14,15 +14,7 @@ from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fix_commands import manual_bootstrap
 from unbounded.cli.explain.fixes import fixes_for_disruption
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.machina.node_update_plan import (
-    NO_AGENT,
-    OPEN,
-    has_unknown_image,
-    outdated_image,
-    replace_command,
-    running_wait,
-    update_blocker,
-)
+from unbounded.machina import node_update_plan
 from unbounded.machina.rolling_update_plan import is_rolling
 
 SETTLED: Final = frozenset({UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK})
@@ -48,8 +40,8 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
     name = configuration.metadata.name
     rolling = LinkSubject(Topic.CONFIGURATION, name)
     head = f"the rolling update of configuration {name}"
-    if update is not None and update.phase in OPEN:
-        _reason, held_by, text = running_wait(machine, facts.read_at)
+    if update is not None and update.phase in node_update_plan.OPEN:
+        _reason, held_by, text = node_update_plan.running_wait(machine, facts.read_at)
         is_drained = update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING)
         fixes = fixes_for_disruption(machine, facts) if is_drained else agent_fixes(machine)
         rollout = configuration.status.rollout
@@ -77,11 +69,12 @@ def image_note(machine: Machine, facts: ExplainFacts) -> str:
     configuration = None if ref is None else facts.configurations.get(ref.name)
     if configuration is None or not is_rolling(configuration) or not _replaces_hosts(configuration):
         return ""
-    if not has_unknown_image(machine, node):
+    if not node_update_plan.has_unknown_image(machine, node):
         return ""
     return (
         f"; rolling updates of configuration {configuration.metadata.name} leave its host alone until its next "
-        f"HostReplace, as the image on its disk is not known: `{replace_command(machine.name)}` writes it"
+        f"HostReplace, as the image on its disk is not known: "
+        f"`{node_update_plan.replace_command(machine.name)}` writes it"
     )
 
 
@@ -91,14 +84,14 @@ def start_blocker(machine: Machine, node: Node | None, image: str | None) -> Exp
     Args:
         image: that its host is to be replaced with; None for an update of the Node alone.
     """
-    blocker = update_blocker(machine, node, image=image)
+    blocker = node_update_plan.update_blocker(machine, node, image=image)
     if blocker is None:
         return None
     text, held_by = blocker
     fixes: tuple[Fix, ...] = ()
     if node is not None and held_by == f"Node {node.metadata.name}":
         fixes = (Fix(f"kubectl uncordon {node.metadata.name}", "lets the update start"),)
-    elif text == NO_AGENT:
+    elif text == node_update_plan.NO_AGENT:
         fixes = (
             agent_fixes(machine)[0],
             Fix(manual_bootstrap(machine), "prints the commands that install an agent"),
@@ -112,7 +105,7 @@ def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixe
 
 def _outdated_image(machine: Machine, node: Node | None, configuration: MachineConfiguration) -> str | None:
     """Return the image that the host is to be replaced with; None for none."""
-    return outdated_image(machine, node) if _replaces_hosts(configuration) else None
+    return node_update_plan.outdated_image(machine, node) if _replaces_hosts(configuration) else None
 
 
 def _replaces_hosts(configuration: MachineConfiguration) -> bool:

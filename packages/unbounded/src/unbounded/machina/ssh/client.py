@@ -1,4 +1,4 @@
-"""SSH client of machina: routes, pins, keys and limits combined, and the connections to bastions, which routes share."""
+"""SSH client of machina: routes, pins, keys and limits combined, and connections to bastions, which routes share."""
 
 from __future__ import annotations
 

@@ -32,33 +32,13 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import reasons
+from unbounded.operations import claim_gates, reasons
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
-from unbounded.operations.claim_gates import (
-    gives_way,
-    grant_gate,
-    ignores_grants,
-    in_maintenance,
-    is_meant_for,
-    needs_grant,
-    order,
-    paused,
-    starts_on,
-)
+from unbounded.operations.disruption import model
 from unbounded.operations.disruption.budget_grants import BudgetController, Grants, availability, node_availability
 from unbounded.operations.disruption.budgets import GRACE_S, drain_rules
 from unbounded.operations.disruption.drain import RETRY_S, DrainRules
 from unbounded.operations.disruption.drained_nodes import NodeMarker, NodeReturn, PodCaches, PodEvictions, is_marked
-from unbounded.operations.disruption.model import (
-    Delay,
-    HolderView,
-    foreign_maintenance,
-    holder_of,
-    maintenance_holder,
-    override_text,
-    update_holder,
-    view_holder,
-)
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT
 from unbounded.operations.execution_record import with_nulls
@@ -95,7 +75,7 @@ class _Request:
     """A request, and the delay by a budget."""
 
     request: DisruptionRequest
-    delay: Delay | None
+    delay: model.Delay | None
     operation: MachineOperation | None
 
 
@@ -257,14 +237,17 @@ class DrainController:
         if record is not None and record.stage not in (DisruptionStage.WAITING, DisruptionStage.RETURNING):
             held = next((one for one in operations if one.metadata.uid == record.holder.uid), None)
             return None, _rules(machine, counting, held)
-        if in_maintenance(machine) and machine.metadata.deletion_timestamp is None:
-            request = self._limited(machine, maintenance_holder(machine), counting, None)
+        if claim_gates.in_maintenance(machine) and machine.metadata.deletion_timestamp is None:
+            request = self._limited(machine, model.maintenance_holder(machine), counting, None)
             return request, _rules(machine, counting, None)
-        first = next((one for one in sorted(operations, key=order) if self._may_start(one, machine, operations)), None)
+        first = next(
+            (one for one in sorted(operations, key=claim_gates.order) if self._may_start(one, machine, operations)),
+            None,
+        )
         if first is not None:
-            return self._limited(machine, holder_of(first), counting, first), _rules(machine, counting, first)
-        rules, update = _rules(machine, counting, None), update_holder(machine)
-        if update is None or paused(machine, pause_of(self._caches.pause)) is not None:
+            return self._limited(machine, model.holder_of(first), counting, first), _rules(machine, counting, first)
+        rules, update = _rules(machine, counting, None), model.update_holder(machine)
+        if update is None or claim_gates.paused(machine, pause_of(self._caches.pause)) is not None:
             return None, rules
         if machine.status.active_operation is not None:
             return None, rules  # the update would wait for the lock with a drained Node
@@ -286,20 +269,20 @@ class DrainController:
     def _may_start(self, operation: MachineOperation, machine: Machine, others: tuple[MachineOperation, ...]) -> bool:
         """Return whether nothing but the drain is missing for the operation to start."""
         spec = operation.spec
-        if operation.terminal or operation.claimed or not needs_grant(operation, machine):
+        if operation.terminal or operation.claimed or not claim_gates.needs_grant(operation, machine):
             return False
-        if ignores_grants(operation, machine) is not None:
+        if claim_gates.ignores_grants(operation, machine) is not None:
             return False
         if spec.cancel or spec.abandon or operation.metadata.deletion_timestamp:
             return False
         executor = executor_of(OperationKind(spec.operation_kind), machine)
         if executor is None or invalid(operation, executor) is not None:
             return False
-        if not is_meant_for(operation, machine) or not starts_on(operation, machine):
+        if not claim_gates.is_meant_for(operation, machine) or not claim_gates.starts_on(operation, machine):
             return False
         sharing = sharing_bmc(self._caches.machines, machine)
-        gate = grant_gate(operation, machine, others, pause_of(self._caches.pause), sharing)
-        return gate is None or gives_way(gate, operation, machine)
+        gate = claim_gates.grant_gate(operation, machine, others, pause_of(self._caches.pause), sharing)
+        return gate is None or claim_gates.gives_way(gate, operation, machine)
 
     async def _view(
         self, machine: Machine, node: Node | None, request: _Request | None, rules: DrainRules, memory: _Memory
@@ -320,8 +303,8 @@ class DrainController:
             loop_time=now,
             holder=None if record is None else await self._holder(record, machine),
             rules=rules,
-            delay=foreign_maintenance(node) or (None if request is None else request.delay),
-            paused=paused(machine, pause_of(self._caches.pause)),
+            delay=model.foreign_maintenance(node) or (None if request is None else request.delay),
+            paused=claim_gates.paused(machine, pause_of(self._caches.pause)),
             pods=self._pods.of(machine.name, node) if drains and node is not None and self._pods is not None else None,
             refusals=memory.evictions.refusals,
             refused=memory.refused,
@@ -330,10 +313,10 @@ class DrainController:
             busy=record is not None and self._is_busy(record, machine),
         )
 
-    async def _holder(self, record: DisruptionStatus, machine: Machine) -> HolderView:
+    async def _holder(self, record: DisruptionStatus, machine: Machine) -> model.HolderView:
         """Return the state of the holder; a live read confirms that an operation is gone."""
         if record.holder.kind in (MAINTENANCE, NODE_RECREATION):
-            return view_holder(record.holder, machine, None)
+            return model.view_holder(record.holder, machine, None)
         operation = self._caches.operations.get(record.holder.name)
         if operation is None or operation.metadata.uid != record.holder.uid:
             try:
@@ -341,7 +324,7 @@ class DrainController:
             except NotFound:
                 operation = None
         is_it = operation is not None and operation.metadata.uid == record.holder.uid
-        return view_holder(record.holder, machine, operation if is_it else None)
+        return model.view_holder(record.holder, machine, operation if is_it else None)
 
     def _is_busy(self, record: DisruptionStatus, machine: Machine) -> bool:
         if record.holder.kind in (MAINTENANCE, NODE_RECREATION):
@@ -399,7 +382,7 @@ class DrainController:
         await self._grants.acquire(machine, record.holder, names, overrides=overrides, read_at=read_at)
         self._epoch.check_leads()
         if overrides and request.operation is not None:
-            text = override_text(request.operation, record)
+            text = model.override_text(request.operation, record)
             self._emit_event(request.operation, "Warning", reasons.BUDGET_OVERRIDDEN, text)
             self._metrics.overrode(request.operation.spec.operation_kind)
 
@@ -506,7 +489,7 @@ def _has_disruption(machine: Machine) -> bool:
     """Return whether a Machine requests a disruption, has one, or is covered by a budget."""
     status = machine.status
     has_record = status.disruption is not None or bool(status.disruption_budgets)
-    return has_record or in_maintenance(machine) or update_holder(machine) is not None
+    return has_record or claim_gates.in_maintenance(machine) or model.update_holder(machine) is not None
 
 
 def _rules(
@@ -514,9 +497,9 @@ def _rules(
 ) -> DrainRules:
     drain = None if operation is None else operation.spec.drain
     override = operation is not None and operation.spec.override is not None
-    record, updates = machine.status.disruption, operation is None and update_holder(machine) is not None
+    record, updates = machine.status.disruption, operation is None and model.update_holder(machine) is not None
     updates = updates or (record is not None and record.holder.kind == NODE_RECREATION)
-    return drain_rules(counting, drain, override=override, maintenance=in_maintenance(machine) or updates)
+    return drain_rules(counting, drain, override=override, maintenance=claim_gates.in_maintenance(machine) or updates)
 
 
 def _begins(before: DisruptionStatus | None, after: DisruptionStatus) -> bool:

@@ -24,17 +24,8 @@ from unbounded.api.machine import Machine, MachinePower
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import Gate
+from unbounded.operations.disruption import model
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain
-from unbounded.operations.disruption.model import (
-    SILENCE_S,
-    Delay,
-    HolderState,
-    HolderView,
-    is_cordoned_by_us,
-    is_cordoned_for,
-    node_conditions,
-    pods_are_left,
-)
 from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT, PROCEDURE, UNCORDON, Fact
 from unbounded.workflow.procedure import COMPLETE, Step
 
@@ -82,9 +73,9 @@ class DisruptionView:
     request: DisruptionRequest | None
     now: datetime
     loop_time: float = 0.0
-    holder: HolderView | None = None
+    holder: model.HolderView | None = None
     rules: DrainRules = field(default_factory=DrainRules)
-    delay: Delay | None = None
+    delay: model.Delay | None = None
     paused: Gate | None = None
     pods: Sequence[Pod] | None = None
     refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
@@ -152,13 +143,13 @@ def plan_disruption(view: DisruptionView) -> DisruptionPlan:
         step = PROCEDURE.table[_S.GRANTED, found.fact]
     status = _after(view, stage, step, found)
     action = step.action
-    if action == CORDON and (view.node is None or status is None or is_cordoned_for(view.node, status.holder)):
+    if action == CORDON and (view.node is None or status is None or model.is_cordoned_for(view.node, status.holder)):
         action = None
-    if action == UNCORDON and (view.node is None or not is_cordoned_by_us(view.node)):
+    if action == UNCORDON and (view.node is None or not model.is_cordoned_by_us(view.node)):
         action = None
     if action == EVICT and not found.evict:
         action = None
-    conditions = () if view.node is None else node_conditions(view.node, status)
+    conditions = () if view.node is None else model.node_conditions(view.node, status)
     return DisruptionPlan(status, action, found.evict, conditions, found.requeue_s, _begins(step, found))
 
 
@@ -167,7 +158,7 @@ def plan_disruption(view: DisruptionView) -> DisruptionPlan:
 
 def _waiting(view: DisruptionView) -> _Found:
     record, request = view.machine.status.disruption, view.request
-    is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
+    is_open = view.holder is not None and view.holder.state is not model.HolderState.ENDED
     if request is None:
         return _Found(Fact.DELAYED, requeue_s=None) if record is not None and is_open else _Found(Fact.NOT_REQUESTED)
     own = record if record is not None and record.holder == request.holder else None
@@ -247,7 +238,7 @@ def _draining(view: DisruptionView) -> _Found:
         return _Found(Fact.EMPTY, f"Node {view.node_name} is drained for {holder}: no pod that can be evicted is left")
     blocked = _blocked_text(step.progress.blockers)
     if _is_late(view):
-        return _late(view, f"{pods_are_left(left)}{blocked}", _pods_left(view))
+        return _late(view, f"{model.pods_are_left(left)}{blocked}", _pods_left(view))
     limit_s = _left_s(view)
     waits = [one for one in (step.retry_s, limit_s) if one is not None]
     first = step.progress.blockers[0] if step.progress.blockers else None
@@ -278,7 +269,7 @@ def _pods_left(view: DisruptionView) -> DrainProgress | None:
 def _drained(view: DisruptionView) -> _Found:
     if (ended := _ended(view)) is not None:
         return ended
-    if view.holder is not None and view.holder.state is HolderState.CLAIMED:
+    if view.holder is not None and view.holder.state is model.HolderState.CLAIMED:
         fact = Fact.CLAIMED if view.holder.has_acted else Fact.NOT_CLAIMED  # it has the lock, and its start may fail
         return _Found(fact, view.disruption.message or "")
     if (stopped := _paused(view) or _node_changed(view)) is not None:
@@ -287,7 +278,7 @@ def _drained(view: DisruptionView) -> _Found:
         return _Found(Fact.NOT_CLAIMED, _maintenance_text(view.machine))
     left_s = CLAIM_WITHIN_S - view.in_stage_s
     if left_s <= 0 and not view.busy:
-        wait_s = SILENCE_S * 2 ** min(view.disruption.silences, 10)
+        wait_s = model.SILENCE_S * 2 ** min(view.disruption.silences, 10)
         until = rfc3339(view.now + timedelta(seconds=wait_s))
         text = (
             f"no executor started {view.disruption.holder} within {CLAIM_WITHIN_S:.0f} s of the drain, so Node "
@@ -300,13 +291,13 @@ def _drained(view: DisruptionView) -> _Found:
 
 
 def _working(view: DisruptionView) -> _Found:
-    is_open = view.holder is not None and view.holder.state is HolderState.OPEN
+    is_open = view.holder is not None and view.holder.state is model.HolderState.OPEN
     return _ended(view) or _Found(Fact.NOT_CLAIMED if is_open else Fact.CLAIMED, view.disruption.message or "")
 
 
 def _returning(view: DisruptionView) -> _Found:
     record = view.disruption
-    is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
+    is_open = view.holder is not None and view.holder.state is not model.HolderState.ENDED
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
         away = _away(view, record, since_s=view.in_stage_s)  # from the holder before, which this one took over from
         fact, requeue_s = (Fact.HOLDER_OPEN, None) if away is None else (Fact.AWAY, away.requeue_s)
@@ -369,7 +360,7 @@ _FIND: Final[Mapping[DisruptionStage, Callable[[DisruptionView], _Found]]] = {
 
 def _claimed_early(view: DisruptionView) -> _Found | None:
     """Return the fact that the holder has started without a drained Node, as it knew of no budget yet."""
-    if view.holder is None or view.holder.state is not HolderState.CLAIMED:
+    if view.holder is None or view.holder.state is not model.HolderState.CLAIMED:
         return None
     text = f"{view.disruption.holder} started before Node {view.node_name} was drained"
     changes = {"boot_id": None, "worked": True, "drain": _pods_left(view)}  # it may have rebooted by now
@@ -378,7 +369,7 @@ def _claimed_early(view: DisruptionView) -> _Found | None:
 
 def _ended(view: DisruptionView) -> _Found | None:
     """Return the fact that the holder has ended; None where it has not."""
-    if view.holder is not None and view.holder.state is not HolderState.ENDED:
+    if view.holder is not None and view.holder.state is not model.HolderState.ENDED:
         return None
     holder, record = view.holder, view.disruption
     acted = None if holder is None else holder.has_acted
@@ -520,9 +511,9 @@ def _entry(view: DisruptionView, step: Step, found: _Found, record: DisruptionSt
     if _begins(step, found):
         entry = {"node_uid": uid, "boot_id": _boot_id(node), "cordoned": False, "drain": None, "until": None}
     if record.stage == _S.GRANTED and found.fact in (Fact.FREE, Fact.HELD):
-        entry["cordoned"] = node is not None and is_cordoned_by_us(node)
+        entry["cordoned"] = node is not None and model.is_cordoned_by_us(node)
     if step.action == CORDON:
-        entry["cordoned"] = node is not None and (not node.spec.unschedulable or is_cordoned_by_us(node))
+        entry["cordoned"] = node is not None and (not node.spec.unschedulable or model.is_cordoned_by_us(node))
         entry["until"] = rfc3339(view.now + timedelta(seconds=view.rules.timeout_s))
     match step.stage:
         case _S.GRANTED:
