@@ -60,14 +60,11 @@ class Client:
 
     async def dhclient(self, *more: str) -> str:
         files = ("-lf", str(self._folder / "leases"), "-pf", str(self._folder / "pid"), "-cf", str(self._config()))
-        client = needs("dhclient")
+        options = ("-4", "-v", "-1", "-sf", str(self._script), *files, *more, "eth0")
         try:
-            return await self._network.run(
-                self._role, client, "-4", "-v", "-1", "-sf", str(self._script), *files, *more, "eth0"
-            )
-        finally:
-            if "-r" not in more:
-                await self._network.run(self._role, client, "-4", "-x", "-sf", "/bin/true", *files, "eth0")
+            return await self._network.run(self._role, needs("dhclient"), *options)
+        finally:  # with a lease, dhclient goes on in the background, and may not have written its pid file yet
+            self._network.kill_processes(self._role)
 
     def _config(self) -> Path:
         config = self._folder / "dhclient.conf"

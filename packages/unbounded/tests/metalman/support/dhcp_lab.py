@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 from tests.support.paths import ROOT, environment
@@ -63,7 +64,15 @@ class Lab:
 
     def remove(self) -> None:
         for role in ("server", "relay", "near", "far"):
+            self.kill_processes(role)
             subprocess.run(["ip", "netns", "del", self.ns(role)], check=False, capture_output=True)
+
+    def kill_processes(self, role: str) -> None:
+        """Kill the processes of a namespace, such as a client that went on in the background."""
+        listed = subprocess.run(["ip", "netns", "pids", self.ns(role)], check=False, capture_output=True, text=True)
+        for pid in listed.stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
     @asynccontextmanager
     async def process(self, role: str, *command: str) -> AsyncIterator[asyncio.subprocess.Process]:
