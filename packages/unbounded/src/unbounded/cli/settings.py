@@ -176,6 +176,24 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
     _add_data(parser)
     _add_address(parser)
+    _add_connections(parser)
+    _add_nodes(parser)
+    parser.add_argument(
+        "--health-port",
+        type=flag_parser(parse_port),
+        default=0,
+        metavar="PORT",
+        help="Serve /metrics, /healthz and /readyz on this port of loopback (default: a free one, which is printed)",
+    )
+    _add_scheduled_backups(parser)
+    _add_lab(parser)
+    _add_consoles(parser)
+    add_log_arguments(parser, environ, level="warning", log_format="text")
+    add_host_arguments(parser)
+    add_pxe_arguments(parser)
+
+
+def _add_connections(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-connections",
         type=flag_parser(_connections),
@@ -191,6 +209,10 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="Limit the connections of one client address, or IPv6 /64 network (default: three quarters of "
         "--max-connections)",
     )
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Add the flags about kubelets and their Nodes."""
     parser.add_argument(
         "--verify-kubelets",
         action="store_true",
@@ -203,13 +225,9 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         metavar="SECONDS",
         help="Mark a Node as Unknown when its kubelet has been silent for this long (default: %(default)s)",
     )
-    parser.add_argument(
-        "--health-port",
-        type=flag_parser(parse_port),
-        default=0,
-        metavar="PORT",
-        help="Serve /metrics, /healthz and /readyz on this port of loopback (default: a free one, which is printed)",
-    )
+
+
+def _add_scheduled_backups(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backup-to",
         type=Path,
@@ -228,6 +246,9 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         metavar="N",
         help=f"Retain this number of backups of the control plane (default: {USUAL_BACKUPS})",
     )
+
+
+def _add_lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lab", type=flag_parser(_count), default=0, metavar="N", help="Simulate N machines with BMCs")
     parser.add_argument(
         "--lab-cloud",
@@ -242,6 +263,10 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="Set the faults of the simulation: see unbounded lab bmc --list-profiles, and unbounded lab cloud",
     )
     parser.add_argument("--once", action="store_true", help="With --lab: exit when the first operation has ended")
+
+
+def _add_consoles(parser: argparse.ArgumentParser) -> None:
+    """Add the flags about the serial consoles of BMCs."""
     parser.add_argument(
         "--serial-console-address",
         type=flag_parser(serial_address),
@@ -258,9 +283,6 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="Keep the last 64 KiB of the serial console of a boot that failed in a Secret, without the secrets that "
         "metalman recognizes (default: true)",
     )
-    add_log_arguments(parser, environ, level="warning", log_format="text")
-    add_host_arguments(parser)
-    add_pxe_arguments(parser)
 
 
 def up_settings_of(args: argparse.Namespace) -> UpSettings:

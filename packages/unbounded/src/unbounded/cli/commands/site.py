@@ -57,6 +57,21 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         metavar="IMAGE",
         help="Use this image of metalman (default: this version, from --image-registry)",
     )
+    _serving_flags(parser)
+    _boot_flags(parser)
+    _media_flags(parser)
+    parser.add_argument(
+        "--pcr-policy",
+        default="",
+        metavar="POLICY",
+        help="Set the consequence of a boot whose PCRs deviate from the first one's: Required (no token) or Recorded "
+        "(a condition, default)",
+    )
+    add_dry_run(parser)
+
+
+def _serving_flags(parser: ArgumentParser) -> None:
+    """Add the flags about DHCP, and the ports of the servers."""
     parser.add_argument(
         "--interface",
         default="",
@@ -81,6 +96,10 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}-port", default="", metavar="PORT", help=f"Serve {name.upper()} on this port of the node"
         )
+
+
+def _boot_flags(parser: ArgumentParser) -> None:
+    """Add the flags about what boots get, and must prove."""
     parser.add_argument(
         "--cluster-dns",
         default="",
@@ -108,6 +127,10 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="Require a TPM certificate that chains to the roots in this PEM file",
     )
+
+
+def _media_flags(parser: ArgumentParser) -> None:
+    """Add the flags about boot images that BMCs mount as virtual media."""
     parser.add_argument(
         "--media-secret",
         default="",
@@ -129,14 +152,6 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         metavar="DURATION",
         help="Expire the URL of a boot image after this time, from 10m to 24h (default 1h)",
     )
-    parser.add_argument(
-        "--pcr-policy",
-        default="",
-        metavar="POLICY",
-        help="Set the consequence of a boot whose PCRs deviate from the first one's: Required (no token) or Recorded "
-        "(a condition, default)",
-    )
-    add_dry_run(parser)
 
 
 def _serve_pxe(parser: ArgumentParser) -> None:
