@@ -74,6 +74,24 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="Require a TPM certificate that chains to the roots in this PEM file",
     )
+    _add_media_arguments(group)
+    group.add_argument(
+        "--pxe-pcr-policy",
+        choices=tuple(map(str, PCRPolicy)),
+        help="Set the consequence of a boot whose PCRs deviate from the first one's: Required (no token) or Recorded "
+        "(a condition, default)",
+    )
+    group.add_argument(
+        SCRIPT_FLAG,
+        dest="pxe_scripts",
+        action="store_const",
+        const=True,
+        help="Run the scripts of MachineProfiles, and the commands in their modprobe.d files, on installed hosts",
+    )
+
+
+def _add_media_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the flags about boot images that BMCs mount as virtual media."""
     group.add_argument(
         "--pxe-media-certificate",
         type=flag_parser(file_or_none),
@@ -94,19 +112,6 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--pxe-media-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {settings.MEDIA_PORT})"
-    )
-    group.add_argument(
-        "--pxe-pcr-policy",
-        choices=tuple(map(str, PCRPolicy)),
-        help="Set the consequence of a boot whose PCRs deviate from the first one's: Required (no token) or Recorded "
-        "(a condition, default)",
-    )
-    group.add_argument(
-        SCRIPT_FLAG,
-        dest="pxe_scripts",
-        action="store_const",
-        const=True,
-        help="Run the scripts of MachineProfiles, and the commands in their modprobe.d files, on installed hosts",
     )
 
 

@@ -16,7 +16,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.operate import create
-from unbounded.cli.operate.erasure import user_name
+from unbounded.cli.operate.create import user_name
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 

@@ -161,7 +161,7 @@ COMMANDS: Final = (
         "operation report",
         "Print the report of an erasure that has ended",
         _operation_argument,
-        ("erasure:report_erasure",),
+        ("erasure_report:run",),
         (
             "rack1-01-erase-20261128-120000 -o json",
             "print each disk with methods, verification and times, for an auditor",

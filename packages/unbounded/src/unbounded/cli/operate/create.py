@@ -1,6 +1,7 @@
 """`machine operation create`, and the manifest of each operation.
 
-Its validation uses the functions that the executors use.
+Its validation uses the functions that the executors use. Consent to a loss of data names the user who gives it, and
+what is on the disks by the last inspection.
 """
 
 from __future__ import annotations
@@ -15,18 +16,28 @@ import msgspec
 import yaml
 
 from unbounded.api.fields import api_name
+from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_status import pcr_text
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationStrategy
-from unbounded.cli.operate import erasure, lookup
+from unbounded.cli.operate import lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, Raw
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
+from unbounded.metalman.erase_choice import ErasurePlan, choose_erasures
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.executor_selection import executor_of, why_unsupported
-from unbounded.operations.parameters import accepted_pcrs, consent_field, disks_to_erase, erased_disks, invalid
+from unbounded.operations.parameters import (
+    ALL_DISKS,
+    accepted_pcrs,
+    consent_field,
+    disks_to_erase,
+    erased_disks,
+    invalid,
+)
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
@@ -34,6 +45,10 @@ DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.AGENT_RESET: "the agent, and the node with everything that runs on it; the host itself stays",
 }
 KIND: Final = "MachineOperation"
+REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict
+)
+SHOWN: Final = 10
 
 
 async def run(session: CommandSession) -> int:
@@ -153,7 +168,7 @@ async def manifest(session: CommandSession, name: str, spec: Raw, *, owner: Mach
         reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
         metadata["ownerReferences"] = [reference]
     if consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
-        metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await erasure.user_name(session.api)}
+        metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await user_name(session.api)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
@@ -221,5 +236,76 @@ def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
     if machine is None:
         raise CliError(f"Machine {operation.spec.machine_ref} does not exist, so nothing is known of its disks")
     if to_erase:
-        return f"{text}. It erases {erasure.erased_data(machine, to_erase)}"
-    return f"{text}. It may erase {erasure.lost_data(machine, serials)}"
+        return f"{text}. It erases {erased_data(machine, to_erase)}"
+    return f"{text}. It may erase {lost_data(machine, serials)}"
+
+
+async def user_name(api: Api) -> str:
+    """Return the name of the present user, as the API server knows it."""
+    review = await api.create(REVIEWS, {})
+    return str(review["status"]["userInfo"]["username"])
+
+
+def lost_data(machine: Machine, serials: Sequence[str]) -> str:
+    """Describe what is on the disks with these serial numbers.
+
+    Raises:
+        CliError: a serial number does not identify a disk of the last inspection.
+    """
+    return "; ".join(_described(_disk(machine, serial)) for serial in serials)
+
+
+def erased_data(machine: Machine, disks: Sequence[str]) -> str:
+    """Describe what is on the disks that a HostErase erases, by the last inspection.
+
+    Args:
+        disks: serial numbers, or `ALL_DISKS` alone.
+
+    Raises:
+        CliError: no inspection is known, or it does not have these disks.
+    """
+    if tuple(disks) != (ALL_DISKS,):
+        return lost_data(machine, disks)
+    hardware = machine.status.hardware
+    if hardware is None:
+        raise CliError(
+            f"Machine {machine.name} has not reported its hardware, so nothing is known of its disks",
+            next_step=f"`kubectl unbounded machine inspect {machine.name}` reports what is on its disks",
+        )
+    chosen = choose_erasures(hardware.disks, disks, (), final=True)
+    if not isinstance(chosen, ErasurePlan):
+        raise CliError(chosen.message)
+    described = "; ".join(_described(disk) for disk in hardware.disks if disk.name in chosen.names)
+    return f"all local disks: {described}" + (f". It leaves {chosen.left_out}" if chosen.left_out else "")
+
+
+def _disk(machine: Machine, serial: str) -> DiskFacts:
+    hardware = machine.status.hardware
+    if hardware is None:
+        raise CliError(
+            f"Machine {machine.name} has not reported its hardware, so nothing is known of its disk {serial}",
+            next_step=f"`kubectl unbounded machine inspect {machine.name}` reports what is on its disks",
+        )
+    found = [disk for disk in hardware.disks if disk.serial_number == serial]
+    if len(found) == 1:
+        return found[0]
+    there = sorted({disk.serial_number for disk in hardware.disks if disk.serial_number})
+    words = f"several disks of Machine {machine.name} have" if found else f"no disk of Machine {machine.name} has"
+    shown = ", ".join(there[:SHOWN]) or "none"
+    raise CliError(
+        f"{words} serial number {serial} in the inspection of {hardware.at}; the serial numbers are: {shown}"
+    )
+
+
+def _described(disk: DiskFacts) -> str:
+    model = f", {disk.model}" if disk.model else ""
+    size = f"{(disk.size_bytes or 0) // 1_000_000} MB"
+    return f"disk {disk.serial_number} ({disk.name}, {size}{model}): {_content(disk)}"
+
+
+def _content(disk: DiskFacts) -> str:
+    if disk.state == DiskState.FOREIGN:
+        return disk.contents or "data of an unknown kind"
+    if disk.state == DiskState.OWN:
+        return "this Machine's earlier install"
+    return "blank" if disk.state == DiskState.BLANK else "content unknown, as no installer has reported it"
