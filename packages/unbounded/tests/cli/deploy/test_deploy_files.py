@@ -19,7 +19,6 @@ from tests.cli.running import KUBECTL, PATH
 from tests.join.signing import PUBLIC_KEY
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.desired import stages
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
 from unbounded.cli.deploy.pods import NOBODY
@@ -38,6 +37,7 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_config,
     machine_ops_objects,
     metalman_objects,
+    stages,
 )
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliError

@@ -20,7 +20,6 @@ from tests.cli.running import KUBECTL, PATH
 from tests.support.paths import ROOT
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.desired import stages
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
@@ -33,6 +32,7 @@ from unbounded.cli.deploy.workloads import (
     MachineOpsWorkload,
     machine_ops_config,
     machine_ops_objects,
+    stages,
 )
 from unbounded.cli.manifests import CRDS, KINDS
 from unbounded.kube.api import NotFound

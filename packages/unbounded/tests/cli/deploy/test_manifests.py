@@ -17,7 +17,6 @@ from tests.support.paths import ROOT
 from tests.support.pod_security import baseline, restricted
 from unbounded.api.core import NAMESPACES
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.desired import stages
 from unbounded.cli.deploy.pods import MODES, PRIORITY, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.workloads import (
@@ -27,6 +26,7 @@ from unbounded.cli.deploy.workloads import (
     machina_config,
     machine_ops_objects,
     metalman_objects,
+    stages,
 )
 from unbounded.kube.client import HttpApi
 

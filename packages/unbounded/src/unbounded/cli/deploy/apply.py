@@ -16,13 +16,12 @@ from unbounded.api.core import CONFIG_MAPS, NAMESPACES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import components, validation
-from unbounded.cli.deploy.desired import InstallStage
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.cli.deploy.live_machina import LiveMachina, pod_security, warn_of_no_digest
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED, namespace
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, AppliedChange, Applier, ApplyOutcome, kind_of
 from unbounded.cli.deploy.settings import SETTINGS
-from unbounded.cli.deploy.workloads import MACHINA_CONFIG, machina_config
+from unbounded.cli.deploy.workloads import MACHINA_CONFIG, InstallStage, machina_config
 from unbounded.cli.manifests import wait_served
 from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession
 from unbounded.cli.plugin.wait import next_change, watched_object

@@ -17,7 +17,6 @@ from unbounded.api.failures import Rejected
 from unbounded.api.fields import DNS_SUBDOMAIN
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import apply, bundle, machine_ops, validation, workloads
-from unbounded.cli.deploy.desired import stages
 from unbounded.cli.deploy.live_machina import (
     LiveMachina,
     chosen_image,
@@ -29,6 +28,7 @@ from unbounded.cli.deploy.live_machina import (
 from unbounded.cli.deploy.pods import PRIVILEGED
 from unbounded.cli.deploy.settings import settings_from_flags
 from unbounded.cli.deploy.site_tokens import tokens_for
+from unbounded.cli.deploy.workloads import stages
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.options import add_options

@@ -20,9 +20,9 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_RELEASES, LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import components, validation
 from unbounded.cli.deploy.apply import restrict_namespace
-from unbounded.cli.deploy.desired import POLICIES, stages, surroundings
 from unbounded.cli.deploy.pods import SELECTOR
 from unbounded.cli.deploy.server_side_apply import kind_name, kind_of, workload_kinds
+from unbounded.cli.deploy.workloads import POLICIES, stages, surroundings
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.intents import confirm

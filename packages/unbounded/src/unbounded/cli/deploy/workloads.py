@@ -1,6 +1,6 @@
-"""The project's processes on a cluster: Deployments and their objects, from one table.
+"""The project's objects on a cluster: the Deployments of its processes, and all objects in stages. Pure.
 
-`deploy/components/` is generated from it; `install` and `site deploy-pxe` apply the same objects.
+`deploy/components/` is generated from it; `install`, `site init` and `site deploy-pxe` apply the same objects.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
+from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import pods
+from unbounded.cli.deploy.pods import RESTRICTED, deny_all, namespace, priority_class
+from unbounded.cli.manifests import manifests
 from unbounded.kube.process_epoch import SYSTEM
 
 Raw = dict[str, Any]
@@ -44,6 +47,7 @@ _RESOURCES: Final = {
     "requests": {"cpu": "100m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
 }
+POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 
 
 @dataclass(frozen=True)
@@ -417,3 +421,39 @@ def _selector(component: str, site: str = "") -> dict[str, str]:
 
 def _copy(part: Any) -> Any:
     return json.loads(json.dumps(part))
+
+
+@dataclass(frozen=True)
+class InstallStage:
+    """Objects that may be applied together, after the stages before."""
+
+    name: str
+    objects: tuple[Raw, ...]
+
+
+def surroundings() -> tuple[InstallStage, ...]:
+    """Return the cluster's objects that Pods need beside their namespace."""
+    return (InstallStage("prerequisites", (priority_class(), deny_all())),)
+
+
+def stages(
+    machina: MachinaWorkload | None, others: Iterable[Raw] = (), *, level: str = RESTRICTED
+) -> tuple[InstallStage, ...]:
+    """Return all objects that the project needs on a cluster.
+
+    Args:
+        machina: None where it runs elsewhere, or is not to be installed.
+        others: objects of other controllers.
+        level: the Pod security standard of the namespace.
+    """
+    brought = tuple(manifests())
+    controllers = (*(() if machina is None else machina_objects(machina)), *others)
+    found = (
+        InstallStage("definitions", custom_resource_definitions()),
+        InstallStage("namespace", (namespace(level),)),
+        InstallStage("rights", tuple(body for body in brought if body["kind"] not in POLICIES)),
+        InstallStage("policies", tuple(body for body in brought if body["kind"] in POLICIES)),
+        *(surroundings() if controllers else ()),
+        InstallStage("controllers", controllers),
+    )
+    return tuple(stage for stage in found if stage.objects)

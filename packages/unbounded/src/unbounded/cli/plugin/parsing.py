@@ -19,7 +19,7 @@ from unbounded.cli.plugin.command import USAGE, CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.kube.settings import add_version, installed_version
 
-FILES: Final = ("install", "site", "config", "machine", "machine_verbs", "operation", "bmc", "state", "about")
+FILES: Final = ("install", "site", "config", "machine", "machine_verbs", "operation", "bmc", "general")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The rows of `why` and `plan`."""
+"""The rows of `why`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def _why_arguments(parser: ArgumentParser) -> None:
 
 def _plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="Type the command as usual, with its flags")
+
+
+def _version_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--client", action="store_true", help="Print only the version of this program, without a cluster"
+    )
+
+
+def _completion_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash",), help="Select the shell")
 
 
 COMMANDS: Final = (
@@ -60,6 +70,26 @@ COMMANDS: Final = (
             "validates the parameters, if it is installed beside the command. The plan calls no BMC, host or "
             "cloud. Lines with `not checked:` name facts that you have no permission to read, or that cannot "
             "be observed. Exit status 1: the command would be rejected, or would fail at once."
+        ),
+    ),
+    CliCommand(
+        ("version",),
+        "Print the version of this program, and of the cluster",
+        (("version --client", "print the version of this program only"),),
+        _version_arguments,
+        "unbounded.cli.operate.about:version",
+        needs_api=False,
+    ),
+    CliCommand(
+        ("completion",),
+        "Print the completion script of `unbounded` for a shell",
+        (("completion bash", "print the script; in ~/.bashrc: source <(unbounded completion bash)"),),
+        _completion_arguments,
+        "unbounded.cli.operate.about:completion",
+        needs_api=False,
+        text=(
+            "Print the completion script of `unbounded` for a shell. `kubectl unbounded …` needs only "
+            "kubectl's own completion, which calls the program kubectl_complete-unbounded beside this one."
         ),
     ),
 )
