@@ -23,8 +23,8 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, TERMINAL_PHASES, OperationPhase
-from unbounded.cli.migrate.record import FILE as MARKER
-from unbounded.cli.migrate.record import migrated_reason
+from unbounded.cli.migrate.migration_record import FILE as MARKER
+from unbounded.cli.migrate.migration_record import migrated_reason
 from unbounded.cli.settings import LAB_IDENTITY_FILE
 from unbounded_apiserver.backup import BackupFailed, back_up, verify
 from unbounded_apiserver.data_dir import DataInUse, DataUnusable

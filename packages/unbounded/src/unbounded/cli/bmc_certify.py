@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.api.failures import Failure
-from unbounded.cli.commands.bmc import PASSWORD_VARIABLE
+from unbounded.cli.command_tables.bmc import PASSWORD_VARIABLE
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube.settings import installed_version
 from unbounded.metalman.bmc_certification.certify import Certification, certify, summary

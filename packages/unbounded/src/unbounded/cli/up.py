@@ -20,7 +20,7 @@ from unbounded.cli import hints, pxe, servers
 from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.deploy import components
 from unbounded.cli.manifests import install_definitions, install_manifests
-from unbounded.cli.migrate.record import migrated_reason
+from unbounded.cli.migrate.migration_record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings

@@ -32,7 +32,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.hand_over import hand_over, relay
-from unbounded.cli.migrate.record import MarkerFile
+from unbounded.cli.migrate.migration_record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.csr import IdentityFiles, certificate

@@ -20,9 +20,9 @@ from tests.join.signing import PUBLIC_KEY
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.live_machina import image_of
+from unbounded.cli.deploy.machina_settings import SETTINGS, settings_from_flags
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
 from unbounded.cli.deploy.pods import NOBODY
-from unbounded.cli.deploy.settings import SETTINGS, settings_from_flags
 from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     MACHINA_CONFIG,

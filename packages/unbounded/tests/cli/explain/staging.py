@@ -19,7 +19,7 @@ from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.deploy.trust_host_key import key_of, patch_of
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
-from unbounded.cli.operate.counters import counter_after
+from unbounded.cli.operation_commands.machine_counters import counter_after
 from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
 from unbounded.kube.api import Api, NotFound

@@ -20,7 +20,7 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.commands.general import COMMANDS
+from unbounded.cli.command_tables.general import COMMANDS
 from unbounded.cli.explain.links import WIDTH, ExplainLink, Fix, Topic, links_data, links_text
 from unbounded.cli.explain.run import explained, find, parsed, run
 from unbounded.cli.plugin.command import CliError, CliInvocation, CommandSession

@@ -22,7 +22,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, LEASE_S
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy import components
 from unbounded.cli.migrate import steps
-from unbounded.cli.migrate.record import (
+from unbounded.cli.migrate.migration_record import (
     MarkerStage,
     MigrationPhase,
     MigrationRecord,

@@ -24,7 +24,7 @@ from unbounded.api.names import (
 )
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import CRDS, KINDS, install_definitions, install_manifests
-from unbounded.cli.migrate.record import MarkerFile
+from unbounded.cli.migrate.migration_record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import api_server
 from unbounded.join.tokens import machine_group

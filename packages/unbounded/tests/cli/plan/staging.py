@@ -16,7 +16,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.operate.create import REVIEWS
+from unbounded.cli.operation_commands.create import REVIEWS
 from unbounded.cli.plan.model import PlannedChange, plan_data, plan_lines
 from unbounded.cli.plan.run import changes_of
 from unbounded.cli.plugin.command import CliInvocation, CommandSession

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.plugin.conftest import Cli
 from unbounded.api.machine import MACHINES
-from unbounded.cli.operate.about import BASH
+from unbounded.cli.operation_commands.about import BASH
 from unbounded.cli.plugin import completion
 from unbounded.cli.plugin.completion import FILES, NO_FILES, NameLookup, named_by, offers
 from unbounded.cli.plugin.parsing import commands

@@ -15,8 +15,8 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.operate import create
-from unbounded.cli.operate.create import user_name
+from unbounded.cli.operation_commands import create
+from unbounded.cli.operation_commands.create import user_name
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 

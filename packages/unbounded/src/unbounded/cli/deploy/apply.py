@@ -18,9 +18,9 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import components, validation
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.cli.deploy.live_machina import LiveMachina, pod_security, warn_of_no_digest
+from unbounded.cli.deploy.machina_settings import SETTINGS
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED, namespace
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, AppliedChange, Applier, ApplyOutcome, kind_of
-from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.deploy.workloads import MACHINA_CONFIG, InstallStage, machina_config
 from unbounded.cli.manifests import wait_served
 from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession

@@ -8,7 +8,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import apply, machine_ops
 from unbounded.cli.deploy.live_machina import chosen_image, live_machina, pod_security, require_usable
-from unbounded.cli.deploy.settings import settings_from_flags
+from unbounded.cli.deploy.machina_settings import settings_from_flags
 from unbounded.cli.deploy.workloads import MACHINA, MachinaWorkload, MachineOpsWorkload, Raw, machina_config, stages
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output

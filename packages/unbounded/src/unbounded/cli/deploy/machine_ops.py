@@ -10,8 +10,8 @@ from typing import Any, Final
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import validation, workloads
 from unbounded.cli.deploy.live_machina import chosen_image, config_in, containers, image_in, mounted_config, repository
+from unbounded.cli.deploy.machina_settings import SETTINGS
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
-from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.kube.api import Api, NotFound
 

@@ -25,8 +25,8 @@ from unbounded.cli.deploy.live_machina import (
     pod_security,
     require_usable,
 )
+from unbounded.cli.deploy.machina_settings import settings_from_flags
 from unbounded.cli.deploy.pods import PRIVILEGED
-from unbounded.cli.deploy.settings import settings_from_flags
 from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.deploy.workloads import stages
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output

@@ -20,14 +20,14 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.components import PXE_FILE
+from unbounded.cli.deploy.machina_settings import SETTINGS
 from unbounded.cli.deploy.server_side_apply import PODS
-from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.deploy.workloads import CONFIG_FILE
 from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.copied_objects import LEFT, Raw
 from unbounded.cli.migrate.copy_plan import ObjectRef, ServerObject, ServerObjects
 from unbounded.cli.migrate.hand_over import hand_over
-from unbounded.cli.migrate.record import MarkerFile, MarkerStage, open_record, read_record
+from unbounded.cli.migrate.migration_record import MarkerFile, MarkerStage, open_record, read_record
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.migrate.steps import MigrationPlan
 from unbounded.cli.servers import UpFailed, local_config, serving_api

@@ -24,7 +24,7 @@ from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.migrate.copier import read_objects
 from unbounded.cli.migrate.copy_plan import ServerObject, ServerObjects, clashes
 from unbounded.cli.migrate.lease_hold import leaders, leaders_message
-from unbounded.cli.migrate.record import MarkerFile, MigrationRecord, read_record
+from unbounded.cli.migrate.migration_record import MarkerFile, MigrationRecord, read_record
 from unbounded.join import facts
 from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi

@@ -21,7 +21,7 @@ from unbounded.cli.manifests import KINDS as POLICIES
 from unbounded.cli.migrate.copier import Report, copy, delete_copies, read_objects
 from unbounded.cli.migrate.copy_plan import ServerObjects
 from unbounded.cli.migrate.lease_hold import acquire_leases, lease_names, release_leases
-from unbounded.cli.migrate.record import (
+from unbounded.cli.migrate.migration_record import (
     Marker,
     MarkerStage,
     MigrationPhase,

@@ -27,8 +27,8 @@ from unbounded.cli.explain.configurations import start_blocker
 from unbounded.cli.explain.facts import ExplainFacts, procedure_of
 from unbounded.cli.explain.links import ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.run import chain
-from unbounded.cli.operate import create
-from unbounded.cli.operate.counters import INSTALLS, UNDER_NODE
+from unbounded.cli.operation_commands import create
+from unbounded.cli.operation_commands.machine_counters import INSTALLS, UNDER_NODE
 from unbounded.cli.plan.model import MachineForecast, OperationForecast, RolloutLine, StageLine, UpdateForecast
 from unbounded.cli.plugin.command import IntentPatch
 from unbounded.kube.clock import utc_now

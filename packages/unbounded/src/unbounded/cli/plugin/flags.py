@@ -1,4 +1,4 @@
-"""Flags in the syntax of kubectl and Go, for the rows of `cli/commands`: `--wait=false`, `--timeout 1m30s`, `a=b`."""
+"""Flags in the syntax of kubectl and Go, for command tables: `--wait=false`, `--timeout 1m30s`, `a=b`."""
 
 from __future__ import annotations
 

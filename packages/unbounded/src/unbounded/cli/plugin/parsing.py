@@ -27,7 +27,7 @@ def commands() -> tuple[CliCommand, ...]:
     """Return every row, in the order of help."""
     found: list[CliCommand] = []
     for name in FILES:
-        found += import_module(f"unbounded.cli.commands.{name}").COMMANDS
+        found += import_module(f"unbounded.cli.command_tables.{name}").COMMANDS
     return tuple(found)
 
 

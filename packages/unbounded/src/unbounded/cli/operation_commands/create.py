@@ -22,7 +22,7 @@ from unbounded.api.machine_status import pcr_text
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationStrategy
-from unbounded.cli.operate import lookup
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, Raw
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
 from unbounded.kube.api import Api, NotFound

@@ -113,11 +113,11 @@ def row(
     """Return the row of a command below `machine`.
 
     Args:
-        functions: its `run` and, if it can be planned, its `intend`, below cli.operate.
+        functions: its `run` and, if it can be planned, its `intend`, below cli.operation_commands.
         examples: without the words of the command.
     """
     path = ("machine", *words.split())
-    run, intend = (*(f"unbounded.cli.operate.{name}" for name in functions), "")[:2]
+    run, intend = (*(f"unbounded.cli.operation_commands.{name}" for name in functions), "")[:2]
     lines = tuple((f"{' '.join(path)} {line}", why) for line, why in examples)
     return CliCommand(path, help_, lines, arguments, run, intend, needs_api, text)
 

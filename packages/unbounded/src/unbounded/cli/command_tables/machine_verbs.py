@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.commands.operation import row
+from unbounded.cli.command_tables.operation import row
 from unbounded.cli.plugin import flags
 
 TTL_S: Final = 300  # of the operations that the short verbs make
 _VERBS: Final = ("verbs:run", "verbs:intend")
-_COUNTING: Final = ("counters:run", "counters:intend")
+_COUNTING: Final = ("machine_counters:run", "machine_counters:intend")
 _MAINTAINING: Final = ("maintenance:run", "maintenance:intend")
 _PAUSING: Final = ("pause:run", "pause:intend")
 

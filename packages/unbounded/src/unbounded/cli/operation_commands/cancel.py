@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
-from unbounded.cli.operate import lookup
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import confirm, execute_intent

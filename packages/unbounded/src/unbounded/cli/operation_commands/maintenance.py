@@ -6,7 +6,7 @@ import asyncio
 
 from unbounded.api.disruption import MAINTENANCE, DisruptionStage
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.cli.operate import lookup
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.wait import limited, next_change, watched_object

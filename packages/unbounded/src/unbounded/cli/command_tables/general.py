@@ -77,7 +77,7 @@ COMMANDS: Final = (
         "Print the version of this program, and of the cluster",
         (("version --client", "print the version of this program only"),),
         _version_arguments,
-        "unbounded.cli.operate.about:version",
+        "unbounded.cli.operation_commands.about:version",
         needs_api=False,
     ),
     CliCommand(
@@ -85,7 +85,7 @@ COMMANDS: Final = (
         "Print the completion script of `unbounded` for a shell",
         (("completion bash", "print the script; in ~/.bashrc: source <(unbounded completion bash)"),),
         _completion_arguments,
-        "unbounded.cli.operate.about:completion",
+        "unbounded.cli.operation_commands.about:completion",
         needs_api=False,
         text=(
             "Print the completion script of `unbounded` for a shell. `kubectl unbounded …` needs only "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.commands.install import add_cluster_arguments, add_dry_run, add_image_registry
+from unbounded.cli.command_tables.install import add_cluster_arguments, add_dry_run, add_image_registry
 from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import add_boolean, add_force, checked, limit
 

@@ -69,7 +69,7 @@ def check(args: Namespace) -> None:
         text = f"--phase: unknown phase {args.phase!r}: {hint}the phases are {', '.join(PHASES)}"
         raise CliError(text, status=USAGE)
     if args.kind:
-        from unbounded.cli.operate.create import kind_of  # noqa: PLC0415  # it brings the client along
+        from unbounded.cli.operation_commands.create import kind_of  # noqa: PLC0415  # it brings the client along
 
         kind_of(args.kind)
     if args.selector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.commands.install import add_dry_run
+from unbounded.cli.command_tables.install import add_dry_run
 from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import checked, integer
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import OperationKind, OperationsStatus
-from unbounded.cli.operate import create, lookup
+from unbounded.cli.operation_commands import create, lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.wait import report_result, wait_counter

@@ -9,7 +9,7 @@ import msgspec
 
 from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.cli.operate import lookup
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.output import NONE, as_yaml, table
 from unbounded.operations.parameters import requester

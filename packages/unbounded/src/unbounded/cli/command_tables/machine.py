@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentParser
 from typing import Final
 
-from unbounded.cli.commands.install import add_dry_run
+from unbounded.cli.command_tables.install import add_dry_run
 from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import add_boolean, add_force, add_wait, checked
 
@@ -180,8 +180,8 @@ COMMANDS: Final = (
         help="Let a machine get certificates once more, such as after the loss of its disk",
         examples=(("machine allow-join rack1-01", "allow its agent and its kubelet one certificate each"),),
         arguments=_allow_join,
-        run="unbounded.cli.operate.counters:allow_join",
-        intend="unbounded.cli.operate.counters:intend_join",
+        run="unbounded.cli.operation_commands.machine_counters:allow_join",
+        intend="unbounded.cli.operation_commands.machine_counters:intend_join",
         text=(
             "Let a machine get certificates once more, such as after the loss of its disk. If machina set up "
             "its host over SSH, it runs the install again. For a Machine that is Ready, confirm by typing "

@@ -14,7 +14,7 @@ from typing import Any, Final
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_status import RescueSystem, fingerprint
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
-from unbounded.cli.operate import create, lookup
+from unbounded.cli.operation_commands import create, lookup
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent
 from unbounded.cli.plugin.intents import execute_intent
