@@ -45,7 +45,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli import child
 from unbounded.cli.servers import publish_cluster_info
-from unbounded.join.tokens import site_token_manifest
+from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.machineops.settings import COMPONENT

@@ -26,7 +26,7 @@ from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.ssh_jobs import Job, JobResult, Open, Target
 from tests.support.ssh import sshd
 from tests.support.ssh.sshd import Fleet, sshd_fleet
-from unbounded.join.install import install_script
+from unbounded.join.agent_install import install_script
 
 WITHIN_S: Final = 900.0
 CONFIG_BYTES: Final = 4000

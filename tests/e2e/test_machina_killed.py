@@ -22,7 +22,7 @@ from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.cli.servers import publish_cluster_info
-from unbounded.join.tokens import site_token_manifest
+from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 

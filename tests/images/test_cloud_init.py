@@ -16,7 +16,7 @@ from tests.images.support import TOP, Host
 from tests.images.test_templates import SERVE_URL, rendered
 from tests.support.qemu.tools import built
 from unbounded.join.agent_config import AgentConfig, Kubelet
-from unbounded.join.install import AgentOrigin, HostSetup, cloud_config
+from unbounded.join.agent_install import AgentOrigin, HostSetup, cloud_config
 
 TREE = built("cloud-init/usr/lib/python3/dist-packages")
 pytestmark = [

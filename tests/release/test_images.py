@@ -200,7 +200,7 @@ def answer(url: str) -> int:
 
 def test_imports_are_followed_wherever_they_stand() -> None:
     own, others = closure("unbounded.machina.main")
-    assert {"unbounded.machina.controller", "unbounded.kube.process", "unbounded.join.install"} <= own
+    assert {"unbounded.machina.controller", "unbounded.kube.process", "unbounded.join.agent_install"} <= own
     assert {"aiohttp", "asyncssh", "msgspec", "yaml"} <= others
     assert not [one for one in own if one.startswith(("unbounded_lab", "unbounded_apiserver", "unbounded.cli"))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unbounded.join.tokens import machine_group
+from unbounded.join.bootstrap_tokens import machine_group
 
 
 def machine_of(groups: Sequence[str]) -> str | None:

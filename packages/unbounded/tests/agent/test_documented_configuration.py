@@ -12,7 +12,7 @@ from tests.support.authority import BASE64
 from tests.support.paths import ROOT
 from unbounded.agent.settings import KEYS
 from unbounded.join.agent_config import AgentConfig, Downloads
-from unbounded.join.config_file import read_agent_config, unknown_keys
+from unbounded.join.agent_config_file import read_agent_config, unknown_keys
 
 DOCUMENT: Final = (ROOT / "docs" / "agent.md").read_text()
 SOURCES: Final = [field.encode_name for field in msgspec.structs.fields(Downloads)]

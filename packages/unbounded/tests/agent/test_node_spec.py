@@ -37,7 +37,7 @@ from unbounded.join.agent_config import (
     Downloads,
     Kubelet,
 )
-from unbounded.join.node_marks import newest
+from unbounded.join.labels_and_taints import newest
 
 CONFIG = AgentConfig(
     machine_name="m1",

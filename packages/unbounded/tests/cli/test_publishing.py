@@ -22,7 +22,7 @@ from unbounded.cli.deploy import components
 from unbounded.cli.deploy.live_machina import live_machina
 from unbounded.cli.screen import PlainScreen
 from unbounded.cli.settings import UpSettings
-from unbounded.join.install import AgentOrigin
+from unbounded.join.agent_install import AgentOrigin
 from unbounded.kube.api import Forbidden
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops import settings as machineops_settings

@@ -17,8 +17,8 @@ from unbounded.api.configuration import NodeSettings, ProxySettings
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json, config_text
-from unbounded.join.config_file import faults, read_agent_config, unknown_keys
-from unbounded.join.facts import ClusterFacts
+from unbounded.join.agent_config_file import faults, read_agent_config, unknown_keys
+from unbounded.join.cluster_facts import ClusterFacts
 
 BROKEN = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 FACTS = ClusterFacts("https://10.0.0.1:6443", PEM, "v1.34.0", "10.96.0.10")

@@ -19,7 +19,7 @@ from unbounded.api import core
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
-from unbounded.join.tokens import (
+from unbounded.join.bootstrap_tokens import (
     LEAST_LEFT,
     default_token,
     machine_group,

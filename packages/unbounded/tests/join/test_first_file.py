@@ -29,10 +29,10 @@ from unbounded.api.fields import Cause
 from unbounded.api.machine import Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
-from unbounded.join.facts import FactsFollower
-from unbounded.join.install import AgentOrigin, HostDefaults
+from unbounded.join.agent_install import AgentOrigin, HostDefaults
+from unbounded.join.bootstrap_tokens import machine_group, site_token_manifest, token_in
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.join.token_finder import TokenFinder
-from unbounded.join.tokens import machine_group, site_token_manifest, token_in
 from unbounded.kube.api import Forbidden, ServerUnreachable
 from unbounded.machina.machines.attempts import install_of
 from unbounded.machina.provisioning.remote import payload

@@ -21,7 +21,7 @@ from tests.join.signing import PUBLIC_KEY, signature
 from tests.join.test_install import CONFIG, NAME, Host
 from tests.support.forward_proxy import ForwardProxy, forward_proxy
 from unbounded.join.agent_config import AgentConfig, Proxy, UpgradeConfig, config_text
-from unbounded.join.install import install_script
+from unbounded.join.agent_install import install_script
 
 pytestmark = pytest.mark.slow
 

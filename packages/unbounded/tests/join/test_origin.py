@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.join.test_install import CONFIG
 from unbounded.api.machine_spec import AgentSpec
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, config_text
-from unbounded.join.install import (
+from unbounded.join.agent_install import (
     NO_DIGEST,
     NO_RELEASE,
     AgentOrigin,

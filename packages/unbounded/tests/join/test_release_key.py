@@ -18,7 +18,7 @@ from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, signature, word_of
 from unbounded.api.core import ConfigMap
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig, UpgradeConfig, config_text
-from unbounded.join.config_file import faults
+from unbounded.join.agent_config_file import faults
 from unbounded.join.release_key import (
     WANTED,
     check_signature,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unbounded.join.install import uninstall_script
+from unbounded.join.agent_install import uninstall_script
 
 MARKED = "# unbounded-agent, until reset: "
 SURVEY = '{"format":1,"found":{"network":{"interfaces":["wg7"],"keys":["/etc/wireguard/server.pub"],"tables":[]}}}'

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from unbounded.api.core import CertificateRequest
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_AGENTS, GROUP_BOOTSTRAP, GROUP_NODES, SIGNER_AGENT, SIGNER_KUBELET
-from unbounded.join.tokens import machine_group
+from unbounded.join.bootstrap_tokens import machine_group
 
 USAGES = ("client auth", "digital signature")
 JOINERS = ("system:bootstrappers", "system:authenticated", GROUP_BOOTSTRAP)

@@ -24,6 +24,8 @@ from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.servers import component_runtime
+from unbounded.join.bootstrap_tokens import TokenIssuer
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.join.csr import (
     IdentityFiles,
     StoredCertificate,
@@ -32,8 +34,6 @@ from unbounded.join.csr import (
     kubelet_identity,
     request_name,
 )
-from unbounded.join.facts import FactsFollower
-from unbounded.join.tokens import TokenIssuer
 from unbounded.kube.api import Api, Forbidden, NotFound, ServerUnreachable
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi

@@ -21,7 +21,7 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.join.node_marks import read_bound_version
+from unbounded.join.labels_and_taints import read_bound_version
 from unbounded.kube.clock import rfc3339
 
 

@@ -26,9 +26,9 @@ from unbounded.api.names import (
 )
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import component_runtime, publish_cluster_info
-from unbounded.join.facts import FactsFollower
+from unbounded.join.bootstrap_tokens import site_token_manifest
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.join.token_finder import TokenFinder
-from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.api import AlreadyExists, Forbidden
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi

@@ -26,9 +26,9 @@ from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import publish_cluster_info
-from unbounded.join.node_marks import read_bound_version
+from unbounded.join.bootstrap_tokens import site_token_manifest
+from unbounded.join.labels_and_taints import read_bound_version
 from unbounded.join.token_finder import TokenFinder
-from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.api import Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

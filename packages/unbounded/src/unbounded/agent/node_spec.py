@@ -22,7 +22,7 @@ from unbounded.api.fields import api_name
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import AgentDownloads, DownloadSource
 from unbounded.api.names import LABEL_MACHINE
-from unbounded.join import node_marks
+from unbounded.join import labels_and_taints
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, Proxy
 
 NO_IMAGE: Final = (
@@ -171,7 +171,7 @@ class DesiredNode:
         return not self.drift
 
 
-_NOTHING: Final = node_marks.LabelsAndTaints()
+_NOTHING: Final = labels_and_taints.LabelsAndTaints()
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Requested:
 
     version: str = ""
     image: str = ""
-    marks: node_marks.LabelsAndTaints = _NOTHING
+    marks: labels_and_taints.LabelsAndTaints = _NOTHING
 
 
 def desired_node(machine: Machine, version: MachineConfigurationVersion | None, base: NodeGoal) -> DesiredNode:
@@ -193,7 +193,9 @@ def desired_node(machine: Machine, version: MachineConfigurationVersion | None, 
     """
     own, theirs = _of_machine(machine), _of_configuration(version)
     template = None if version is None else version.spec.template
-    marks = node_marks.desired_marks(machine, template, node_marks.LabelsAndTaints(base.labels, base.taints))
+    marks = labels_and_taints.desired_marks(
+        machine, template, labels_and_taints.LabelsAndTaints(base.labels, base.taints)
+    )
     sources = (machine.spec.agent.downloads if machine.spec.agent else None) or AgentDownloads()
     spec = NodeGoal(
         machine=base.machine,
@@ -203,7 +205,7 @@ def desired_node(machine: Machine, version: MachineConfigurationVersion | None, 
         cluster_dns=base.cluster_dns,
         cluster_domain=base.cluster_domain,
         image=theirs.image or own.image or base.image,
-        labels={key: value for key, value in (marks.labels or {}).items() if node_marks.taken_by_kubelet(key)},
+        labels={key: value for key, value in (marks.labels or {}).items() if labels_and_taints.taken_by_kubelet(key)},
         taints=marks.taints or (),
         downloads=_sources(sources, base),
         containerd_version=_version(sources.containerd) or base.containerd_version,
@@ -235,7 +237,7 @@ def _of_machine(machine: Machine) -> _Requested:
     if kubernetes is None:
         return _Requested(version, image)
     version = version or release_version(kubernetes.version or "")
-    return _Requested(version, image, node_marks.marks_of_machine(machine))
+    return _Requested(version, image, labels_and_taints.marks_of_machine(machine))
 
 
 def _of_configuration(version: MachineConfigurationVersion | None) -> _Requested:
@@ -245,7 +247,9 @@ def _of_configuration(version: MachineConfigurationVersion | None) -> _Requested
     image = template.agent.image if template.agent else ""
     if template.kubernetes is None:
         return _Requested(image=image)
-    return _Requested(release_version(template.kubernetes.version or ""), image, node_marks.marks_of_template(template))
+    return _Requested(
+        release_version(template.kubernetes.version or ""), image, labels_and_taints.marks_of_template(template)
+    )
 
 
 def _version(source: DownloadSource | None) -> str:
@@ -312,7 +316,7 @@ def _conflicts(own: _Requested, theirs: _Requested) -> Iterator[str]:
         yield "agent.image"
     mine, other = own.marks.labels or {}, theirs.marks.labels or {}
     yield from (f"kubernetes.nodeLabels[{key}]" for key in sorted(mine) if other.get(key, mine[key]) != mine[key])
-    taints = {node_marks.taint_key(taint): taint for taint in theirs.marks.taints or ()}
+    taints = {labels_and_taints.taint_key(taint): taint for taint in theirs.marks.taints or ()}
     for taint in own.marks.taints or ():
-        if taints.get(node_marks.taint_key(taint), taint) != taint:
-            yield f"kubernetes.registerWithTaints[{node_marks.taint_key(taint)[0]}]"
+        if taints.get(labels_and_taints.taint_key(taint), taint) != taint:
+            yield f"kubernetes.registerWithTaints[{labels_and_taints.taint_key(taint)[0]}]"

@@ -19,7 +19,7 @@ from unbounded.agent.paths import HostPaths
 from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig, Attest, Cluster, Kubelet, KubeletAuth
-from unbounded.join.config_file import read_agent_config, unknown_keys
+from unbounded.join.agent_config_file import read_agent_config, unknown_keys
 from unbounded.kube.durable_files import write_durably
 
 FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"

@@ -39,7 +39,7 @@ from unbounded.join import tpm
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attest_client import attest
 from unbounded.join.attestation import AttestedToken
-from unbounded.join.discovery import certificates
+from unbounded.join.cluster_verification import certificates
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import utc_now
 from unbounded.kube.logs import Log, SecretStr

@@ -1,7 +1,7 @@
 """The agent's configuration: its keys, and the values that components write for a Machine when they install the agent.
 
 Keys are those of the public project's agent (`MachineName`, `Cluster.CaCertBase64`, …), so that either agent reads it.
-The agent reads it by config_file.py.
+The agent reads it by agent_config_file.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from unbounded.api.configuration import NodeSettings, ProxySettings
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import DownloadSource
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
-from unbounded.join.facts import ClusterFacts
-from unbounded.join.node_marks import taken_by_kubelet
+from unbounded.join.cluster_facts import ClusterFacts
+from unbounded.join.labels_and_taints import taken_by_kubelet
 
 JSON_PREFIX: Final = " " * 4  # indentation of every line but the first in a cloud-config
 _CAPITALS: Final = {

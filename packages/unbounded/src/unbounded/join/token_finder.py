@@ -15,7 +15,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
-from unbounded.join.tokens import NAMESPACE, UsableToken, default_token, is_secret_name, token_in
+from unbounded.join.bootstrap_tokens import NAMESPACE, UsableToken, default_token, is_secret_name, token_in
 from unbounded.kube.api import READ_FORBIDDEN, Api, Forbidden
 from unbounded.kube.clock import WallClock, utc_now
 

@@ -18,7 +18,7 @@ from unbounded.api.configuration import MachineConfiguration, MachineConfigurati
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import ANNOTATION_BOUND
-from unbounded.join.node_marks import newest
+from unbounded.join.labels_and_taints import newest
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now

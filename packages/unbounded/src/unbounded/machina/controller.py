@@ -18,7 +18,7 @@ from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisrupti
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.join.facts import FactsFollower
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
 from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.kube.cache import Cache

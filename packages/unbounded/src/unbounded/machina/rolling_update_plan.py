@@ -42,7 +42,7 @@ from unbounded.api.operation import (
     TargetStatus,
     Waiting,
 )
-from unbounded.join.node_marks import bound_version, newest
+from unbounded.join.labels_and_taints import bound_version, newest
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError
 from unbounded.machina.node_update_plan import (

@@ -20,9 +20,9 @@ from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.join.facts import FactsFollower
-from unbounded.join.install import NO_DIGEST, HostDefaults, cloud_config, host_setup
-from unbounded.join.node_marks import NoVersion, read_bound_version
+from unbounded.join.agent_install import NO_DIGEST, HostDefaults, cloud_config, host_setup
+from unbounded.join.cluster_facts import FactsFollower
+from unbounded.join.labels_and_taints import NoVersion, read_bound_version
 from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.cache import Cache

@@ -11,7 +11,7 @@ from typing import Final
 from unbounded.api.names import NAMESPACE
 from unbounded.fetch.reference import image_name
 from unbounded.join import host_options
-from unbounded.join.install import AgentOrigin
+from unbounded.join.agent_install import AgentOrigin
 from unbounded.kube.options import ELECTION, Option, OptionValues, add_options, election_settings, positive_int
 from unbounded.kube.process_epoch import Epoch, parse_epoch
 from unbounded.kube.settings import (

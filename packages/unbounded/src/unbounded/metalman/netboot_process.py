@@ -19,7 +19,7 @@ from unbounded.fetch.failures import Denied
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
-from unbounded.join.facts import FactsFollower
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.kube.clock import Backoff
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log

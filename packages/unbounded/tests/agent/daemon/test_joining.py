@@ -31,9 +31,9 @@ from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.join.agent_config import AgentConfig, ExecCredential, KubeletAuth
+from unbounded.join.bootstrap_tokens import machine_group
 from unbounded.join.csr import IdentityFiles, agent_identity, kubelet_identity, parse_certificate
-from unbounded.join.node_marks import KUBELET_LABELS
-from unbounded.join.tokens import machine_group
+from unbounded.join.labels_and_taints import KUBELET_LABELS
 from unbounded.kube.api import Forbidden, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import SecretStr

@@ -15,7 +15,7 @@ from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
-from unbounded.join.node_marks import label_changes, taints_after
+from unbounded.join.labels_and_taints import label_changes, taints_after
 from unbounded.kube.api import Forbidden
 
 

@@ -21,7 +21,7 @@ from unbounded.agent.settings import store_config
 from unbounded.agent.upgrade.releases import ReleaseInfo, ReleaseLinks, ReleaseSlots
 from unbounded.agent.upgrade.units import unit_files
 from unbounded.api.machine import MACHINES
-from unbounded.join.config_file import read_agent_config
+from unbounded.join.agent_config_file import read_agent_config
 
 WINDOW_S: Final = 4
 # A script that runs before the daemon of a whole release, without a network.

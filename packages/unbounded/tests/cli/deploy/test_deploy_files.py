@@ -42,7 +42,7 @@ from unbounded.cli.deploy.workloads import (
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliError
 from unbounded.cli.plugin.parsing import commands
-from unbounded.join.install import AgentOrigin
+from unbounded.join.agent_install import AgentOrigin
 from unbounded.machina import settings as machina_settings
 from unbounded.machineops import settings as machineops_settings
 from unbounded.machineops.providers.oci.logins import Principal, principal

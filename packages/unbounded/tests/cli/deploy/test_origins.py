@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unbounded.cli.deploy.live_machina import default_origin
-from unbounded.join.install import AgentOrigin
+from unbounded.join.agent_install import AgentOrigin
 
 DIGEST = "a" * 64
 

@@ -23,7 +23,7 @@ from unbounded.cli.deploy.site_tokens import (
     token_steps,
     tokens_for,
 )
-from unbounded.join.tokens import site_token_manifest, token_in
+from unbounded.join.bootstrap_tokens import site_token_manifest, token_in
 from unbounded.kube.api import Conflict
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

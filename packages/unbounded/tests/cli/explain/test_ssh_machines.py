@@ -26,7 +26,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.explain.links import ExplainLink, Topic
-from unbounded.join.facts import ClusterFacts
+from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.clock import rfc3339
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import SshReason

@@ -27,7 +27,7 @@ from unbounded.cli.manifests import CRDS, KINDS, install_definitions, install_ma
 from unbounded.cli.migrate.migration_record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import api_server
-from unbounded.join.tokens import machine_group
+from unbounded.join.bootstrap_tokens import machine_group
 from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -19,8 +19,8 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
+from unbounded.join.bootstrap_tokens import machine_group, site_token_manifest
 from unbounded.join.token_finder import FoundToken, TokenFinder
-from unbounded.join.tokens import machine_group, site_token_manifest
 from unbounded.kube.api import Forbidden, ObjectList
 from unbounded.machina.machines.credentials import (
     CACHE_S,

@@ -21,7 +21,7 @@ from unbounded.api.core import EVENTS, NODES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
 from unbounded.cli.servers import component_runtime, publish_cluster_info
-from unbounded.join.tokens import site_token_manifest
+from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig

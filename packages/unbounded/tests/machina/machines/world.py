@@ -24,7 +24,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.join.facts import ClusterFacts
+from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.api import Api, ServerError
 from unbounded.kube.cache import Cache
 from unbounded.machina.configuration_versions import INDEX_CONFIGURATION, VERSIONS, by_configuration

@@ -33,8 +33,8 @@ from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.attest_client import attest
-from unbounded.join.facts import FactsFollower
-from unbounded.join.tokens import site_token_manifest
+from unbounded.join.bootstrap_tokens import site_token_manifest
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.join.tpm import socket_tpm
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -31,7 +31,7 @@ from unbounded.api.names import ANNOTATION_REQUESTED_BY, PCRPolicy
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
-from unbounded.join.facts import ClusterFacts
+from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.api import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder
 from unbounded.metalman.attest.challenge import Challenges

@@ -14,7 +14,7 @@ from tests.operations.world import live
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine, NodeUpdatePhase
-from unbounded.join.node_marks import read_bound_version
+from unbounded.join.labels_and_taints import read_bound_version
 from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import rfc3339
 from unbounded.machina.configuration_binding import BindingController

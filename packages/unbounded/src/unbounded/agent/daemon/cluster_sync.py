@@ -34,7 +34,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
-from unbounded.join import facts
+from unbounded.join import cluster_facts
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.release_key import fingerprint, published_key
 from unbounded.kube.api import Api, NotFound
@@ -78,18 +78,18 @@ async def published_access(api: Api) -> ClusterAccess:
     try:
         server, ca_pem = await _place(api)
         return ClusterAccess(server, ca_pem, await _dns(api))
-    except facts.InvalidFact as error:
+    except cluster_facts.InvalidFact as error:
         raise Rejected(str(error)) from error
 
 
 async def _place(api: Api) -> tuple[str, str]:
     try:
-        place = facts.endpoint_of(
-            await api.get(CONFIG_MAPS, facts.CLUSTER_INFO, namespace=facts.CLUSTER_INFO_NAMESPACE)
+        place = cluster_facts.endpoint_of(
+            await api.get(CONFIG_MAPS, cluster_facts.CLUSTER_INFO, namespace=cluster_facts.CLUSTER_INFO_NAMESPACE)
         )
     except NotFound:
         try:
-            return "", facts.root_ca_of(await api.get(CONFIG_MAPS, facts.ROOT_CA, namespace=NAMESPACE))
+            return "", cluster_facts.root_ca_of(await api.get(CONFIG_MAPS, cluster_facts.ROOT_CA, namespace=NAMESPACE))
         except NotFound:
             return "", ""
     return place.url.rstrip("/"), place.ca_pem
@@ -97,7 +97,9 @@ async def _place(api: Api) -> tuple[str, str]:
 
 async def _dns(api: Api) -> str:
     try:
-        return facts.dns_of(await api.get(SERVICES, facts.KUBE_DNS, namespace=facts.KUBE_DNS_NAMESPACE))
+        return cluster_facts.dns_of(
+            await api.get(SERVICES, cluster_facts.KUBE_DNS, namespace=cluster_facts.KUBE_DNS_NAMESPACE)
+        )
     except NotFound:
         return ""
 

@@ -21,6 +21,8 @@ from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
 from unbounded.join.agent_config import AgentConfig, ExecCredential
+from unbounded.join.bootstrap_tokens import secret_name
+from unbounded.join.cluster_verification import certificates, signed_place
 from unbounded.join.csr import (
     AGENT,
     MACHINA,
@@ -34,8 +36,6 @@ from unbounded.join.csr import (
     ignore_progress,
     kubelet_identity,
 )
-from unbounded.join.discovery import certificates, signed_place
-from unbounded.join.tokens import secret_name
 from unbounded.kube.api import AlreadyExists, Api, Forbidden, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, WallClock, utc_now

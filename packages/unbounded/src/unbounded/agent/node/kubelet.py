@@ -18,8 +18,8 @@ from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess, 
 from unbounded.agent.node.settings import kubelet_fields
 from unbounded.agent.node.slot_files import SlotFile, unit_word
 from unbounded.api.failures import Rejected
-from unbounded.join.config_file import NOT_TAKEN
-from unbounded.join.node_marks import taken_by_kubelet
+from unbounded.join.agent_config_file import NOT_TAKEN
+from unbounded.join.labels_and_taints import taken_by_kubelet
 
 UNIT: Final = "kubelet.service"
 BINARY: Final = "/usr/local/bin/kubelet"

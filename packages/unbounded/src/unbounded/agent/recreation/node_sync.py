@@ -20,7 +20,7 @@ from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.api.core import NODES
 from unbounded.api.failures import Failure, Rejected
-from unbounded.join.node_marks import label_changes, taints_after
+from unbounded.join.labels_and_taints import label_changes, taints_after
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log

@@ -18,7 +18,7 @@ from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
-from unbounded.join.node_marks import NoVersion, read_bound_version
+from unbounded.join.labels_and_taints import NoVersion, read_bound_version
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import utc_now
 

@@ -18,7 +18,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.deploy.live_machina import LiveMachina
 from unbounded.cli.plugin.command import CliError, CommandSession
-from unbounded.join.facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, endpoint_of
+from unbounded.join.cluster_facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, endpoint_of
 from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.settings import endpoint_url
 from unbounded.kube.tasks import DaemonThreads

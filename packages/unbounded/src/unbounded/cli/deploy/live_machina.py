@@ -23,7 +23,7 @@ from unbounded.cli.deploy.pods import PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
-from unbounded.join.install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
+from unbounded.join.agent_install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
 from unbounded.kube.api import Api, NotFound
 
 Raw = dict[str, Any]

@@ -17,10 +17,10 @@ from unbounded.cli.deploy.live_machina import LiveMachina, host_defaults, live_m
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
 from unbounded.cli.deploy.site_tokens import token_of
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.join.facts import ClusterFacts, FactsFollower
-from unbounded.join.install import cloud_config, host_setup, standalone_script
-from unbounded.join.node_marks import NoVersion, read_bound_version
-from unbounded.join.tokens import UsableToken
+from unbounded.join.agent_install import cloud_config, host_setup, standalone_script
+from unbounded.join.bootstrap_tokens import UsableToken
+from unbounded.join.cluster_facts import ClusterFacts, FactsFollower
+from unbounded.join.labels_and_taints import NoVersion, read_bound_version
 from unbounded.kube.api import NotFound
 from unbounded.kube.settings import endpoint_url
 from unbounded.machina.configuration_binding import candidate_of, in_order, selecting

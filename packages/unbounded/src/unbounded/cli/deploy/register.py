@@ -37,7 +37,7 @@ from unbounded.cli.plugin.command import DONE, MANAGER, TIMED_OUT, USAGE, CliErr
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
 from unbounded.cli.terminal_text import one_line
-from unbounded.join.facts import release_of
+from unbounded.join.cluster_facts import release_of
 from unbounded.kube.api import AlreadyExists, Forbidden, NotFound
 from unbounded.machina.ssh.model import host_port
 

@@ -19,13 +19,13 @@ from unbounded.api.core import SECRETS, Secret
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine, MachinePhase
 from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
-from unbounded.join import tokens
+from unbounded.join import bootstrap_tokens
 from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import rfc3339, utc_now
 
 Raw = dict[str, Any]
 
-PREFIX: Final = tokens.secret_name("")
+PREFIX: Final = bootstrap_tokens.secret_name("")
 SLACK: Final = timedelta(minutes=1)  # a token that expires this much too early is not renewed
 ATTEMPTS: Final = 3
 
@@ -83,12 +83,16 @@ class SiteTokens:
 def token_steps(site: str, existing: SiteTokens, *, now: datetime, good_for: timedelta) -> tuple[TokenStep, ...]:
     """Return the steps after which hosts of the site can join from now on until `good_for` has passed."""
     by_name = {secret.metadata.name: secret for secret in existing.secrets}
-    newest = tokens.newest_usable(existing.secrets, site, now=now)
-    desired = dict.fromkeys((*([tokens.secret_name(newest.id)] if newest else []), *existing.waited_for))
+    newest = bootstrap_tokens.newest_usable(existing.secrets, site, now=now)
+    desired = dict.fromkeys((*([bootstrap_tokens.secret_name(newest.id)] if newest else []), *existing.waited_for))
     found = [step for name in desired if (step := _again(by_name[name], site, now=now, good_for=good_for)) is not None]
-    made = [_under(name, site, now=now, good_for=good_for) for name in existing.gone if tokens.is_secret_name(name)]
+    made = [
+        _under(name, site, now=now, good_for=good_for)
+        for name in existing.gone
+        if bootstrap_tokens.is_secret_name(name)
+    ]
     if not found and not made:
-        return (CreateToken(tokens.site_token_manifest(site, now=now, good_for=good_for, default=True)),)
+        return (CreateToken(bootstrap_tokens.site_token_manifest(site, now=now, good_for=good_for, default=True)),)
     return (*found, *made)
 
 
@@ -96,7 +100,7 @@ def _again(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> 
     """Return the step that extends an existing token; None for one that is unusable for other reasons than its time."""
     name = secret.metadata.name
     try:
-        token = tokens.token_in(secret, now=now)
+        token = bootstrap_tokens.token_in(secret, now=now)
     except Rejected:
         return _revived(secret, site, now=now, good_for=good_for)
     if token.expires is None or token.expires + SLACK >= now + good_for:
@@ -106,10 +110,10 @@ def _again(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> 
 
 def _revived(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -> TokenStep | None:
     """Renew an expired token with a new secret half: the old one may have leaked."""
-    fresh = tokens.site_token_manifest(site, now=now, good_for=good_for, default=True)["data"]
+    fresh = bootstrap_tokens.site_token_manifest(site, now=now, good_for=good_for, default=True)["data"]
     data = {key: fresh[key] for key in ("expiration", "token-secret")}
     try:
-        tokens.token_in(msgspec.structs.replace(secret, data={**secret.data, **data}), now=now)
+        bootstrap_tokens.token_in(msgspec.structs.replace(secret, data={**secret.data, **data}), now=now)
     except Rejected:
         return None
     return RenewToken(secret.metadata.name, data, secret.metadata.resource_version)
@@ -117,7 +121,7 @@ def _revived(secret: Secret, site: str, *, now: datetime, good_for: timedelta) -
 
 def _under(name: str, site: str, *, now: datetime, good_for: timedelta) -> CreateToken:
     """Make a new token under a name that was used before."""
-    manifest = tokens.site_token_manifest(site, now=now, good_for=good_for, default=True)
+    manifest = bootstrap_tokens.site_token_manifest(site, now=now, good_for=good_for, default=True)
     manifest["metadata"]["name"] = name
     manifest["data"]["token-id"] = _encoded(name.removeprefix(PREFIX))
     return CreateToken(manifest)
@@ -162,7 +166,7 @@ async def tokens_for(
 
 async def _existing_tokens(api: Api, site: str) -> SiteTokens:
     listing, machines = await asyncio.gather(
-        api.list(SECRETS, namespace=tokens.NAMESPACE, labels=f"{LABEL_SITE}={site}"),
+        api.list(SECRETS, namespace=bootstrap_tokens.NAMESPACE, labels=f"{LABEL_SITE}={site}"),
         api.list(MACHINES, labels=f"{LABEL_SITE}={site}"),
     )
     named = {secret.metadata.name for secret in listing.items}
@@ -181,7 +185,7 @@ def _awaited_token(machine: Machine) -> str:
 
 async def _is_missing(api: Api, name: str) -> bool:
     try:
-        await api.get(SECRETS, name, namespace=tokens.NAMESPACE)
+        await api.get(SECRETS, name, namespace=bootstrap_tokens.NAMESPACE)
     except NotFound:
         return True
     return False
@@ -191,11 +195,11 @@ async def _write(api: Api, step: TokenStep, now: datetime, good_for: timedelta) 
     until = good_until(step, now=now, good_for=good_for)
     match step:
         case CreateToken(manifest=manifest):
-            await api.create(SECRETS, manifest, namespace=tokens.NAMESPACE)
+            await api.create(SECRETS, manifest, namespace=bootstrap_tokens.NAMESPACE)
             return WrittenToken(step.name, "created", until)
         case RenewToken(name=name, data=data, resource_version=version):
             patch = {"metadata": {"resourceVersion": version}, "data": dict(data)}
-            await api.patch(SECRETS, name, patch, namespace=tokens.NAMESPACE)
+            await api.patch(SECRETS, name, patch, namespace=bootstrap_tokens.NAMESPACE)
             return WrittenToken(name, "renewed", until)
         case KeepToken(name=name):
             return WrittenToken(name, "unchanged", until)
@@ -209,17 +213,17 @@ class JoinToken:
         secret: the Secret of the site's own token; empty for the cluster's default one, which Machines need not name.
     """
 
-    token: tokens.UsableToken
+    token: bootstrap_tokens.UsableToken
     secret: str
 
 
 async def token_of(api: Api, site: str, *, now: Callable[[], datetime] = utc_now) -> JoinToken | None:
     """Return the newest token of the site, else the default one; None if there is neither."""
-    of_site = (await api.list(SECRETS, namespace=tokens.NAMESPACE, labels=f"{LABEL_SITE}={site}")).items
-    if (token := tokens.newest_usable(of_site, site, now=now())) is not None:
-        return JoinToken(token, tokens.secret_name(token.id))
+    of_site = (await api.list(SECRETS, namespace=bootstrap_tokens.NAMESPACE, labels=f"{LABEL_SITE}={site}")).items
+    if (token := bootstrap_tokens.newest_usable(of_site, site, now=now())) is not None:
+        return JoinToken(token, bootstrap_tokens.secret_name(token.id))
     defaults = (
-        await api.list(SECRETS, namespace=tokens.NAMESPACE, labels=f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true")
+        await api.list(SECRETS, namespace=bootstrap_tokens.NAMESPACE, labels=f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true")
     ).items
-    token = tokens.default_token(defaults, site, now=now())
+    token = bootstrap_tokens.default_token(defaults, site, now=now())
     return None if token is None else JoinToken(token, "")

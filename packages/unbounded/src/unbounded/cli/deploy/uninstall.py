@@ -26,7 +26,7 @@ from unbounded.cli.deploy.workloads import POLICIES, stages, surroundings
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.intents import confirm
-from unbounded.join import tokens
+from unbounded.join import bootstrap_tokens
 from unbounded.kube.api import Api, NotFound
 
 SHOWN: Final = 10
@@ -104,15 +104,15 @@ async def _data(session: CommandSession) -> list[DeletionTarget]:
     found = await existing(session.api, definitions)
     secrets = [(NAMESPACE, name) for name in await names(session.api, SECRETS, NAMESPACE)]
     for label in (LABEL_SITE, LABEL_MACHINE):
-        secrets += [(tokens.NAMESPACE, name) for name in await _tokens(session, label)]
+        secrets += [(bootstrap_tokens.NAMESPACE, name) for name in await _tokens(session, label)]
     found += [DeletionTarget(SECRETS.raw(), name, namespace) for namespace, name in dict.fromkeys(secrets)]
     found += await existing(session.api, [DeletionTarget(CONFIG_MAPS.raw(), CONFIGMAP_RELEASES, NAMESPACE)])
     return found + await existing(session.api, [DeletionTarget(NAMESPACES.raw(), NAMESPACE)])
 
 
 async def _tokens(session: CommandSession, label: str) -> list[str]:
-    existing = await names(session.api, SECRETS, tokens.NAMESPACE, label)
-    return [name for name in existing if tokens.is_secret_name(name)]
+    existing = await names(session.api, SECRETS, bootstrap_tokens.NAMESPACE, label)
+    return [name for name in existing if bootstrap_tokens.is_secret_name(name)]
 
 
 async def _wait(session: CommandSession, going: Sequence[DeletionTarget]) -> int:
@@ -292,20 +292,20 @@ async def _list_site_rest(session: CommandSession, site: str) -> None:
 
 
 async def _of_site(session: CommandSession, site: str) -> list[str]:
-    existing = await names(session.api, SECRETS, tokens.NAMESPACE, f"{LABEL_SITE}={site}")
-    return [name for name in existing if tokens.is_secret_name(name)]
+    existing = await names(session.api, SECRETS, bootstrap_tokens.NAMESPACE, f"{LABEL_SITE}={site}")
+    return [name for name in existing if bootstrap_tokens.is_secret_name(name)]
 
 
 async def _token_exists(session: CommandSession, name: str) -> bool:
     """Return whether the Secret exists; raise CliError where it is a token of another project."""
     try:
-        secret: Secret = await session.api.get(SECRETS, name, namespace=tokens.NAMESPACE)
+        secret: Secret = await session.api.get(SECRETS, name, namespace=bootstrap_tokens.NAMESPACE)
     except NotFound:
         return False
-    if secret.type != tokens.TYPE or not {LABEL_SITE, LABEL_MACHINE} & secret.metadata.labels.keys():
+    if secret.type != bootstrap_tokens.TYPE or not {LABEL_SITE, LABEL_MACHINE} & secret.metadata.labels.keys():
         raise CliError(
             f"secret/{name} has neither the label {LABEL_SITE} nor {LABEL_MACHINE}: another tool made it",
-            next_step=f"delete it anyway with `kubectl --namespace {tokens.NAMESPACE} delete secret {name}`",
+            next_step=f"delete it anyway with `kubectl --namespace {bootstrap_tokens.NAMESPACE} delete secret {name}`",
         )
     return True
 
@@ -331,12 +331,12 @@ def _secret_of(text: str) -> str:
         raise CliError(
             f"{text!r} is not a token: expected its id, 6 characters of a-z and 0-9, such as abcdef", status=USAGE
         )
-    return tokens.secret_name(match[1])
+    return bootstrap_tokens.secret_name(match[1])
 
 
 def _target(name: str) -> DeletionTarget:
     kind: Any = SECRETS.raw()
-    return DeletionTarget(kind, name, tokens.NAMESPACE)
+    return DeletionTarget(kind, name, bootstrap_tokens.NAMESPACE)
 
 
 def _site(text: str, flag: str = "--site") -> str:

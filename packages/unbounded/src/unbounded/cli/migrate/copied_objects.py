@@ -23,7 +23,7 @@ from unbounded.cli.deploy import components
 from unbounded.cli.deploy.server_side_apply import DISRUPTION_BUDGETS, PRIORITY_CLASSES
 from unbounded.cli.manifests import CRDS, manifests
 from unbounded.cli.manifests import KINDS as RIGHTS_AND_POLICIES
-from unbounded.join.facts import CLUSTER_INFO, ROOT_CA
+from unbounded.join.cluster_facts import CLUSTER_INFO, ROOT_CA
 from unbounded.machineops.replacement_state import UID as REPLACEMENT_UID
 
 Raw = dict[str, Any]

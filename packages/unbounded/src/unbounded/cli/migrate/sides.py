@@ -25,7 +25,7 @@ from unbounded.cli.migrate.copier import read_objects
 from unbounded.cli.migrate.copy_plan import ServerObject, ServerObjects, clashes
 from unbounded.cli.migrate.lease_hold import leaders, leaders_message
 from unbounded.cli.migrate.migration_record import MarkerFile, MigrationRecord, read_record
-from unbounded.join import facts
+from unbounded.join import cluster_facts
 from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
 
@@ -77,19 +77,25 @@ class MigrationTarget:
         """
         url, ca_pem = self.endpoint, ""
         try:
-            place = facts.endpoint_of(
-                await self.api.get(CONFIG_MAPS, facts.CLUSTER_INFO, namespace=facts.CLUSTER_INFO_NAMESPACE)
+            place = cluster_facts.endpoint_of(
+                await self.api.get(
+                    CONFIG_MAPS, cluster_facts.CLUSTER_INFO, namespace=cluster_facts.CLUSTER_INFO_NAMESPACE
+                )
             )
             url, ca_pem = url or place.url, place.ca_pem
         except NotFound:
             try:
-                ca_pem = facts.root_ca_of(await self.api.get(CONFIG_MAPS, facts.ROOT_CA, namespace="kube-system"))
+                ca_pem = cluster_facts.root_ca_of(
+                    await self.api.get(CONFIG_MAPS, cluster_facts.ROOT_CA, namespace="kube-system")
+                )
             except NotFound as error:
-                raise facts.InvalidFact(
-                    f"the target has neither ConfigMap {facts.CLUSTER_INFO} nor {facts.ROOT_CA}"
+                raise cluster_facts.InvalidFact(
+                    f"the target has neither ConfigMap {cluster_facts.CLUSTER_INFO} nor {cluster_facts.ROOT_CA}"
                 ) from error
         try:
-            dns = facts.dns_of(await self.api.get(SERVICES, facts.KUBE_DNS, namespace=facts.KUBE_DNS_NAMESPACE))
+            dns = cluster_facts.dns_of(
+                await self.api.get(SERVICES, cluster_facts.KUBE_DNS, namespace=cluster_facts.KUBE_DNS_NAMESPACE)
+            )
         except NotFound:
             dns = ""
         return ClusterAccess((url or self.server).rstrip("/"), ca_pem, dns)
@@ -145,7 +151,7 @@ async def observe(target: MigrationTarget, migration: str) -> TargetObservation:
     access = None
     try:
         access = await target.access()
-    except facts.InvalidFact as error:
+    except cluster_facts.InvalidFact as error:
         troubles.append(str(error))
     return TargetObservation(version, record, await read_objects(target.api), access, tuple(troubles), missing)
 

@@ -12,7 +12,7 @@ from unbounded.api.core import CERTIFICATE_REQUESTS, NODES, SERVICES, Certificat
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NODE_USER
-from unbounded.join.facts import FactsFollower
+from unbounded.join.cluster_facts import FactsFollower
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, rfc3339, utc_now

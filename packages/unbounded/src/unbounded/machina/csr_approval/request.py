@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 from unbounded.api.core import CertificateRequest
 from unbounded.api.machine import JoinPurpose
 from unbounded.api.names import GROUP_AGENTS, GROUP_BOOTSTRAP, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
-from unbounded.join.tokens import machine_group
+from unbounded.join.bootstrap_tokens import machine_group
 
 PURPOSES: Final = {SIGNER_AGENT: JoinPurpose.AGENT, SIGNER_KUBELET: JoinPurpose.KUBELET}
 ORGANIZATIONS: Final = {JoinPurpose.AGENT: GROUP_AGENTS, JoinPurpose.KUBELET: GROUP_NODES}

@@ -22,8 +22,7 @@ from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import Machine, SSHHop
 from unbounded.join.agent_config import config_text
-from unbounded.join.facts import ClusterFacts
-from unbounded.join.install import (
+from unbounded.join.agent_install import (
     NO_DIGEST,
     AgentOrigin,
     HostDefaults,
@@ -32,7 +31,8 @@ from unbounded.join.install import (
     install_script,
     origin_of,
 )
-from unbounded.join.tokens import UsableToken
+from unbounded.join.bootstrap_tokens import UsableToken
+from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log, SecretStr
 from unbounded.machina.machines.conditions import CannotBegin, OutOfTime

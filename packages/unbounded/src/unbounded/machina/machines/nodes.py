@@ -2,7 +2,7 @@
 
 A Node gets the labels and taints of its Machine from kubelet at its registration, and later from the agent. machina
 adds the labels that neither of them may set, and acts for Nodes whose agent is missing. All three decide by
-`join.node_marks`, so none reverts the change of another.
+`join.labels_and_taints`, so none reverts the change of another.
 
 Labels are reconciled. A taint follows only changes of its source: a taint that another actor removed, as its reason is
 over, is not set again. machina removes only what an annotation of the Node records as its own.
@@ -20,7 +20,7 @@ from unbounded.api.configuration import MachineConfigurationTemplate, MachineCon
 from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, LABEL_MACHINE
-from unbounded.join import node_marks
+from unbounded.join import labels_and_taints
 from unbounded.machina.machines.model import Action, SetNodeRef, UpdateNode
 from unbounded.operations.claim_gates import paused
 
@@ -49,7 +49,7 @@ def configured(machine: Machine, versions: Iterable[MachineConfigurationVersion]
     """
     if machine.spec.configuration_ref is None:
         return Configured()
-    version = node_marks.bound_version(machine, versions)
+    version = labels_and_taints.bound_version(machine, versions)
     return Configured(known=False) if version is None else Configured(version.spec.template)
 
 
@@ -95,8 +95,10 @@ def node_change(machine: Machine, node: Node, template: MachineConfigurationTemp
     """
     applied = _applied(node)
     before = applied or _Applied()
-    desired = node_marks.desired_marks(machine, template, node_marks.LabelsAndTaints(before.labels, before.taints))
-    labels = node_marks.label_changes(node.metadata.labels, before.labels, desired.labels or {})
+    desired = labels_and_taints.desired_marks(
+        machine, template, labels_and_taints.LabelsAndTaints(before.labels, before.taints)
+    )
+    labels = labels_and_taints.label_changes(node.metadata.labels, before.labels, desired.labels or {})
     change: dict[str, Any] = {"metadata": {"labels": labels}} if labels else {}
     taints = _taints(node, applied, desired.taints or ())
     if taints is not None:
@@ -118,12 +120,12 @@ def _taints(node: Node, applied: _Applied | None, desired: tuple[str, ...]) -> l
     if applied is None:
         return None
     changed = tuple(taint for taint in desired if taint not in applied.taints)
-    removed = {node_marks.taint_key(taint) for taint in applied.taints} - {
-        node_marks.taint_key(taint) for taint in desired
+    removed = {labels_and_taints.taint_key(taint) for taint in applied.taints} - {
+        labels_and_taints.taint_key(taint) for taint in desired
     }
     there: list[Mapping[str, Any]] = [msgspec.to_builtins(taint) for taint in node.spec.taints]
-    after = node_marks.taints_after(
-        there, tuple(taint for taint in applied.taints if node_marks.taint_key(taint) in removed), changed
+    after = labels_and_taints.taints_after(
+        there, tuple(taint for taint in applied.taints if labels_and_taints.taint_key(taint) in removed), changed
     )
     return None if after == there else after
 

@@ -15,9 +15,9 @@ from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation
-from unbounded.join.facts import ClusterFacts
+from unbounded.join.bootstrap_tokens import UsableToken
+from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.join.token_finder import FoundToken, TokenFinder
-from unbounded.join.tokens import UsableToken
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock
 from unbounded.machina.configuration_versions import INDEX_CONFIGURATION

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
-from unbounded.join.install import exports, uninstall_script
+from unbounded.join.agent_install import exports, uninstall_script
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning import model
 from unbounded.machina.ssh.model import Shell, SshCommandResult, SshUncertain

@@ -24,8 +24,8 @@ from unbounded.api.machine_status import QuotedBoot
 from unbounded.api.names import PCRPolicy
 from unbounded.api.operation import MachineOperation
 from unbounded.join.attestation import seal
-from unbounded.join.facts import ClusterFacts
-from unbounded.join.tokens import MachineToken, TokenIssuer
+from unbounded.join.bootstrap_tokens import MachineToken, TokenIssuer
+from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.api import AlreadyExists, Api, ApiError, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.events import EventRecorder, object_reference

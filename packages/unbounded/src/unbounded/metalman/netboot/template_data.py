@@ -15,11 +15,11 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import ConfigMapKeySelector
 from unbounded.api.names import NAMESPACE, PCRPolicy
-from unbounded.join import tokens
+from unbounded.join import bootstrap_tokens
 from unbounded.join.agent_config import agent_config_json
-from unbounded.join.facts import FactsFollower
-from unbounded.join.node_marks import NoVersion, read_bound_version
-from unbounded.join.tokens import token_in
+from unbounded.join.bootstrap_tokens import token_in
+from unbounded.join.cluster_facts import FactsFollower
+from unbounded.join.labels_and_taints import NoVersion, read_bound_version
 from unbounded.kube.api import READ_FORBIDDEN, Api, ApiError, Forbidden, NotFound
 from unbounded.kube.clock import utc_now
 from unbounded.metalman.attest.quote import pcr_policy
@@ -82,9 +82,9 @@ class ClusterTemplateContext:
                 f"{_FIELD} gives a token without attestation, which the PCR policy {PCRPolicy.REQUIRED} excludes: "
                 f"remove it, or set spec.pxe.attestation.pcrPolicy to {PCRPolicy.RECORDED}"
             )
-        where = f"{_FIELD}: Secret {tokens.NAMESPACE}/{name}"
+        where = f"{_FIELD}: Secret {bootstrap_tokens.NAMESPACE}/{name}"
         try:
-            secret = await self._api.get(SECRETS, name, namespace=tokens.NAMESPACE)
+            secret = await self._api.get(SECRETS, name, namespace=bootstrap_tokens.NAMESPACE)
         except NotFound as error:
             raise Rejected(f"{where} does not exist") from error
         except Forbidden as error:
@@ -116,8 +116,10 @@ def _token_named(machine: Machine) -> str:
 
 def _grant(name: str) -> str:
     """Return the commands with which an administrator lets metalman read one Secret of kube-system."""
-    role = f"kubectl --namespace {tokens.NAMESPACE} create role metalman-{name} --verb get --resource secrets"
-    binding = f"kubectl --namespace {tokens.NAMESPACE} create rolebinding metalman-{name} --role metalman-{name}"
+    role = f"kubectl --namespace {bootstrap_tokens.NAMESPACE} create role metalman-{name} --verb get --resource secrets"
+    binding = (
+        f"kubectl --namespace {bootstrap_tokens.NAMESPACE} create rolebinding metalman-{name} --role metalman-{name}"
+    )
     return f"`{role} --resource-name {name}` and `{binding} --serviceaccount unbounded-kube:metalman` grant it"
 
 

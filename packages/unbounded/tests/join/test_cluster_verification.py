@@ -28,7 +28,7 @@ from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attestation import AttestedToken
-from unbounded.join.discovery import signed_place
+from unbounded.join.cluster_verification import signed_place
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.logs import SecretStr

@@ -20,7 +20,7 @@ from unbounded.api.configuration import NodeSettings
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import AgentSpec
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, agent_config, config_text
-from unbounded.join.facts import ClusterFacts
+from unbounded.join.cluster_facts import ClusterFacts
 
 NO_RELEASE: Final = (
     "no release of the agent is configured: set spec.agent.url of the Machine, or --agent-url for all hosts"

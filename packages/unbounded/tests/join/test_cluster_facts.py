@@ -18,7 +18,15 @@ from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
 from unbounded.cli.servers import publish_cluster_info
-from unbounded.join.facts import ClusterFacts, FactsFollower, InvalidFact, dns_of, endpoint_of, release_of, root_ca_of
+from unbounded.join.cluster_facts import (
+    ClusterFacts,
+    FactsFollower,
+    InvalidFact,
+    dns_of,
+    endpoint_of,
+    release_of,
+    root_ca_of,
+)
 from unbounded.kube.api import ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

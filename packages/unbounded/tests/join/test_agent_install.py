@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.join.releases import AGENT, Releases, releases, tarball
 from tests.join.signing import ANOTHER, PUBLIC_KEY, signature, word_of
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth, UpgradeConfig, config_text
-from unbounded.join.install import AgentOrigin, HostSetup, install_script, standalone_script
+from unbounded.join.agent_install import AgentOrigin, HostSetup, install_script, standalone_script
 from unbounded.machina.provisioning.model import cause_of
 
 pytestmark = pytest.mark.slow

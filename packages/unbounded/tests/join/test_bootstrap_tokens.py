@@ -14,7 +14,7 @@ from tests.support.token_groups import machine_of
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import component_runtime
-from unbounded.join.tokens import TokenIssuer
+from unbounded.join.bootstrap_tokens import TokenIssuer
 from unbounded.kube.api import Api, Conflict, Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -133,6 +133,6 @@ OTHERS: list[tuple[dict[str, object], str]] = [
 
 
 def test_an_hour_is_an_hour() -> None:
-    from unbounded.join.tokens import new_token
+    from unbounded.join.bootstrap_tokens import new_token
 
     assert new_token(NOW).expires - NOW == timedelta(hours=1)

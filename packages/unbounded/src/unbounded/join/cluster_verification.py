@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Rejected
-from unbounded.join.facts import ApiServerEndpoint, InvalidFact, endpoint_of
+from unbounded.join.cluster_facts import ApiServerEndpoint, InvalidFact, endpoint_of
 from unbounded.kube.api import Forbidden, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.cluster_info import KUBECONFIG, NAME, NAMESPACE, SIGNATURE, BadSignature, verify

@@ -18,7 +18,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.fields import LABEL_KEY, LABEL_VALUE, RELEASE_VERSION, TAINT
 from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
-from unbounded.join.node_marks import taken_by_kubelet
+from unbounded.join.labels_and_taints import taken_by_kubelet
 from unbounded.join.release_key import public_key
 
 MAX_HEALTH_WINDOW_S: Final = 3600
