@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.join.releases import Releases, releases
 from tests.join.signing import PUBLIC_KEY, signature
-from tests.join.test_install import CONFIG, NAME, Host
+from tests.join.test_agent_install import CONFIG, NAME, Host
 from tests.support.forward_proxy import ForwardProxy, forward_proxy
 from unbounded.join.agent_config import AgentConfig, Proxy, UpgradeConfig, config_text
 from unbounded.join.agent_install import install_script

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.join.test_install import CONFIG
+from tests.join.test_agent_install import CONFIG
 from unbounded.api.machine_spec import AgentSpec
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, config_text
 from unbounded.join.agent_install import (
