@@ -38,18 +38,7 @@ from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.rolling_updates import INDEX_UPDATE, RollingUpdateController, updated_by
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
-from unbounded.operations.caches import (
-    INDEX_BMC,
-    INDEX_EXECUTOR,
-    INDEX_MACHINE,
-    INDEX_PARENT,
-    SupervisorCaches,
-    by_bmc,
-    by_executor,
-    by_machine,
-    by_parent,
-    node_by_machine,
-)
+from unbounded.operations import caches as operation_caches
 from unbounded.operations.disruption.controller import DrainController, first_disruption
 from unbounded.operations.executor_selection import ExecutorHealth
 from unbounded.operations.metrics import OperationMetrics
@@ -76,8 +65,8 @@ class MachinaCaches:
     budgets: Cache[MachineDisruptionBudget]  # a watch that is silent without budgets; the first one starts their Lease
 
     @property
-    def steward(self) -> SupervisorCaches:
-        return SupervisorCaches(self.operations, self.machines, self.nodes, self.pause)
+    def steward(self) -> operation_caches.SupervisorCaches:
+        return operation_caches.SupervisorCaches(self.operations, self.machines, self.nodes, self.pause)
 
     def each(self) -> tuple[Cache[Any], ...]:
         """Return all caches, for the process to run."""
@@ -95,17 +84,21 @@ class MachinaCaches:
 
 def create_machina_caches(api: Api) -> MachinaCaches:
     """Create caches that are not running yet."""
-    indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+    indexes = {
+        operation_caches.INDEX_MACHINE: operation_caches.by_machine,
+        operation_caches.INDEX_PARENT: operation_caches.by_parent,
+        operation_caches.INDEX_EXECUTOR: operation_caches.by_executor,
+    }
     of_machines = {
         configuration_versions.INDEX_CONFIGURATION: configurations_of,
-        INDEX_BMC: by_bmc,
+        operation_caches.INDEX_BMC: operation_caches.by_bmc,
         INDEX_HOST: by_host,
         INDEX_UPDATE: updated_by,
     }
     return MachinaCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
         machines=Cache(api, MACHINES, indexes=of_machines),
-        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
+        nodes=Cache(api, NODES, indexes={operation_caches.INDEX_MACHINE: operation_caches.node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace=names.NAMESPACE, fields=f"metadata.name={names.CONFIGMAP_OPERATIONS}"),
         requests=Cache(api, CERTIFICATE_REQUESTS),
         configurations=Cache(api, configuration_versions.CONFIGURATIONS),

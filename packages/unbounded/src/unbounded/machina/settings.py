@@ -9,16 +9,9 @@ from typing import Final
 
 from unbounded.fetch.reference import image_name
 from unbounded.join import host_options
+from unbounded.kube import settings as kube_settings
 from unbounded.kube.clock import Backoff
 from unbounded.kube.options import Option, OptionValues, add_options, duration, positive_int
-from unbounded.kube.settings import (
-    Address,
-    ProcessSettings,
-    add_process_arguments,
-    flag_parser,
-    parse_address,
-    parse_bool,
-)
 
 
 @dataclass(frozen=True)
@@ -63,10 +56,14 @@ def image_or_none(text: str) -> str:
 PREFIX: Final = "MACHINA"
 
 _METRICS: Final = Option(
-    "metrics-addr", parse_address, ":8080", "Serve /metrics on this address; 0 disables it", "ADDRESS"
+    "metrics-addr", kube_settings.parse_address, ":8080", "Serve /metrics on this address; 0 disables it", "ADDRESS"
 )
-_PROBES: Final = Option("probe-addr", parse_address, ":8081", "Serve /healthz and /readyz on this address", "ADDRESS")
-_ELECTION: Final = Option("enable-leader-election", parse_bool, "true", "Work only while this process holds the Lease")
+_PROBES: Final = Option(
+    "probe-addr", kube_settings.parse_address, ":8081", "Serve /healthz and /readyz on this address", "ADDRESS"
+)
+_ELECTION: Final = Option(
+    "enable-leader-election", kube_settings.parse_bool, "true", "Work only while this process holds the Lease"
+)
 _AT_ONCE: Final = Option(
     "max-concurrent-reconciles", positive_int, "50", "Limit the number of hosts in setup at a time", "COUNT"
 )
@@ -88,7 +85,7 @@ OPTIONS: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
     add_options(parser, PREFIX, OPTIONS)
-    add_process_arguments(parser, environ)
+    kube_settings.add_process_arguments(parser, environ)
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +96,7 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             option.flag,
             dest=option.dest,
-            type=flag_parser(option.parse),
+            type=kube_settings.flag_parser(option.parse),
             default=option.parse(option.default),
             metavar=option.metavar,
             help=f"{option.help}{default}",
@@ -132,14 +129,14 @@ def config_values(settings: ProvisioningSettings) -> dict[str, str]:
 
 def settings_of(
     args: argparse.Namespace, environ: Mapping[str, str]
-) -> tuple[ProcessSettings, ProvisioningSettings, list[str]]:
+) -> tuple[kube_settings.ProcessSettings, ProvisioningSettings, list[str]]:
     """Return the settings, and the keys of the file that this version does not know: files may be older or newer.
 
     Raises:
         SettingsError: the file cannot be read, or it or the environment has an invalid value.
     """
     values = OptionValues(args, PREFIX, environ, OPTIONS, lenient=True)
-    process = ProcessSettings(
+    process = kube_settings.ProcessSettings(
         component="machina",
         kubeconfig=args.kubeconfig,
         context=args.context,
@@ -164,5 +161,5 @@ def settings_of(
     return process, settings, values.without_meaning
 
 
-def _addresses(*given: Address | None) -> tuple[Address, ...]:
+def _addresses(*given: kube_settings.Address | None) -> tuple[kube_settings.Address, ...]:
     return tuple(one for one in given if one is not None)

@@ -31,22 +31,13 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.operations import reasons
-from unbounded.workflow.run_record import (
-    NO_ANSWER,
-    STORED,
-    Answer,
-    CallOutcome,
-    LateCall,
-    PendingFailure,
-    RunRecord,
-    longest,
-)
+from unbounded.workflow import run_record
 
 NOTHING: Final = MachineOperationStatus()
 MAX_MESSAGE: Final = 4096
 
 
-class Run(RunRecord, frozen=True):
+class Run(run_record.RunRecord, frozen=True):
     """The record of one operation from its claim on: its stage, its last call, its target and its process."""
 
     machine: str
@@ -82,7 +73,7 @@ def run_of(operation: MachineOperation) -> Run | None:
         boot_id=execution.boot_id,
         handle=execution.handle,
         answer=_answer_of(execution),
-        late=tuple(LateCall(call.epoch, call.action, call.seconds) for call in execution.late),
+        late=tuple(run_record.LateCall(call.epoch, call.action, call.seconds) for call in execution.late),
         spent_s=execution.spent_seconds,
         stage_s=execution.stage_seconds,
         recorded_at=execution.recorded_at,
@@ -121,22 +112,24 @@ def _in_present_words(evidence: Evidence) -> Evidence:
     return Evidence(what=present, at=evidence.at, where=evidence.where)
 
 
-def _failing_of(execution: Execution) -> PendingFailure | None:
+def _failing_of(execution: Execution) -> run_record.PendingFailure | None:
     if execution.failing_reason is None:
         return None
-    return PendingFailure(execution.failing_reason, execution.failing_message or "", execution.failing_cause)
+    return run_record.PendingFailure(execution.failing_reason, execution.failing_message or "", execution.failing_cause)
 
 
-def _answer_of(execution: Execution) -> Answer:
+def _answer_of(execution: Execution) -> run_record.Answer:
     stored = execution.answer
     if stored is None:
-        return replace(NO_ANSWER, lost=execution.lost)
+        return replace(run_record.NO_ANSWER, lost=execution.lost)
     reason, text = stored.reason or "", stored.message or ""
-    return Answer(CallOutcome(stored.reply), reason, text, lost=execution.lost, cause=stored.cause)
+    return run_record.Answer(
+        run_record.CallOutcome(stored.reply), reason, text, lost=execution.lost, cause=stored.cause
+    )
 
 
-def _stored(answer: Answer) -> CallAnswer | None:
-    if answer.outcome not in STORED:
+def _stored(answer: run_record.Answer) -> CallAnswer | None:
+    if answer.outcome not in run_record.STORED:
         return None
     reason, message = answer.reason[:256] or None, answer.text[:MAX_MESSAGE] or None
     return CallAnswer(reply=answer.outcome, reason=reason, message=message, cause=answer.cause)
@@ -251,7 +244,7 @@ def _common(
         lost=run.answer.lost,
         late=tuple(
             PendingCall(epoch=one.epoch, action=one.action, seconds=ceil(one.left_s))
-            for one in longest(run.late)[:MAX_LATE]
+            for one in run_record.longest(run.late)[:MAX_LATE]
         ),
         spent_seconds=run.spent_s,
         stage_seconds=run.stage_s,

@@ -20,16 +20,9 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
+from unbounded.operations import caches as operation_caches
 from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
 from unbounded.operations.batch_controller import BatchController, BatchTimes
-from unbounded.operations.caches import (
-    INDEX_EXECUTOR,
-    INDEX_MACHINE,
-    INDEX_PARENT,
-    SupervisorCaches,
-    pause_of,
-    sharing_bmc,
-)
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor_machines import MachineSupervisor
 from unbounded.operations.supervisor_status import SupervisorStatus
@@ -104,7 +97,7 @@ class Supervisor:
     def __init__(
         self,
         api: Api,
-        caches: SupervisorCaches,
+        caches: operation_caches.SupervisorCaches,
         *,
         emit_event: EventSink = no_events,
         absences: executor_selection.ExecutorHealth | None = None,
@@ -170,7 +163,7 @@ class Supervisor:
             self._enqueue_for(operation.spec.machine_ref)
             if new is None or (new.terminal and not new.claimed):  # its lock may be stale now
                 self._machines.enqueue(operation.spec.machine_ref or "")
-            for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
+            for child in self._caches.operations.by(operation_caches.INDEX_PARENT, operation.metadata.uid):
                 self._operations.enqueue(child.name)
 
     def _note_progress(self, old: MachineOperation | None, new: MachineOperation | None) -> bool:
@@ -223,7 +216,7 @@ class Supervisor:
         machine = new or old
         if machine is not None:
             self._machines.enqueue(machine.name)
-            for operation in self._caches.operations.by(INDEX_MACHINE, machine.name):
+            for operation in self._caches.operations.by(operation_caches.INDEX_MACHINE, machine.name):
                 if _depends_on_machine(operation, old, new):
                     self._operations.enqueue(operation.name)
         if machine is not None and new is None:  # a failed target that is gone does not count
@@ -237,12 +230,12 @@ class Supervisor:
             self._enqueue_rollouts(machine)
 
     def _enqueue_for(self, name: str | None) -> None:
-        for operation in self._caches.operations.by(INDEX_MACHINE, name or ""):
+        for operation in self._caches.operations.by(operation_caches.INDEX_MACHINE, name or ""):
             self._operations.enqueue(operation.name)
 
     def _enqueue_rollouts(self, machine: str) -> None:
         """Enqueue the selector operations with stages that have a child on the Machine."""
-        for child in self._caches.operations.by(INDEX_MACHINE, machine):
+        for child in self._caches.operations.by(operation_caches.INDEX_MACHINE, machine):
             for owner in child.metadata.owner_references:
                 parent = self._caches.operations.get(owner.name)
                 if parent is not None and not parent.terminal and parent.status.rollout is not None:
@@ -287,16 +280,20 @@ class Supervisor:
         return supervisor_plan.SupervisorView(
             operation=operation,
             machine=machine,
-            others=self._caches.operations.by(INDEX_MACHINE, operation.spec.machine_ref or ""),
-            pause=pause_of(self._caches.pause),
+            others=self._caches.operations.by(operation_caches.INDEX_MACHINE, operation.spec.machine_ref or ""),
+            pause=operation_caches.pause_of(self._caches.pause),
             ages=ages,
             busy=busy,
             last_heard="" if busy else await self._last_heard(machine, kind, executor),
             recorded=self._recorded(operation),
             silent_s=await self._silent_s(operation, machine, known, ages),
-            under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
+            under_way=0
+            if executor is None
+            else len(self._caches.operations.by(operation_caches.INDEX_EXECUTOR, executor)),
             absent=None if executor is None else self._absences.of(executor),
-            sharing=() if machine is None or executor is None else sharing_bmc(self._caches.machines, machine),
+            sharing=()
+            if machine is None or executor is None
+            else operation_caches.sharing_bmc(self._caches.machines, machine),
         )
 
     async def _silent_s(
@@ -323,7 +320,7 @@ class Supervisor:
 
     def _is_busy(self, executor: str) -> bool:
         now = loop_time()
-        at_work = self._caches.operations.by(INDEX_EXECUTOR, executor)
+        at_work = self._caches.operations.by(operation_caches.INDEX_EXECUTOR, executor)
         known = (self._known.get(operation.name) for operation in at_work)
         return any(one is not None and now - one.changed_at < supervisor_plan.BUSY_FOR_S for one in known)
 

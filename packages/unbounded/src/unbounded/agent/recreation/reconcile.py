@@ -12,23 +12,9 @@ from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.interfaces import Nodes
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node_spec import DesiredNode, desired_node
+from unbounded.agent.recreation import plan as recreation_plan
 from unbounded.agent.recreation import report
 from unbounded.agent.recreation.perform import Performer
-from unbounded.agent.recreation.plan import (
-    TABLE,
-    ChangePhase,
-    CommitNode,
-    NodeEvidence,
-    PhaseAction,
-    ProveNode,
-    RecreationLimits,
-    RecreationObservation,
-    RegisterNode,
-    Side,
-    StartMachine,
-    Step,
-    plan,
-)
 from unbounded.agent.recreation.recreation_decision import retry_message
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, RecreationStore, Transition
 from unbounded.agent.recreation.status import RecreationStatusWriter
@@ -73,7 +59,7 @@ class EvidenceCollector:
             return trouble
         return ""
 
-    def look(self, node: Node | None, renewal: str | None) -> NodeEvidence:
+    def look(self, node: Node | None, renewal: str | None) -> recreation_plan.NodeEvidence:
         """Return the evidence after one more observation.
 
         Args:
@@ -87,7 +73,7 @@ class EvidenceCollector:
         info = node.status.node_info if node is not None else None
         if node is not None and info is not None and self._about and info.boot_id == self._about[1]:
             self._node_uid, vanished = node.metadata.uid, False
-        return NodeEvidence(node=node, renewed=self._renewed, vanished=vanished)
+        return recreation_plan.NodeEvidence(node=node, renewed=self._renewed, vanished=vanished)
 
 
 AGAIN: Final = Backoff(base_s=2.0, max_s=60.0)  # after a failed step on the host
@@ -135,7 +121,7 @@ class RecreationReconciler:
         status: RecreationStatusWriter,
         resolver: VersionResolver,
         performer: Performer,
-        limits: RecreationLimits,
+        limits: recreation_plan.RecreationLimits,
         durations: Durations,
     ) -> None:
         self._api = api
@@ -158,11 +144,11 @@ class RecreationReconciler:
         except Failure:
             memory.count(asyncio.get_running_loop().time(), readable=False)
             raise
-        step = plan(transition, observation, self._limits.on_this_host(self._durations))
-        if isinstance(step, ProveNode):
+        step = recreation_plan.plan(transition, observation, self._limits.on_this_host(self._durations))
+        if isinstance(step, recreation_plan.ProveNode):
             await self._report(transition, step.lacks)
             return self._limits.poll_s
-        lacks = step.lacks if isinstance(step, StartMachine) else ""
+        lacks = step.lacks if isinstance(step, recreation_plan.StartMachine) else ""
         holder = await self._status.claim(transition, report.in_progress(transition, report.one_line(lacks)))
         if holder:
             await self._pause(transition, holder)
@@ -177,21 +163,23 @@ class RecreationReconciler:
         self._memory.phase = None  # its time starts over
         await self._status.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
 
-    async def _observe(self, transition: Transition, node: Node | None) -> RecreationObservation:
+    async def _observe(self, transition: Transition, node: Node | None) -> recreation_plan.RecreationObservation:
         """Observe both slots, and the node where it is to be proven."""
         memory = self._memory
         source = await self._nodes.observe(transition.source)
         target = await self._nodes.observe(transition.target)
-        row, evidence = TABLE[transition.phase], NodeEvidence()
-        if row.do is PhaseAction.PROVE:
-            here = source if row.side is Side.SOURCE else target
+        row, evidence = recreation_plan.TABLE[transition.phase], recreation_plan.NodeEvidence()
+        if row.do is recreation_plan.PhaseAction.PROVE:
+            here = source if row.side is recreation_plan.Side.SOURCE else target
             memory.evidence.begin(transition.phase, here.boot_id)
             trouble = await self._nodes.kubelet_problem(here.slot) if here.running else ""
             sandbox = await self._sandbox_problem(transition, here)
             seen = memory.evidence.look(node, await self._renewal())
             evidence = replace(seen, trouble=trouble, sandbox_problem=sandbox)
         memory.count(asyncio.get_running_loop().time(), readable=True)
-        return RecreationObservation(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
+        return recreation_plan.RecreationObservation(
+            source, target, evidence, memory.spent_s, memory.error, memory.hopeless
+        )
 
     async def _sandbox_problem(self, transition: Transition, here: SlotFacts) -> str:
         """Prove a new slot by a Pod sandbox. The old one served before, and may be from an agent without this proof."""
@@ -208,7 +196,7 @@ class RecreationReconciler:
             return None
         return lease.spec.renew_time
 
-    async def _act(self, step: Step, transition: Transition) -> float | None:
+    async def _act(self, step: recreation_plan.Step, transition: Transition) -> float | None:
         memory = self._memory
 
         async def note(text: str) -> None:
@@ -223,11 +211,11 @@ class RecreationReconciler:
             )
             return again_s
         memory.failures, memory.error, memory.hopeless = 0, "", False
-        if isinstance(step, CommitNode):
+        if isinstance(step, recreation_plan.CommitNode):
             self._durations.completed(TimedWork.READY, memory.spent_s)
-        if isinstance(step, ChangePhase):
+        if isinstance(step, recreation_plan.ChangePhase):
             return await self._change_phase(step, transition)
-        if isinstance(step, RegisterNode):
+        if isinstance(step, recreation_plan.RegisterNode):
             memory.evidence.forget_node()
         then = getattr(step, "then", transition.phase)
         if then is None:
@@ -240,7 +228,7 @@ class RecreationReconciler:
         self._store.write(transition)
         log.info("recreation", phase=str(transition.phase), machine=self._machine, slot=str(transition.target))
 
-    async def _change_phase(self, step: ChangePhase, transition: Transition) -> float | None:
+    async def _change_phase(self, step: recreation_plan.ChangePhase, transition: Transition) -> float | None:
         log.warning("recreation failed", machine=self._machine, why=step.why)
         if step.to is None:
             return await self._complete(transition, left=step.why)

@@ -17,14 +17,8 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine, MachinePhase
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import machine_manifests, validation
+from unbounded.cli.deploy import host_addresses, machine_manifests, validation
 from unbounded.cli.deploy.apply import CLIENT, SERVER
-from unbounded.cli.deploy.host_addresses import (
-    is_on_server_host,
-    published_endpoint,
-    require_own_host,
-    warn_unreachable,
-)
 from unbounded.cli.deploy.key_secrets import KeySecret, apply_secrets, kubectl_command, read_keys, required_secrets
 from unbounded.cli.deploy.live_machina import live_machina, require_origin
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
@@ -126,7 +120,7 @@ async def _existing_machine(session: CommandSession, registration: _Registration
     await _check_host_settings(session, registration)
     existing = await _read_machine(session, registration.machine)
     if existing is None:
-        await require_own_host(session, msgspec.convert(registration.machine, Machine))
+        await host_addresses.require_own_host(session, msgspec.convert(registration.machine, Machine))
     return existing
 
 
@@ -184,13 +178,13 @@ async def _check_host_settings(session: CommandSession, registration: _Registrat
     """
     try:
         live = await live_machina(session.api)
-        endpoint = await published_endpoint(session.api, live.config)
+        endpoint = await host_addresses.published_endpoint(session.api, live.config)
     except Forbidden:
         return
     require_origin(session, msgspec.convert(registration.machine, Machine), live)
     unless = "" if live.embedded else ", unless a flag of machina sets another one"
     if not _is_on_api_server(registration.described, session.api.config.server):
-        warn_unreachable(session, endpoint, live, unless=unless)
+        host_addresses.warn_unreachable(session, endpoint, live, unless=unless)
 
 
 def _is_on_api_server(described: MachineDescription, server: str) -> bool:
@@ -198,7 +192,7 @@ def _is_on_api_server(described: MachineDescription, server: str) -> bool:
     that.
     """
     login = described.login if described.bastion is None else None
-    return login is not None and is_on_server_host(host_port(login.host).host, server)
+    return login is not None and host_addresses.is_on_server_host(host_port(login.host).host, server)
 
 
 async def _create_machine(session: CommandSession, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:

@@ -28,16 +28,9 @@ from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
 from unbounded.metalman.erase_choice import ErasurePlan, choose_erasures
+from unbounded.operations import parameters as operation_parameters
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.executor_selection import executor_of, why_unsupported
-from unbounded.operations.parameters import (
-    ALL_DISKS,
-    accepted_pcrs,
-    consent_field,
-    disks_to_erase,
-    erased_disks,
-    invalid,
-)
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
@@ -167,7 +160,7 @@ async def manifest(session: CommandSession, name: str, spec: Raw, *, owner: Mach
     if owner is not None:
         reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
         metadata["ownerReferences"] = [reference]
-    if consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
+    if operation_parameters.consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
         metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await user_name(session.api)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
@@ -178,7 +171,7 @@ def decoded(desired: Raw) -> MachineOperation:
 
 def check_parameters(operation: MachineOperation) -> None:
     """Raise CliError where a parameter is unknown, missing or invalid for every executor."""
-    wrong = invalid(operation)
+    wrong = operation_parameters.invalid(operation)
     if wrong is not None:
         raise CliError(wrong, status=USAGE)
 
@@ -189,7 +182,7 @@ def check_machine(operation: MachineOperation, machine: Machine) -> None:
     executor = executor_of(kind, machine)
     if executor is None:
         raise CliError(why_unsupported(kind, machine))
-    wrong = invalid(operation, executor)
+    wrong = operation_parameters.invalid(operation, executor)
     if wrong is not None:
         raise CliError(wrong, status=USAGE)
 
@@ -228,9 +221,9 @@ def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
         CliError: what a disk of parameters.eraseDisks or parameters.disks holds is not known.
     """
     text = loss_text(OperationKind(operation.spec.operation_kind))
-    if accepted := accepted_pcrs(operation):
+    if accepted := operation_parameters.accepted_pcrs(operation):
         text += f". It accepts other values of {', '.join(map(pcr_text, sorted(accepted)))}"
-    serials, to_erase = erased_disks(operation), disks_to_erase(operation)
+    serials, to_erase = operation_parameters.erased_disks(operation), operation_parameters.disks_to_erase(operation)
     if not serials and not to_erase:
         return text
     if machine is None:
@@ -264,7 +257,7 @@ def erased_data(machine: Machine, disks: Sequence[str]) -> str:
     Raises:
         CliError: no inspection is known, or it does not have these disks.
     """
-    if tuple(disks) != (ALL_DISKS,):
+    if tuple(disks) != (operation_parameters.ALL_DISKS,):
         return lost_data(machine, disks)
     hardware = machine.status.hardware
     if hardware is None:

@@ -21,16 +21,7 @@ from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, report_result, wait_result, watched_object
 from unbounded.kube.clock import utc_now
-from unbounded.operations.parameters import (
-    ACCEPT_PCRS,
-    ALL_DISKS,
-    AUTHORIZED_KEYS,
-    DISKS,
-    ERASE_DISKS,
-    IMAGE_URI,
-    MINUTES,
-    TARGETS,
-)
+from unbounded.operations import parameters as operation_parameters
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,
@@ -89,13 +80,15 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         "downloadURL": options.get("download_url", ""),
         "sha256": options.get("sha256", ""),
         "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
-        ERASE_DISKS: ",".join(options.get("erase_disk", ())),
-        ACCEPT_PCRS: ",".join(options.get("accept_pcr", ())),
-        DISKS: ALL_DISKS if options.get("all_disks") else ",".join(options.get("disk", ())),
-        AUTHORIZED_KEYS: "\n".join(map(_public_keys, options.get("key", ()))),
-        IMAGE_URI: options.get("image_uri", ""),
-        TARGETS: ",".join(options.get("target", ())),
-        MINUTES: str(options["minutes"]) if options.get("minutes") else "",
+        operation_parameters.ERASE_DISKS: ",".join(options.get("erase_disk", ())),
+        operation_parameters.ACCEPT_PCRS: ",".join(options.get("accept_pcr", ())),
+        operation_parameters.DISKS: operation_parameters.ALL_DISKS
+        if options.get("all_disks")
+        else ",".join(options.get("disk", ())),
+        operation_parameters.AUTHORIZED_KEYS: "\n".join(map(_public_keys, options.get("key", ()))),
+        operation_parameters.IMAGE_URI: options.get("image_uri", ""),
+        operation_parameters.TARGETS: ",".join(options.get("target", ())),
+        operation_parameters.MINUTES: str(options["minutes"]) if options.get("minutes") else "",
     }
     return {name: value for name, value in given.items() if value}
 

@@ -21,23 +21,8 @@ from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
+from unbounded.machina.csr_approval import plan as csr_plan
 from unbounded.machina.csr_approval import serving
-from unbounded.machina.csr_approval.plan import (
-    JOIN_ALLOWED,
-    JOIN_REFUSED,
-    ApproveJoin,
-    ApproveRenewal,
-    ApproveServing,
-    Defer,
-    Deny,
-    NotOurs,
-    Verdict,
-    is_ours,
-    is_recorded,
-    machine_concerned,
-    plan,
-    with_recorded,
-)
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
 NODE_POLL_S: Final = 2.0  # between reads for addresses that a Node has not reported yet
@@ -125,8 +110,8 @@ class Approver:
             around = serving.NameOwners() if machine is None else await self._name_owners(machine)
             decided = serving.plan_serving(request, machine, around, waited=waited)
         else:
-            decided = plan(request, machine, waited=waited)
-        if isinstance(decided, Defer):
+            decided = csr_plan.plan(request, machine, waited=waited)
+        if isinstance(decided, csr_plan.Defer):
             return self._wait(request)
         self._waiting.pop(name, None)
         await self._carry_out(raw, request, machine, decided)
@@ -191,42 +176,42 @@ class Approver:
         return 0.0 if waiting is None or waiting.uid != request.metadata.uid else loop_time() - waiting.since
 
     async def _carry_out(
-        self, raw: dict[str, Any], request: CertificateRequest, machine: Machine | None, decided: Verdict
+        self, raw: dict[str, Any], request: CertificateRequest, machine: Machine | None, decided: csr_plan.Verdict
     ) -> None:
         match decided:
-            case NotOurs() | Defer():
+            case csr_plan.NotOurs() | csr_plan.Defer():
                 return
-            case Deny(reason=reason, message=message):
+            case csr_plan.Deny(reason=reason, message=message):
                 await self._decide(raw, "Denied", reason, message)
-                event_reason = SERVING_REFUSED if serving.is_serving(request) else JOIN_REFUSED
+                event_reason = SERVING_REFUSED if serving.is_serving(request) else csr_plan.JOIN_REFUSED
                 self._emit_event(
                     machine, "Warning", event_reason, f"{request.name} of {request.spec.username}: {message}"
                 )
-            case ApproveServing(names=names):
+            case csr_plan.ApproveServing(names=names):
                 words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves"
                 await self._decide(raw, "Approved", SERVING, f"{words} {', '.join(names)}")
-            case ApproveRenewal(purpose=purpose):
+            case csr_plan.ApproveRenewal(purpose=purpose):
                 words = f"{request.spec.username} renews the certificate of its {purpose}"
                 await self._decide(raw, "Approved", RENEWED, words)
-            case ApproveJoin(purpose=purpose) if machine is not None:
+            case csr_plan.ApproveJoin(purpose=purpose) if machine is not None:
                 await self._approve_join(raw, request, machine, decided)
                 words = f"the {purpose} of Machine {machine.name} receives its certificate ({request.name})"
-                self._emit_event(machine, "Normal", JOIN_ALLOWED, words)
+                self._emit_event(machine, "Normal", csr_plan.JOIN_ALLOWED, words)
 
     async def _approve_join(
-        self, raw: dict[str, Any], request: CertificateRequest, machine: Machine, decided: ApproveJoin
+        self, raw: dict[str, Any], request: CertificateRequest, machine: Machine, decided: csr_plan.ApproveJoin
     ) -> None:
         if decided.causes:
             await self._record_use(request, machine, decided)
         because = f" ({', '.join(decided.causes)})" if decided.causes else ""
         words = f"Machine {machine.name} may join{because}: this is the certificate of its {decided.purpose}"
-        await self._decide(raw, "Approved", JOIN_ALLOWED, words)
+        await self._decide(raw, "Approved", csr_plan.JOIN_ALLOWED, words)
 
-    async def _record_use(self, request: CertificateRequest, machine: Machine, decided: ApproveJoin) -> None:
+    async def _record_use(self, request: CertificateRequest, machine: Machine, decided: csr_plan.ApproveJoin) -> None:
         uid = request.metadata.uid
-        uses = with_recorded(machine, decided.purpose, decided.causes, request=uid, now=rfc3339(self._now()))
+        uses = csr_plan.with_recorded(machine, decided.purpose, decided.causes, request=uid, now=rfc3339(self._now()))
         written = await self._status.write(machine, {"join": {"used": [msgspec.to_builtins(use) for use in uses]}})
-        if written is None or not is_recorded(written, decided.purpose, uid):
+        if written is None or not csr_plan.is_recorded(written, decided.purpose, uid):
             raise Rejected("the CustomResourceDefinition of Machine is older than this program and has no status.join")
 
     async def _decide(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
@@ -249,8 +234,8 @@ class Approver:
 
 
 def _is_ours(request: CertificateRequest) -> bool:
-    return is_ours(request) or serving.is_serving(request)
+    return csr_plan.is_ours(request) or serving.is_serving(request)
 
 
 def _machine_of(request: CertificateRequest) -> str | None:
-    return serving.machine_serving(request) if serving.is_serving(request) else machine_concerned(request)
+    return serving.machine_serving(request) if serving.is_serving(request) else csr_plan.machine_concerned(request)

@@ -21,16 +21,8 @@ from unbounded.api.conditions import ConditionReason
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import Machine, SSHHop
+from unbounded.join import agent_install
 from unbounded.join.agent_config import config_text
-from unbounded.join.agent_install import (
-    NO_DIGEST,
-    AgentOrigin,
-    HostDefaults,
-    host_setup,
-    install_environment,
-    install_script,
-    origin_of,
-)
 from unbounded.join.bootstrap_tokens import UsableToken
 from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.clock import Backoff
@@ -312,9 +304,11 @@ def install_of(
     if facts is None or token is None:
         lacking = "facts about the cluster are missing" if facts is None else "no bootstrap token exists"
         return Install(uid, attempt, SecretStr(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
-    setup = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
-    environment = install_environment(setup.origin)
-    install = Install(uid, attempt, SecretStr(config_text(setup.config)), install_script(), environment, (token.text,))
+    setup = agent_install.host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
+    environment = agent_install.install_environment(setup.origin)
+    install = Install(
+        uid, attempt, SecretStr(config_text(setup.config)), agent_install.install_script(), environment, (token.text,)
+    )
     fault = _fault_of(setup.origin)
     return install, CannotBegin(fault.reason, fault.words) if fault.words else None
 
@@ -328,21 +322,21 @@ class OriginFault(NamedTuple):
 
 def origin_fault(machine: Machine, settings: ProvisioningSettings) -> OriginFault:
     """Return the cause why a Machine's host has no agent release to run."""
-    return _fault_of(origin_of(machine.spec.agent, defaults_of(settings).origin))
+    return _fault_of(agent_install.origin_of(machine.spec.agent, defaults_of(settings).origin))
 
 
-def _fault_of(origin: AgentOrigin) -> OriginFault:
+def _fault_of(origin: agent_install.AgentOrigin) -> OriginFault:
     words = origin.fault
-    no_digest = words == NO_DIGEST
+    no_digest = words == agent_install.NO_DIGEST
     return OriginFault(words, ConditionReason.DIGEST_MISSING if no_digest else ConditionReason.SOURCE_MISSING)
 
 
-def defaults_of(settings: ProvisioningSettings) -> HostDefaults:
+def defaults_of(settings: ProvisioningSettings) -> agent_install.HostDefaults:
     """Return machina's defaults for all hosts: releases come from the configured source, else from the mirror."""
-    origin = AgentOrigin(
+    origin = agent_install.AgentOrigin(
         version=settings.agent_version,
         base_url=settings.agent_base_url or settings.artifact_mirror,
         url=settings.agent_url,
         sha256=settings.agent_sha256,
     )
-    return HostDefaults(origin, settings.artifact_mirror, settings.agent_image)
+    return agent_install.HostDefaults(origin, settings.artifact_mirror, settings.agent_image)

@@ -20,15 +20,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.events import MESSAGE_CHARACTERS, EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.machina.machines import model
-from unbounded.machina.machines.attempts import (
-    AttemptJob,
-    AttemptLimits,
-    HostRoute,
-    carry_out,
-    install_of,
-    reset_over_ssh,
-)
+from unbounded.machina.machines import attempts, model
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import (
     PinWriter,
@@ -272,7 +264,7 @@ class MachineController:
     async def _route(self, name: str, uid: str) -> SshRoute:
         return (await self._host_route(name, uid)).route
 
-    async def _host_route(self, name: str, uid: str) -> HostRoute:
+    async def _host_route(self, name: str, uid: str) -> attempts.HostRoute:
         """Return the current route to the host: the Secret and the pin may have changed since the plan."""
         machine = self._caches.machines.get(name)
         if machine is None or machine.metadata.uid != uid or machine.spec.ssh is None:
@@ -280,7 +272,7 @@ class MachineController:
         credentials = await self._observer.credentials(machine)
         if credentials.route is None or credentials.key is not None or credentials.bastion_key is not None:
             raise Rejected(credentials.address or credentials.key or credentials.bastion_key or "no route to the host")
-        return HostRoute(credentials.route, machine.metadata.generation or 0)
+        return attempts.HostRoute(credentials.route, machine.metadata.generation or 0)
 
     # ---- attempts
 
@@ -295,13 +287,13 @@ class MachineController:
         memory.own = action.attempt
         if observed.needs is not None:
             memory.tried = credentials_used(machine, observed.needs)
-        install, lacks = install_of(
+        install, lacks = attempts.install_of(
             machine, action.attempt, means.facts, means.token, self._settings, observed.template
         )
         if lacks is None and observed.needs is not None and observed.needs.token is not None:
             lacks = CannotBegin(observed.needs.token_reason, observed.needs.token)
         before = machine.status.provisioning
-        job = AttemptJob(
+        job = attempts.AttemptJob(
             machine=machine.name,
             attempt=action.attempt,
             resume=action.resume,
@@ -312,11 +304,11 @@ class MachineController:
             cannot_begin=OnHold(action.held) if action.held else lacks,
         )
         log.info("provisioning", machine=machine.name, attempt=action.attempt, resumed=action.resume)
-        limits = AttemptLimits(self._settings.provisioning_timeout_s, self._settings.silence_s)
+        limits = attempts.AttemptLimits(self._settings.provisioning_timeout_s, self._settings.silence_s)
         ssh, installer = self._ports.ssh, self._ports.installer
 
         async def work(run: HostRun) -> ObservedRun:
-            return await carry_out(job, run, self._attempts, ssh, installer, limits)
+            return await attempts.carry_out(job, run, self._attempts, ssh, installer, limits)
 
         self._attempts.start(self._group, machine.name, action.attempt, work)
 
@@ -350,7 +342,7 @@ class MachineController:
         route = partial(self._route_for_reset, machine.name, machine.metadata.uid)
         report = partial(self._resets.report_progress, machine.name)
         work = partial(
-            reset_over_ssh,
+            attempts.reset_over_ssh,
             machine=machine.name,
             uid=machine.lasting_uid,
             generation=machine.metadata.generation or 0,
