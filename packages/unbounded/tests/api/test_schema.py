@@ -124,7 +124,6 @@ def test_nothing_else_has_a_default() -> None:
     ("kind", "path", "required"),
     [
         ("Machine", "spec.ssh", ["host", "privateKeyRef"]),
-        ("Machine", "spec.pxe", ["image"]),
         ("Machine", "spec.pxe.dhcpLeases[]", ["ipv4", "mac", "subnetMask", "gateway"]),
         ("Machine", "spec.pxe.redfish", ["url", "username", "passwordRef"]),
         ("Machine", "spec.configurationRef", ["name"]),

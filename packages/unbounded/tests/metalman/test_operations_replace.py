@@ -349,6 +349,21 @@ def test_a_profile_that_a_signed_image_cannot_have_leaves_the_host_alone(reason:
 
 
 @pytest.mark.slow
+def test_a_host_in_stock_is_not_replaced() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await cluster.api.patch(MACHINES, machine, {"spec": {"pxe": {"image": None}}})
+            operation = await cluster.done("HostReplace", machine)
+            assert result(operation) == ("Failed", "NoImage"), operation.status.message
+            assert "spec.pxe.image is absent" in (operation.status.message or "")
+            assert [event for event in bmc.history() if event.what in ("boot", "power")] == []
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
 def test_a_host_with_a_faulty_network_is_not_touched() -> None:
     async def scene() -> None:
         cluster = Cluster()

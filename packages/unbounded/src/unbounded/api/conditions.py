@@ -77,6 +77,7 @@ class ConditionReason(StrEnum):
     PULLED_SIGNED = "PulledSigned"
     PULL_FAILED = "PullFailed"
     UNUSABLE_IMAGE = "UnusableImage"
+    NO_IMAGE = "NoImage"
     SERVED = "Served"
     NO_BOOT_FILE = "NoBootFile"
     ADDRESS_IN_USE = "AddressInUse"
@@ -228,8 +229,8 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ConditionType.NETBOOT_IMAGE_READY: ConditionMeaning(
         "metalman",
         "metalman's disk holds the images that the Machine boots from. PulledSigned: their programs are signed with "
-        "the keys of a site.",
-        (_R.PULLING, _R.PULLED, _R.PULLED_SIGNED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE),
+        "the keys of a site. NoImage: neither spec.pxe.image nor a netboot image is there, so that it boots from none.",
+        (_R.PULLING, _R.PULLED, _R.PULLED_SIGNED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE, _R.NO_IMAGE),
     ),
     ConditionType.NETBOOT_SERVED: ConditionMeaning(
         "metalman",

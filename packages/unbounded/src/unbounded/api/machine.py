@@ -558,6 +558,12 @@ class Machine(Object, frozen=True, kw_only=True):
         """The UID in the marks on its disks and its host, which stays when the Machine moves to another API server."""
         return self.status.original_uid or self.metadata.uid
 
+    def current_condition(self, kind: str) -> Condition | None:
+        """Return the condition of this type; None where there is none, or it is about an earlier spec."""
+        found = next((one for one in self.status.conditions if one.type == kind), None)
+        seen, generation = None if found is None else found.observed_generation, self.metadata.generation
+        return None if seen is not None and generation is not None and seen < generation else found
+
     @property
     def site(self) -> str:
         """The site label, or the empty string for a Machine of no site."""

@@ -236,7 +236,13 @@ class BootMode(StrEnum):
 class PXESpec(ApiStruct, frozen=True, kw_only=True):
     """The machine's network boot, and its operating system."""
 
-    image: Annotated[ImageReference, Field("OCI image with the netboot files or the disk image.")]
+    image: Annotated[
+        ImageReference | None,
+        Field(
+            "OCI image with the netboot files or the disk image. A host without it is in stock: a HostReplace of it "
+            "fails, and it boots the installer only from a netboot image."
+        ),
+    ] = None
     dhcp_leases: Annotated[
         tuple[DHCPLease, ...],
         Field("Static leases for the network boot, and addresses of the installer.", max_items=32),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
-from unbounded.api.conditions import ConditionType
+from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.configuration import MachineConfigurationVersion
 from unbounded.api.core import Node
 from unbounded.api.disruption import DisruptionStage, DrainMode
@@ -115,7 +115,7 @@ def outdated_image(machine: Machine, node: Node | None) -> str | None:
     A HostReplace that wrote the image, and whose Node is not Ready since, is still to be repeated.
     """
     pxe, written, update = machine.spec.pxe, machine.status.image, machine.status.node_update
-    if pxe is None or bmc_of(machine) is None:
+    if pxe is None or pxe.image is None or bmc_of(machine) is None:
         return None
     if update is not None and update.image == pxe.image and update.phase in (_P.FAILED, _P.PENDING):
         is_recovered = written is not None and written.is_of(pxe.image) and node is not None and node.ready
@@ -236,18 +236,10 @@ def _prepared(member: UpdateMember, update: NodeUpdate, now: datetime) -> NodeUp
     """Return the update in its next phase, once everything is downloaded."""
     if update.image is None:
         return _entered(update, _P.DRAINING, now) if member.is_prepared else update
-    if not is_image_ready(member.machine):
+    image = member.machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+    if image is None or image.status != ConditionStatus.TRUE:
         return update
     return changed(_entered(update, _P.REPLACING, now), operation=_operation_name(member.machine, update))
-
-
-def is_image_ready(machine: Machine) -> bool:
-    """Return whether metalman has the present image of a Machine on its disk."""
-    found = next((one for one in machine.status.conditions if one.type == ConditionType.NETBOOT_IMAGE_READY), None)
-    if found is None or found.status != "True":
-        return False
-    seen, generation = found.observed_generation, machine.metadata.generation
-    return seen is None or generation is None or seen >= generation
 
 
 def _draining(member: UpdateMember, update: NodeUpdate, now: datetime) -> NodeUpdate:

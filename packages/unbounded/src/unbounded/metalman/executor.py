@@ -52,6 +52,7 @@ from unbounded.metalman.reasons import (
     CREDENTIALS_REFUSED,
     NETWORK_INVALID,
     NEW_PASSWORD_REFUSED,
+    NO_IMAGE,
     PROFILE_INVALID,
     TASK_FAILED,
 )
@@ -326,9 +327,11 @@ class RedfishExecutor:
         if snapshot.stage == replace.WAITING_IMAGE:
             if boots_by_media(target.machine):
                 self._media.urls()
+            if refusal := image_refusal(target.machine, installs=is_replace):
+                raise refusal
             if refusal := network_refusal(target.machine, installs=is_replace):
                 raise refusal
-            if is_replace and is_image_ready(snapshot):
+            if is_replace and is_image_ready(target.machine):
                 await self._check_profile(target.machine)
         # undoing must not be reported complete on outdated data
         if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
@@ -542,6 +545,15 @@ class RedfishExecutor:
                 return Refusal(CERTIFICATE_UNTRUSTED, f"{error}; correct spec.pxe.redfish.caBundle")
             case _:
                 return Refusal(BMC_REFUSED, str(error))
+
+
+def image_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
+    """Return why a Machine cannot boot the installer, or be installed, without an image; None if it can."""
+    pxe = machine.spec.pxe
+    if installs and pxe is not None and pxe.image is None:
+        return Refusal(NO_IMAGE, "spec.pxe.image is absent: the host is in stock, and there is nothing to install")
+    state = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+    return None if state is None or state.reason != ConditionReason.NO_IMAGE else Refusal(NO_IMAGE, state.message)
 
 
 def network_refusal(machine: Machine, *, installs: bool) -> Refusal | None:

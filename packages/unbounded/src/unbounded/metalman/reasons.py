@@ -36,6 +36,7 @@ INSPECTION_TIMED_OUT: Final = "InspectionTimedOut"
 INSTALL_FAILED: Final = "InstallFailed"
 INSTALL_TIMED_OUT: Final = "InstallTimedOut"
 NEW_PASSWORD_REFUSED: Final = "NewPasswordRefused"  # noqa: S105 - a reason
+NO_IMAGE: Final = "NoImage"
 NODE_NOT_DRAINED: Final = "NodeNotDrained"
 NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
@@ -75,6 +76,7 @@ MEANING: Final[Mapping[str, str]] = {
     INSTALL_FAILED: "The installer stopped, for the reason in the message.",
     INSTALL_TIMED_OUT: "The host fetched the loader, and the image was not written in time.",
     NEW_PASSWORD_REFUSED: "The BMC refused the new password, with the words in the message; the former one stays.",
+    NO_IMAGE: "The Machine has no spec.pxe.image to install, or no image to boot at all; the host was not changed.",
     NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
     NETWORK_INVALID: "spec.network of the Machine has faults; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.machine_status import DiskErasureRecord, rescue_text
@@ -73,20 +73,17 @@ def observed_parts(machine: Machine) -> object:
     return machine.status.netboot, tuple(one for one in machine.status.conditions if one.type in _OBSERVED_CONDITIONS)
 
 
-def is_image_ready(snapshot: ReplaceState) -> bool:
-    """Return whether the Machine's present images are on disk; the condition may still be about earlier ones."""
-    condition, generation = snapshot.condition(ConditionType.NETBOOT_IMAGE_READY), snapshot.machine.metadata.generation
-    if condition is None or condition.status != "True":
-        return False
-    observation = condition.observed_generation
-    return observation is None or generation is None or observation >= generation
+def is_image_ready(machine: Machine) -> bool:
+    """Return whether the Machine's present images are on metalman's disk."""
+    state = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+    return state is not None and state.status == ConditionStatus.TRUE
 
 
 def boot_fact(snapshot: ReplaceState) -> ReplaceFact | None:
     """Return the fact that needs no reading of the BMC; None if the power decides."""
     match fact_source(snapshot.stage):
         case FactSource.IMAGE:
-            return None if is_image_ready(snapshot) else ReplaceFact.NO_IMAGE
+            return None if is_image_ready(snapshot.machine) else ReplaceFact.NO_IMAGE
         case FactSource.POWER:
             return None
         case FactSource.BOOT | FactSource.UNDOING:

@@ -262,6 +262,17 @@ async def test_plan_of_a_replacement_shows_the_faults_of_a_network(staged: Stage
 
 
 @story
+async def test_plan_of_a_replacement_shows_that_a_host_in_stock_has_no_image(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"image": None}}})
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "replace", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    (found,) = (each for each in change.operation.targets[0].obstacles if each.reason == "NoImage")
+    assert found.what.startswith("spec.pxe.image is absent")
+
+
+@story
 async def test_plan_of_a_replacement_names_the_config_map_of_the_network(staged: Staged) -> None:
     await staged.machine("m1")
     reference = {"networkConfigConfigMapRef": {"name": "net", "namespace": "racks"}}

@@ -170,6 +170,27 @@ async def test_two_images_make_one_boot(lab: Lab, registry: Registry) -> None:
             assert f"lab/img:net for linux/amd64 is {boot.digest}; image {lab.host}/lab/img:disk" in text
 
 
+async def test_a_host_in_stock_boots_the_installer_alone(lab: Lab, registry: Registry) -> None:
+    boot = netboot(**{"disk.img.gz": b"-"})
+    registry.add(boot, "net")
+    async with lab.replica(defaults=NetbootImageDefaults(f"{lab.host}/lab/img:net")) as keeper:
+        await lab.api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": {"pxe": {}}})
+        served = await lab.served(keeper)
+        assert served.netboot == served.disk
+        assert (served.disk_sha256, served.disk_reference) == ("", "")
+        assert await lab.says("Pulled") == f"image {lab.host}/lab/img:net for linux/amd64 is {boot.digest}"
+
+
+async def test_a_host_without_any_image_says_what_is_missing(lab: Lab, registry: Registry) -> None:
+    async with lab.replica() as keeper:
+        await lab.api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": {"pxe": {}}})
+        assert "spec.pxe has neither image nor netbootImage" in await lab.says("NoImage")
+        assert isinstance(await lab.of(keeper), NotReadyYet)
+        registry.add(netboot(), "v1")
+        await lab.api.patch(MACHINES, "m1", {"spec": {"pxe": {"image": f"{lab.host}/lab/img:v1"}}})
+        await lab.says("Pulled")
+
+
 async def test_the_condition_names_the_generation_whose_images_it_speaks_of(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(), "v1")
     async with lab.replica():

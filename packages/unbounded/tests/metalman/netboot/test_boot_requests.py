@@ -111,6 +111,7 @@ def test_a_counter_wants_a_boot_where_there_is_no_bmc() -> None:
     wanted = requested_boot(machine(**ahead), [])
     assert wanted == BootRequest("m1", "uid-m1", "repave-3", BootWindow.INSTALLING, repave=3)
     assert requested_boot(machine(**counters(2, 2)), []) is None
+    assert requested_boot(machine(**ahead, pxe={"image": None}), []) is None
     assert requested_boot(machine(**ahead, **BMC), []) is None  # a HostReplace is made of it
     provider = {"spec": {**ahead["spec"], "provider": "Acme"}, "status": ahead["status"]}
     assert requested_boot(machine(**provider), []) is None

@@ -238,7 +238,7 @@ TABLE: Final = (
     row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it continues as soon as they are known", _facts),
     row(_C.PROVISIONED, _F, (_R.RESET,), "the node stays down until the Machine is allowed to join", _allow_join),
     row(_C.AGENT_BOOTSTRAPPED, _F, (_R.RESET,), "the node stays down until its agent is started again", _nothing),
-    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
+    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE, _R.NO_IMAGE), _PULLED, _image),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is available", _nothing),
     row(
         _C.NETBOOT_SERVED,

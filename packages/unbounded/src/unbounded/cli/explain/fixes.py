@@ -268,5 +268,6 @@ OPERATION: Final[Mapping[str, fix_commands.Remedy]] = {
     metal.CERTIFICATE_UNTRUSTED: _redfish({"caBundle": "PEM"}, "trusts another authority"),
     metal.ADDRESS_INVALID: _redfish({"url": "https://BMC"}, "names the BMC"),
     metal.IMAGE_NOT_READY: _image,
+    metal.NO_IMAGE: _image,
     **CLOUD,
 }

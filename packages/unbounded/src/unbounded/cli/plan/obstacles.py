@@ -108,8 +108,8 @@ def _obstacles(
     """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
     if operation.spec.operation_kind in _BOOTING:
         yield from _of_boot(machine, facts)
-    if operation.spec.operation_kind in _BOOTING and (refusal := _network_refusal(operation, machine)):
-        yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason)
+        for fault in _boot_refusals(operation, machine):
+            yield Obstacle(f"machine/{machine.name}", str(fault), fault.reason)
     if refusal := _profile_refusal(machine, profiles):
         yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason)
     if (refusal := _refusal(machine, secrets)) is not None:
@@ -211,10 +211,13 @@ def _reference_boot(operation: MachineOperation, machine: Machine) -> str:
     return f"{text}, unless only in {accepted}, which it accepts once" if accepted else text
 
 
-def _network_refusal(operation: MachineOperation, machine: Machine) -> Refusal | None:
-    from unbounded.metalman.executor import network_refusal  # noqa: PLC0415  # as above
+def _boot_refusals(operation: MachineOperation, machine: Machine) -> Iterator[Refusal]:
+    """Yield metalman's rejections of the Machine's image and network."""
+    from unbounded.metalman.executor import image_refusal, network_refusal  # noqa: PLC0415  # as above
 
-    return network_refusal(machine, installs=operation.spec.operation_kind == OperationKind.HOST_REPLACE)
+    installs = operation.spec.operation_kind == OperationKind.HOST_REPLACE
+    image = image_refusal(machine, installs=True) if installs else None
+    yield from filter(None, (image, network_refusal(machine, installs=installs)))
 
 
 def _profile_refusal(machine: Machine, profiles: Profiles) -> Refusal | None:
@@ -253,13 +256,12 @@ def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
 
 def _of_boot(machine: Machine, facts: ExplainFacts) -> Iterator[Obstacle]:
     """Yield the problems that metalman has reported of the image and of the last boot that it served."""
-    from unbounded.metalman.replace import WAITING_IMAGE  # noqa: PLC0415  # as above
-    from unbounded.metalman.replace_observation import ReplaceState, is_image_ready  # noqa: PLC0415
+    from unbounded.metalman.replace_observation import is_image_ready  # noqa: PLC0415  # as above
 
     ready = condition(machine, ConditionType.NETBOOT_IMAGE_READY)
     if ready is None:
         yield _not_served(machine, facts)
-    elif not is_image_ready(ReplaceState(WAITING_IMAGE, "", machine, None, None)):
+    elif not is_image_ready(machine):
         yield _condition_obstacle(machine, ready)
     served = condition(machine, ConditionType.NETBOOT_SERVED)
     if served is not None and served.status != ConditionStatus.TRUE:

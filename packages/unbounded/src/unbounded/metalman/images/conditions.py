@@ -62,6 +62,14 @@ def image_condition(states: tuple[ImageState, ...]) -> ImageConditionState:
     return ImageConditionState(ConditionStatus.TRUE, reason, served)
 
 
+_NOTHING_TO_BOOT: Final = ImageConditionState(
+    ConditionStatus.FALSE,
+    ConditionReason.NO_IMAGE,
+    "spec.pxe has neither image nor netbootImage, and metalman no --default-netboot-image: the host cannot boot the "
+    "installer",
+)
+
+
 def _false(reason: ConditionReason, states: list[ImageState]) -> ImageConditionState:
     return ImageConditionState(
         ConditionStatus.FALSE, reason, "; ".join(f"{_name(state)}: {_state_text(state)}" for state in states)
@@ -128,7 +136,7 @@ class ImageConditions:
         if machine is None or self._site not in (None, machine.site):
             return None
         states = self._images.states(machine)
-        said = image_condition(states) if states else None
+        said = image_condition(states) if states else _NOTHING_TO_BOOT if machine.spec.pxe is not None else None
         known = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
         if self._changed(known, said, machine) is not None:
             await self._write(machine, said)

@@ -120,20 +120,25 @@ class ImageController:
     def states(self, machine: Machine) -> tuple[ImageState, ...]:
         """Return the state of each image of a Machine."""
         refs = references_of(machine, self._defaults)
-        return () if refs is None else tuple(self._state(ref, refs) for ref in refs.both())
+        return () if refs is None else tuple(self._state(ref, refs) for ref in refs.all())
 
     def _now(self, machine: Machine) -> BootImages | NotReadyYet:
         refs = references_of(machine, self._defaults)
         if refs is None:
-            return NotReadyYet(RETRY_S, f"Machine {machine.name} has no spec.pxe")
-        netboot, disk = self._entries.get(refs.netboot), self._entries.get(refs.disk)
+            return NotReadyYet(RETRY_S, f"Machine {machine.name} has no image in spec.pxe")
+        netboot = self._entries.get(refs.netboot)
         metadata = netboot.read.get(ImageUse.NETBOOT) if netboot is not None else None
-        digest = disk.read.get(refs.disk_use) if disk is not None else None
         if not isinstance(metadata, Metadata) or netboot is None or netboot.stored is None:
             return self._not_yet(refs.netboot, refs)
+        if refs.disk is None:
+            if self._is_lost(refs.netboot):
+                return self._not_yet(refs.netboot, refs)
+            return BootImages(_image(netboot.stored), _image(netboot.stored), metadata.loaders)
+        disk = self._entries.get(refs.disk)
+        digest = disk.read.get(refs.disk_use) if disk is not None else None
         if not isinstance(digest, str) or disk is None or disk.stored is None:
             return self._not_yet(refs.disk, refs)
-        for ref in refs.both():
+        for ref in refs.all():
             if self._is_lost(ref):
                 return self._not_yet(ref, refs)
         images = _image(netboot.stored), _image(disk.stored)
@@ -173,8 +178,8 @@ class ImageController:
             self._changed.set()  # its pinned images may be removed
         if refs == before:
             return
-        kept = refs.both() if refs else ()
-        for ref in before.both() if before else ():
+        kept = refs.all() if refs else ()
+        for ref in before.all() if before else ():
             if ref not in kept:
                 self._unreference(ref, name)
         if refs is None:

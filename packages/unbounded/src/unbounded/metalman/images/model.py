@@ -90,13 +90,17 @@ class ImageReference:
 
 @dataclass(frozen=True)
 class ImageReferences:
-    """References of one Machine; both may be equal."""
+    """References of one Machine; both may be equal.
+
+    Args:
+        disk: None for a host in stock, which boots the installer and is not installed.
+    """
 
     netboot: ImageReference
-    disk: ImageReference
+    disk: ImageReference | None
 
-    def both(self) -> tuple[ImageReference, ...]:
-        return (self.netboot,) if self.netboot == self.disk else (self.netboot, self.disk)
+    def all(self) -> tuple[ImageReference, ...]:
+        return (self.netboot,) if self.disk in (None, self.netboot) else (self.netboot, self.disk)
 
     @property
     def disk_use(self) -> ImageUse:
@@ -122,12 +126,13 @@ class NetbootImageDefaults:
 
 
 def references_of(machine: Machine, defaults: NetbootImageDefaults) -> ImageReferences | None:
-    """Return the image references of a Machine; None if it does not boot from the network."""
+    """Return the image references of a Machine; None if it does not boot from the network, or has no image to boot."""
     pxe = machine.spec.pxe
     if pxe is None:
         return None
     platform = Platform("linux", pxe.architecture)
-    disk = ImageReference(pxe.image, platform, _secret(pxe.pull_secret_ref, "spec.pxe.pullSecretRef"))
+    pull_secret = _secret(pxe.pull_secret_ref, "spec.pxe.pullSecretRef")
+    disk = None if pxe.image is None else ImageReference(pxe.image, platform, pull_secret)
     if pxe.netboot_image:
         named = pxe.netboot_pull_secret_ref or pxe.pull_secret_ref
         field = "spec.pxe.netbootPullSecretRef" if pxe.netboot_pull_secret_ref else "spec.pxe.pullSecretRef"
@@ -135,7 +140,7 @@ def references_of(machine: Machine, defaults: NetbootImageDefaults) -> ImageRefe
     if defaults.image:
         given = PullSecret(*defaults.secret, "--default-netboot-pull-secret") if defaults.secret else None
         return ImageReferences(ImageReference(defaults.image, platform, given), disk)
-    return ImageReferences(disk, disk)
+    return None if disk is None else ImageReferences(disk, disk)
 
 
 def _secret(reference: SecretReference | None, named_by: str) -> PullSecret | None:

@@ -77,8 +77,9 @@ class BootTracker:
         """
         log.info("network boot requested", machine=request.machine, boot=request.boot)
         is_new = request.window is model.BootWindow.INSTALLING and boot_record(machine, request.boot) is None
-        if request.repave is not None and is_new and machine.spec.pxe is not None:
-            pending = repaved_condition(machine.spec.pxe.image, done=False)
+        image = machine.spec.pxe.image if machine.spec.pxe is not None else None
+        if request.repave is not None and is_new and image is not None:
+            pending = repaved_condition(image, done=False)
             self._note(
                 request.machine, model.BootObservation(boot=request.boot, conditions={ConditionType.REPAVED: pending})
             )

@@ -138,7 +138,7 @@ def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest 
 
 
 def _by_counter(machine: Machine) -> BootRequest | None:
-    if not is_counter_only(machine):
+    if not is_counter_only(machine) or (machine.spec.pxe is not None and machine.spec.pxe.image is None):
         return None
     requested = (machine.spec.operations or OperationsStatus()).repave_counter
     reached = (machine.status.operations or OperationsStatus()).repave_counter

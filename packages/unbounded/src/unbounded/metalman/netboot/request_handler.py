@@ -200,7 +200,8 @@ class NetbootRequestHandler:
         request, pxe = visit.request, visit.machine.spec.pxe
         if request.window is BootWindow.INSTALLING and pxe is not None:
             log.info("image written", machine=request.machine, boot=request.boot)
-            self._writer.note(request.machine, replace(image_written(pxe.image, request.repave), boot=request.boot))
+            written = image_written(pxe.image or "", request.repave)
+            self._writer.note(request.machine, replace(written, boot=request.boot))
         return await self._flushed(request.machine)
 
     async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer:
