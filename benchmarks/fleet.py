@@ -55,7 +55,7 @@ class Size:
     lists: int
 
 
-FULL: Final = Size(machines=10_000, watches=500, first_s=150.0, idle_s=60.0, lists=5)
+FULL: Final = Size(machines=10_000, watches=500, first_s=200.0, idle_s=60.0, lists=5)
 QUICK: Final = Size(machines=50, watches=10, first_s=0.0, idle_s=8.0, lists=2)
 
 
