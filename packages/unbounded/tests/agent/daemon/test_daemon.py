@@ -18,17 +18,18 @@ from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
 from tests.support.waiting import eventually
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
-from unbounded.agent.daemon import daemon
+from unbounded.agent.daemon import daemon, reporting
 from unbounded.agent.daemon.cluster_sync import published_access
 from unbounded.agent.daemon.daemon import AgentDaemon
 from unbounded.agent.daemon.identity import connected, join
-from unbounded.agent.daemon.reporting import SystemdNotifier
+from unbounded.agent.daemon.reporting import SystemdNotifier, observe_system
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.node_reboot import EVIDENCE_BOOTED, EVIDENCE_RENEWED
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
+from unbounded.api.machine import HostSystem
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.api import Api, ServerUnreachable
 from unbounded.kube.client import HttpApi
@@ -81,6 +82,50 @@ async def reported(admin: Client) -> bool:
     return bool((await machine(admin)).get("status", {}).get("agent", {}).get("version"))
 
 
+def test_a_pending_reboot_is_reported_with_its_packages(tmp_path: Path) -> None:
+    paths = HostPaths(tmp_path)
+    assert observe_system(paths) == HostSystem(hostname=socket.gethostname())
+    for path, text in {
+        "/etc/os-release": 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\n',
+        "/proc/sys/kernel/osrelease": "6.8.0-31-generic\n",
+        "/run/reboot-required": "*** System restart required ***\n",
+        "/run/reboot-required.pkgs": "linux-image-6.8.0-40-generic\nlinux-base\nlinux-base\n",
+    }.items():
+        paths.at(path).parent.mkdir(parents=True, exist_ok=True)
+        paths.at(path).write_text(text)
+    system = observe_system(paths, "https://127.0.0.1:6443")
+    assert (system.os_id, system.os_version, system.os_codename) == ("ubuntu", "24.04", "noble")
+    assert (system.kernel, system.address) == ("6.8.0-31-generic", "127.0.0.1")
+    assert system.reboot_required
+    assert system.reboot_packages == ("linux-base", "linux-image-6.8.0-40-generic")
+
+
+@pytest.mark.slow
+async def test_the_end_of_a_pending_reboot_is_reported(
+    joined: tuple[ApiServer, Client, LightHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _server, admin, host = joined
+    monkeypatch.setattr(reporting, "HOST_EVERY_S", 0.1)
+    required = [host.paths.at(path) for path in (reporting.REBOOT_REQUIRED, reporting.REBOOT_PACKAGES)]
+    required[0].parent.mkdir(parents=True, exist_ok=True)
+    for one in required:
+        one.write_text("linux-base\n")
+
+    async def packages() -> list[str] | None:
+        reported_host = (await machine(admin)).get("status", {}).get("agent", {}).get("host", {})
+        return reported_host.get("rebootPackages") if reported_host.get("rebootRequired", False) else None
+
+    async def none() -> bool:
+        reported_host = (await machine(admin))["status"]["agent"]["host"]
+        return "rebootRequired" not in reported_host and "rebootPackages" not in reported_host
+
+    async with running(host):
+        assert await eventually(packages) == ["linux-base"]
+        for one in required:
+            one.unlink()
+        await eventually(none)
+
+
 @pytest.mark.slow
 async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
     joined: tuple[ApiServer, Client, LightHost], monkeypatch: pytest.MonkeyPatch
@@ -96,6 +141,8 @@ async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
         said = (await machine(admin))["status"]["agent"]
         used = access_of_config(host.config)
         reported_access = {"apiServer": used.server, "clusterCA": fingerprint(used.ca_pem)}
+        system = {"hostname": socket.gethostname(), "address": "127.0.0.1"}
+        assert said.pop("host").items() >= system.items()
         assert said == {"version": "1.2.3", "hostBootID": "host-boot-1", "waitsForGrants": True, **reported_access}
     watches = [urlsplit(uri) for verb, uri in requests_of(server, AGENT) if verb == "watch"]
     selected = {one.path.rpartition("/")[2]: parse_qs(one.query).get("fieldSelector") for one in watches}

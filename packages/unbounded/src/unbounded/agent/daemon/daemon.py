@@ -18,7 +18,13 @@ from unbounded.agent.build import this_build
 from unbounded.agent.cluster_access import access_of_config
 from unbounded.agent.daemon.cluster_sync import AccessNodes, AccessSync, ReleaseKeySync, follow_logins
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected, identity_when_joined, kubelet_access
-from unbounded.agent.daemon.reporting import AgentStatusReporter, DeletedMachineReport, SystemdNotifier, host_conditions
+from unbounded.agent.daemon.reporting import (
+    AgentStatusReporter,
+    DeletedMachineReport,
+    SystemdNotifier,
+    host_conditions,
+    observe_system,
+)
 from unbounded.agent.daemon.server_migration import ServerMigration, finish_migration
 from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import TimedWork as Kind
@@ -238,14 +244,15 @@ class AgentDaemon:
                 await self._engine(self._works(reset, tasks)).run()
 
     def _reporter(self) -> AgentStatusReporter:
-        boot_id = host_boot_id(self._parts.paths)
+        paths, access = self._parts.paths, access_of_config(self._config)
         return AgentStatusReporter(
             self._api,
             self._caches.machines,
             self._machine,
             version=self._parts.version,
-            host_boot_id=boot_id,
-            access=access_of_config(self._config),
+            host_boot_id=host_boot_id(paths),
+            system=partial(observe_system, paths, access.server),
+            access=access,
         )
 
     def _access_follower(self, nodes: AccessNodes) -> AccessSync:

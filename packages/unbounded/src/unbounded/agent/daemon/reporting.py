@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess, fingerprint
+from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.gpus import gpus_described, read_cdi_result
 from unbounded.agent.node.manual_changes import node_modified
+from unbounded.agent.node.rootfs import os_release_fields
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.observe import graphics
 from unbounded.agent.recreation.report import ConditionReport
 from unbounded.agent.recreation.version_resolution import deleted_machine_message
 from unbounded.api.conditions import ConditionType
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.fields import MAX_LIST
+from unbounded.api.machine import MACHINES, MAX_PACKAGE, MAX_RELEASE, HostSystem, Machine
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
@@ -34,10 +39,64 @@ log = Log("agent")
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=30.0)
 
 
+HOST_EVERY_S: Final = 60.0  # between two observations of the host, which read a few small files
+REBOOT_REQUIRED: Final = "/run/reboot-required"  # of Debian and Ubuntu
+REBOOT_PACKAGES: Final = "/run/reboot-required.pkgs"
+
+
+def observe_system(paths: HostPaths, server: str = "") -> HostSystem:
+    """Return the host's names and operating system; what cannot be read is absent. Blocking.
+
+    Args:
+        server: URL of the API server that the host reaches from its address.
+    """
+    inputs = HostInputs(paths)
+    release = os_release_fields(inputs.os_release())
+    system, version, codename = (release.get(key, "")[:MAX_RELEASE] for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
+    packages = {one[:MAX_PACKAGE] for one in _lines(paths.at(REBOOT_PACKAGES)) if one}
+    return HostSystem(
+        hostname=inputs.names().hostname or None,
+        address=source_address(server) or None,
+        os_id=system or None,
+        os_version=version or None,
+        os_codename=codename or None,
+        kernel=next(iter(_lines(paths.at("/proc/sys/kernel/osrelease"))), None),
+        reboot_required=paths.at(REBOOT_REQUIRED).exists(),
+        reboot_packages=tuple(sorted(packages))[:MAX_LIST],
+    )
+
+
+def source_address(server: str) -> str:
+    """Return the local address of connections to a server; empty where there is no route, or its name is unknown.
+
+    No packet is sent but those that resolve the name.
+    """
+    url = urlsplit(server)
+    try:
+        known = socket.getaddrinfo(url.hostname or "", url.port or 443, type=socket.SOCK_DGRAM)
+        for family, kind, protocol, _, address in known:
+            with socket.socket(family, kind, protocol) as end, suppress(OSError):
+                end.connect(address)
+                return str(end.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
+    return ""
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").split("\n")[:-1]
+    except OSError:
+        return []
+
+
 class AgentStatusReporter:
     """Writes the agent's status fields whenever the Machine's differ from them, and never otherwise.
 
-    These are its version, the host's boot id, and the API server and CA that it uses.
+    These are its version, the host's boot id and system, and the API server and CA that it uses.
+
+    Args:
+        system: reads the host's, and may block.
     """
 
     def __init__(
@@ -48,12 +107,14 @@ class AgentStatusReporter:
         *,
         version: str,
         host_boot_id: str,
+        system: Callable[[], HostSystem],
         access: ClusterAccess | None = None,
     ) -> None:
         self._status = StatusWriter(api, MACHINES, fields=("agent",), cache=machines)
         self._machines = machines
         self._machine = machine
-        self._wanted: dict[str, str | bool] = {"version": version, "hostBootID": host_boot_id, "waitsForGrants": True}
+        self._wanted: dict[str, Any] = {"version": version, "hostBootID": host_boot_id, "waitsForGrants": True}
+        self._system = system
         if access is not None:
             self._wanted |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
         self._controller: Controller[str] = Controller(
@@ -62,11 +123,20 @@ class AgentStatusReporter:
 
     async def run(self) -> None:
         """Run until cancelled; the cache has to be synced."""
-        stop = self._machines.subscribe(self._changed)
-        try:
-            await self._controller.run()
-        finally:
-            stop()
+        await self._observe()
+        with self._machines.subscribed(self._changed):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._controller.run(), name="agent status")
+                while True:
+                    await asyncio.sleep(HOST_EVERY_S)
+                    if await self._observe():
+                        self._controller.enqueue(self._machine)
+
+    async def _observe(self) -> bool:
+        """Observe the host; return whether its system is another one."""
+        before, now = self._wanted.get("host"), msgspec.to_builtins(await asyncio.to_thread(self._system))
+        self._wanted["host"] = now
+        return bool(before != now)
 
     def _changed(self, _old: Machine | None, new: Machine | None) -> None:
         if new is not None and new.name == self._machine and self._differs(new):
@@ -80,7 +150,9 @@ class AgentStatusReporter:
         machine = self._machines.get(name)
         if machine is None or not self._differs(machine):
             return
-        await self._status.merge(name, {"agent": self._wanted})
+        shown = msgspec.to_builtins(machine.status.agent).get("host", {}) if machine.status.agent else {}
+        host = dict.fromkeys(shown) | self._wanted["host"]  # a field that is absent now is removed
+        await self._status.merge(name, {"agent": {**self._wanted, "host": host}})
         log.info("reported", machine=name, version=self._wanted["version"])
 
 

@@ -49,15 +49,21 @@ class Distribution:
     mirror: str = ""
 
 
+def os_release_fields(text: str) -> dict[str, str]:
+    """Return the fields of an os-release(5), in lower case and without quotes."""
+    lines = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip().strip("\"'").lower() for name, _, value in lines}
+
+
 def distribution(os_release: str, arch: str) -> Distribution:
     """Return the distribution: on Debian the host's own release, elsewhere Ubuntu 24.04. Pure.
 
     Args:
         os_release: content of the host's /etc/os-release.
     """
-    fields = dict(line.partition("=")[::2] for line in os_release.splitlines())
-    own, codename = (fields.get(key, "").strip("\"'") for key in ("ID", "VERSION_CODENAME"))
-    if own == "debian" and codename:
+    fields = os_release_fields(os_release)
+    codename = fields.get("VERSION_CODENAME", "")
+    if fields.get("ID") == "debian" and codename:
         return Distribution(codename)
     return Distribution("noble", _UBUNTU.get(arch, _UBUNTU["arm64"]))
 

@@ -23,8 +23,9 @@ from unbounded.agent.artifact_cache import BlobStore, find_cached
 from unbounded.agent.artifact_sources import Artifact
 from unbounded.agent.interfaces import Commands, Units
 from unbounded.agent.model import Slot
+from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.node.rootfs import is_image_cached
+from unbounded.agent.node.rootfs import is_image_cached, os_release_fields
 from unbounded.agent.node.slot_files import read_build_record
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.preflight.observations import (
@@ -54,7 +55,7 @@ _CALL_S: Final = 10.0
 async def observe_host(paths: HostPaths, commands: Commands, units: Units) -> HostObservation:
     """Return the observed state of the host. An unreadable value counts as absent."""
     has = Programs(paths, commands, units).has
-    release = _os_release(paths.at("/etc/os-release"))
+    release = os_release_fields(HostInputs(paths).os_release())
     version, controllers = _cgroups(paths)
     free_bytes, free_inodes = _free(paths.at("/var/lib"))
     return HostObservation(
@@ -86,11 +87,6 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except OSError:
         return ""
-
-
-def _os_release(path: Path) -> dict[str, str]:
-    lines = (line.partition("=") for line in _text(path).splitlines() if "=" in line and not line.startswith("#"))
-    return {name.strip(): value.strip().strip("\"'").lower() for name, _, value in lines}
 
 
 def _cgroups(paths: HostPaths) -> tuple[int, frozenset[str]]:
