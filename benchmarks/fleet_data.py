@@ -30,12 +30,12 @@ from unbounded.api.names import (
 )
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded_apiserver import patches
-from unbounded_apiserver.api_resources import Resource
-from unbounded_apiserver.builtin import NAMESPACES, NODES, SECRETS
+from unbounded_apiserver.builtin_resources import NAMESPACES, NODES, SECRETS
+from unbounded_apiserver.crd_types import DEFINITIONS
 from unbounded_apiserver.decoding import RequestDocument
-from unbounded_apiserver.definitions import DEFINITIONS
 from unbounded_apiserver.options import WriteOptions
-from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.writes import WriteTarget
 
 MACHINE_BYTES: Final = 3600
@@ -197,7 +197,7 @@ async def fill(data: Path, count: int, *, joined: bool = False) -> None:
     Args:
         joined: also create the Nodes and their MachineConfiguration.
     """
-    registry = ApiRegistry()
+    registry = ServerCore()
     await registry.open(data)
     try:
         for definition in custom_resource_definitions():
@@ -219,7 +219,7 @@ async def fill(data: Path, count: int, *, joined: bool = False) -> None:
         await registry.close()
 
 
-async def _served(registry: ApiRegistry, kind: Kind[Any]) -> Resource:
+async def _served(registry: ServerCore, kind: Kind[Any]) -> Resource:
     async with asyncio.timeout(20):
         while True:
             resource = (registry.catalog.version(kind.group, kind.version) or {}).get(kind.plural)
@@ -228,7 +228,7 @@ async def _served(registry: ApiRegistry, kind: Kind[Any]) -> Resource:
             await asyncio.sleep(0.01)
 
 
-async def _store(registry: ApiRegistry, waiting: Iterator[tuple[Resource, Object]]) -> None:
+async def _store(registry: ServerCore, waiting: Iterator[tuple[Resource, Object]]) -> None:
     for resource, body in waiting:
         meta = body["metadata"]
         await registry.writes.create(resource, meta.get("namespace", ""), _document(body), WriteOptions())

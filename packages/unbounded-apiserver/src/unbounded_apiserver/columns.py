@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from unbounded_apiserver.api_resources import TableColumn
+from unbounded_apiserver.resource_model import TableColumn
 
 _STEP: Final = re.compile(
     r"""\.\.(?P<deep>[A-Za-z_][\w-]*)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.type_descriptors import StructType
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from unbounded_apiserver import field_errors, gojson, metadata, protobuf, status, type_descriptors
-from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.options import WriteOptions
+from unbounded_apiserver.resource_model import Object, Resource
 from unbounded_apiserver.status import StatusError
 
 SUMMARY: Final = 30

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
-from unbounded_apiserver.api_resources import Object, Resource, decode_stored, served_body
-from unbounded_apiserver.builtin import NAMESPACES
+from unbounded_apiserver.builtin_resources import NAMESPACES
 from unbounded_apiserver.collection import StoredObject
-from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS
+from unbounded_apiserver.crd_types import CLEANUP, DEFINITIONS
 from unbounded_apiserver.managed_fields.encoding import join_body
 from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.reads import ObjectPage, Reads
+from unbounded_apiserver.resource_model import Object, Resource, decode_stored, served_body
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import WriteTarget, is_deletion_complete, wait_stored

@@ -12,19 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from unbounded_apiserver import type_descriptors
 from unbounded_apiserver.field_numbers import INLINE, NUMBERS
-from unbounded_apiserver.type_descriptors import (
-    INT32,
-    INT_OR_STRING,
-    STRING,
-    AnyType,
-    ListType,
-    MapType,
-    ScalarType,
-    StructField,
-    StructType,
-    TypeDesc,
-)
 
 MAGIC: Final = b"k8s\x00"
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
@@ -48,7 +37,7 @@ class _Entry:
     """A field with a number: its shape, or the plan of a message whose fields are inlined."""
 
     name: str
-    shape: TypeDesc
+    shape: type_descriptors.TypeDesc
     inline: _Plan | None = None
 
 
@@ -61,15 +50,15 @@ class _Plan:
 
 
 # by identity; the reference to the shape keeps its id from being used again
-_PLANS: Final[dict[int, tuple[StructType, _Plan]]] = {}
+_PLANS: Final[dict[int, tuple[type_descriptors.StructType, _Plan]]] = {}
 
 
-def readable(shape: StructType | None) -> bool:
+def readable(shape: type_descriptors.StructType | None) -> bool:
     """Return whether the field numbers of a kind are known."""
     return shape is not None and (shape.package, shape.name) in NUMBERS
 
 
-def decode(data: bytes, expected: StructType) -> dict[str, Any]:
+def decode(data: bytes, expected: type_descriptors.StructType) -> dict[str, Any]:
     """Return the object in an envelope, with apiVersion and kind. For another kind, return only these two.
 
     Raises:
@@ -105,7 +94,7 @@ def _envelope(data: memoryview) -> tuple[str, str, memoryview]:
     return meta[1], meta[2], raw
 
 
-def _plan(shape: StructType) -> _Plan:
+def _plan(shape: type_descriptors.StructType) -> _Plan:
     known = _PLANS.get(id(shape))
     if known is None:
         plan = _Plan(shape.name, _entries(shape.package, shape.name, shape.members()))
@@ -113,13 +102,13 @@ def _plan(shape: StructType) -> _Plan:
     return known[1]
 
 
-def _entries(package: str, name: str, members: Mapping[str, StructField]) -> dict[int, _Entry]:
+def _entries(package: str, name: str, members: Mapping[str, type_descriptors.StructField]) -> dict[int, _Entry]:
     found: dict[int, _Entry] = {}
     for number, field in NUMBERS.get((package, name), {}).items():
         if field.startswith(INLINE):
             inner = field.removeprefix(INLINE)
-            found[number] = _Entry(inner, STRING, _Plan(inner, _entries(package, inner, members)))
-        elif field in members and not isinstance(members[field].shape, AnyType):
+            found[number] = _Entry(inner, type_descriptors.STRING, _Plan(inner, _entries(package, inner, members)))
+        elif field in members and not isinstance(members[field].shape, type_descriptors.AnyType):
             found[number] = _Entry(field, members[field].shape)
     return found
 
@@ -135,9 +124,9 @@ def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
         name, shape = entry.name, entry.shape
         if entry.inline is not None:
             result.update(_message(entry.inline, _bytes(name, value, wire), depth + 1))
-        elif isinstance(shape, ListType):
+        elif isinstance(shape, type_descriptors.ListType):
             result.setdefault(name, []).extend(_elements(name, shape.item, value, wire, depth))
-        elif isinstance(shape, MapType):
+        elif isinstance(shape, type_descriptors.MapType):
             key, item = _map_entry(name, shape.value, _bytes(name, value, wire), depth)
             result.setdefault(name, {})[key] = item
         else:
@@ -145,9 +134,9 @@ def _message(plan: _Plan, data: memoryview, depth: int) -> dict[str, Any]:
     return result
 
 
-def _elements(name: str, item: TypeDesc, value: Any, wire: int, depth: int) -> Iterator[Any]:
+def _elements(name: str, item: type_descriptors.TypeDesc, value: Any, wire: int, depth: int) -> Iterator[Any]:
     """Yield the elements of a repeated field; numbers may be packed, many at once."""
-    if isinstance(item, ScalarType) and item.json in {"integer", "boolean"} and wire == _BYTES:
+    if isinstance(item, type_descriptors.ScalarType) and item.json in {"integer", "boolean"} and wire == _BYTES:
         at = 0
         while at < len(value):
             number, at = _varint(value, at)
@@ -156,7 +145,7 @@ def _elements(name: str, item: TypeDesc, value: Any, wire: int, depth: int) -> I
         yield _value(name, item, value, wire, depth)
 
 
-def _map_entry(name: str, shape: TypeDesc, data: memoryview, depth: int) -> tuple[str, Any]:
+def _map_entry(name: str, shape: type_descriptors.TypeDesc, data: memoryview, depth: int) -> tuple[str, Any]:
     """Return key (1) and value (2) of an entry; a list is a message of its own, with its elements as field 1."""
     key, item, item_wire = "", EMPTY if not _is_varint(shape) else 0, _VARINT if _is_varint(shape) else _BYTES
     for number, wire, value in _parts(name, data):
@@ -164,30 +153,30 @@ def _map_entry(name: str, shape: TypeDesc, data: memoryview, depth: int) -> tupl
             key = _text(name, value, wire)
         elif number == 2:
             item, item_wire = value, wire
-    if isinstance(shape, ListType):
+    if isinstance(shape, type_descriptors.ListType):
         parts = _parts(name, _bytes(name, item, item_wire))
         return key, [_value(name, shape.item, value, wire, depth + 1) for number, wire, value in parts if number == 1]
     return key, _value(name, shape, item, item_wire, depth)
 
 
-def _is_varint(shape: TypeDesc) -> bool:
-    return isinstance(shape, ScalarType) and shape.json in {"integer", "boolean"}
+def _is_varint(shape: type_descriptors.TypeDesc) -> bool:
+    return isinstance(shape, type_descriptors.ScalarType) and shape.json in {"integer", "boolean"}
 
 
-def _value(name: str, shape: TypeDesc, value: Any, wire: int, depth: int) -> Any:
-    if isinstance(shape, StructType):
+def _value(name: str, shape: type_descriptors.TypeDesc, value: Any, wire: int, depth: int) -> Any:
+    if isinstance(shape, type_descriptors.StructType):
         return _message(_plan(shape), _bytes(name, value, wire), depth + 1)
-    if not isinstance(shape, ScalarType):
+    if not isinstance(shape, type_descriptors.ScalarType):
         return None
     if _is_varint(shape):
         if wire != _VARINT:
             raise _wrong_wire(name, wire)
-        return bool(value) if shape.json == "boolean" else _signed(value, 32 if shape is INT32 else 64)
+        return bool(value) if shape.json == "boolean" else _signed(value, 32 if shape is type_descriptors.INT32 else 64)
     if shape.format == "byte":
         return base64.b64encode(_bytes(name, value, wire)).decode()
     if shape.format == "date-time":
         return _time(_numbers(name, _bytes(name, value, wire)), micro=shape.go.endswith("MicroTime"))
-    if shape is INT_OR_STRING:
+    if shape is type_descriptors.INT_OR_STRING:
         return _int_or_string(name, _bytes(name, value, wire))
     if shape.json == "quantity":
         parts = _parts("Quantity", _bytes(name, value, wire))

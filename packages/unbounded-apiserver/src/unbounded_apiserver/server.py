@@ -24,7 +24,7 @@ from unbounded_apiserver.http.listener import CONNECTIONS, CountingServer, Limit
 from unbounded_apiserver.http.log_limiter import connection_log
 from unbounded_apiserver.http.metrics import ConnectionCounts
 from unbounded_apiserver.pki import CertificateAuthority, server_context, write_kubeconfig
-from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.server_core import ServerCore
 
 KUBERNETES: Final = ("1", "32")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -84,7 +84,7 @@ class ApiServer:
             first_groups: the groups that discovery lists after the built-in ones and before all others.
         """
         self.data_dir = data_dir
-        self.registry = ApiRegistry(
+        self.registry = ServerCore(
             node_times=node_times, namespaces=namespaces, granted=granted, first_groups=first_groups
         )
         self._bind = bind
@@ -113,7 +113,7 @@ class ApiServer:
         """Load the data, listen, and write the kubeconfig. On return, the server answers requests.
 
         Raises:
-            disk.DataInUse, disk.DataUnusable
+            DataInUse, DataUnusable (of data_dir)
             StatusError: one of the server's own objects cannot be stored.
             OSError: the server cannot listen on the address.
         """

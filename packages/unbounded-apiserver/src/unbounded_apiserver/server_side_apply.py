@@ -10,22 +10,13 @@ from typing import Final
 
 import msgspec
 
-from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.decoding import RequestDocument
-from unbounded_apiserver.managed_fields import fieldsets, ownership
+from unbounded_apiserver.managed_fields import fieldsets, merge, ownership
 from unbounded_apiserver.managed_fields.encoding import APPLY, UPDATE, FieldManager, ManagedFields, encode_time
 from unbounded_apiserver.managed_fields.fieldsets import FieldSet
-from unbounded_apiserver.managed_fields.merge import (
-    Mistyped,
-    ObjectKind,
-    compare,
-    merge,
-    owned_paths,
-    remove,
-    with_parents,
-)
 from unbounded_apiserver.managed_fields.ownership import BEFORE_APPLY, ManagerEntries, ManagerEntry
 from unbounded_apiserver.options import WriteOptions
+from unbounded_apiserver.resource_model import Object, Resource
 from unbounded_apiserver.status import StatusError, bad_request
 
 KUBECTL: Final = "kubectl"
@@ -129,7 +120,7 @@ def apply(
         raise bad_request("exceeded max depth") from error
     except Conflicts as error:
         raise StatusError(409, "Conflict", str(error), details={"causes": error.causes}) from error
-    except Mistyped as error:
+    except merge.Mistyped as error:
         meta = config["metadata"]
         what = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
         version = f"{resource.group}/{resource.version}, Kind={resource.kind}"
@@ -151,7 +142,7 @@ def _with_last_applied(done: ApplyResult, config: Object, manager: FieldManager,
 
 
 def apply_configuration(
-    kind: ObjectKind,
+    kind: merge.ObjectKind,
     live: Object,
     owners: ManagedFields,
     empty: Object,
@@ -178,12 +169,12 @@ def apply_configuration(
         owners = ownership.created(kind, empty, live, earlier, time)
     entries = ownership.decode_entries(owners)
     before = entries.get(manager)
-    desired = owned_paths(kind, config)
+    desired = merge.owned_paths(kind, config)
     mine = ManagerEntry(manager, version, encode_time(time), ownership.stripped(desired))
     entries.pop(manager, None)
-    merged = merge(kind, live, config)
+    merged = merge.merge(kind, live, config)
     if before is not None:
-        merged = remove(kind, merged, _dropped(kind, before, desired, entries))
+        merged = merge.remove(kind, merged, _dropped(kind, before, desired, entries))
     change = ownership.difference(kind, live, merged)
     others = ownership.conflicts(entries, change.changed, manager)
     if others and not (force or _is_own(kind, live, manager, others)):
@@ -206,23 +197,23 @@ def last_applied(obj: Object) -> Object | None:
     return decoded if isinstance(decoded, dict) else None
 
 
-def _is_own(kind: ObjectKind, live: Object, manager: FieldManager, owners: dict[FieldManager, FieldSet]) -> bool:
+def _is_own(kind: merge.ObjectKind, live: Object, manager: FieldManager, owners: dict[FieldManager, FieldSet]) -> bool:
     """Return whether kubectl set all these fields by client-side apply, and no other manager has changed them since."""
     before = last_applied(live) if manager.name == KUBECTL else None
     if before is None:
         return False
     try:
-        own = owned_paths(kind, before)
-    except Mistyped:
+        own = merge.owned_paths(kind, before)
+    except merge.Mistyped:
         return False
-    change = compare(kind, before, live)
+    change = merge.compare(kind, before, live)
     own = fieldsets.difference(own, fieldsets.union(change.changed, change.removed))
     return all(not fieldsets.difference(fields, own) for fields in owners.values())
 
 
-def _dropped(kind: ObjectKind, before: ManagerEntry, desired: FieldSet, others: ManagerEntries) -> FieldSet:
+def _dropped(kind: merge.ObjectKind, before: ManagerEntry, desired: FieldSet, others: ManagerEntries) -> FieldSet:
     """Return the fields that the manager owned before, and that no manager owns now."""
     now = desired
     for entry in others.values():
         now = fieldsets.union(now, entry.fields)
-    return fieldsets.difference(with_parents(kind, before.fields), with_parents(kind, now))
+    return fieldsets.difference(merge.with_parents(kind, before.fields), merge.with_parents(kind, now))

@@ -29,44 +29,27 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded_apiserver.type_descriptors import (
-    ANYTHING,
-    BOOL,
-    BYTES,
-    FLOAT,
-    INT32,
-    INT64,
-    INT_OR_STRING,
-    MICRO_TIME,
-    QUANTITY,
-    STRING,
-    TIME,
-    ListType,
-    MapType,
-    StructField,
-    StructType,
-    TypeDesc,
-)
+from unbounded_apiserver import type_descriptors
 
 META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 CORE: Final = "io.k8s.api.core.v1"
 
-_SCALARS: Final[Mapping[str, TypeDesc]] = {
-    "any": ANYTHING,
-    "bool": BOOL,
-    "bytes": BYTES,
-    "float": FLOAT,
-    "int32": INT32,
-    "int64": INT64,
-    "mergeset": ListType(STRING, ""),
-    "microtime": MICRO_TIME,
-    "port": INT_OR_STRING,
-    "quantity": QUANTITY,
-    "set": ListType(STRING, as_set=True),
-    "string": STRING,
-    "time": TIME,
+_SCALARS: Final[Mapping[str, type_descriptors.TypeDesc]] = {
+    "any": type_descriptors.ANYTHING,
+    "bool": type_descriptors.BOOL,
+    "bytes": type_descriptors.BYTES,
+    "float": type_descriptors.FLOAT,
+    "int32": type_descriptors.INT32,
+    "int64": type_descriptors.INT64,
+    "mergeset": type_descriptors.ListType(type_descriptors.STRING, ""),
+    "microtime": type_descriptors.MICRO_TIME,
+    "port": type_descriptors.INT_OR_STRING,
+    "quantity": type_descriptors.QUANTITY,
+    "set": type_descriptors.ListType(type_descriptors.STRING, as_set=True),
+    "string": type_descriptors.STRING,
+    "time": type_descriptors.TIME,
 }
-COMMON: Final[dict[str, StructType]] = {}  # types that others refer to, from _COMMON
+COMMON: Final[dict[str, type_descriptors.StructType]] = {}  # types that others refer to, from _COMMON
 _COMMON: Final = """
 ObjectMeta meta: Metadata of every object: name, labels, versions, owners.
   name string  Unique within its namespace and kind; it cannot change.
@@ -123,7 +106,9 @@ _FIELD: Final = re.compile(r"  (?P<name>\S+) (?P<type>\S+?)(?P<mark>[!*]?)(?P<re
 _LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
 
 
-def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None = None) -> Mapping[str, StructType]:
+def read(
+    *texts: str, package: str = CORE, known: Mapping[str, type_descriptors.TypeDesc] | None = None
+) -> Mapping[str, type_descriptors.StructType]:
     """Return the types of some texts by name; they may reference each other, in any order.
 
     Args:
@@ -131,8 +116,8 @@ def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None 
         known: further types that fields may have.
     """
     last = ""
-    members: dict[str, dict[str, StructField]] = {}
-    found: dict[str, TypeDesc] = {**_SCALARS, **COMMON, **(known or {})}
+    members: dict[str, dict[str, type_descriptors.StructField]] = {}
+    found: dict[str, type_descriptors.TypeDesc] = {**_SCALARS, **COMMON, **(known or {})}
     pending: list[tuple[str, str]] = []  # a type, and the line of one of its fields
     for line in "\n".join(texts).splitlines():
         if line.startswith("  "):
@@ -144,41 +129,50 @@ def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None 
         field = _match(_FIELD, line)
         shape = _shape(field["type"], found)
         mark, replaced = field["mark"], bool(field["replaced"])
-        members[name][field["name"]] = StructField(
+        members[name][field["name"]] = type_descriptors.StructField(
             shape, field["about"] or "", keep=mark == "*", always=mark == "!", replaced=replaced
         )
-    return {name: shape for name, shape in found.items() if isinstance(shape, StructType) and name in members}
+    return {
+        name: shape
+        for name, shape in found.items()
+        if isinstance(shape, type_descriptors.StructType) and name in members
+    }
 
 
-def kind(types: Mapping[str, StructType], name: str) -> StructType:
+def kind(types: Mapping[str, type_descriptors.StructType], name: str) -> type_descriptors.StructType:
     """Return the shape of a kind: apiVersion, kind, metadata, and its own fields, which the notation gives."""
     own = types[name]
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": METADATA}
-    return StructType(name, {**head, **own.fields}, own.about, own.package)
+    return type_descriptors.StructType(name, {**head, **own.fields}, own.about, own.package)
 
 
 def _begin(
-    line: str, members: dict[str, dict[str, StructField]], found: dict[str, TypeDesc], package: str
+    line: str,
+    members: dict[str, dict[str, type_descriptors.StructField]],
+    found: dict[str, type_descriptors.TypeDesc],
+    package: str,
 ) -> tuple[str, str]:
     """Add a type without its fields; return its name, and that of the type whose fields it also has."""
     head = _match(_HEAD, line)
     name: str = head["name"]
     members[name] = {}
     where = META if head["meta"] else package
-    found[name] = StructType(name, members[name], head["about"] or "", where, atomic=bool(head["atomic"]))
+    found[name] = type_descriptors.StructType(
+        name, members[name], head["about"] or "", where, atomic=bool(head["atomic"])
+    )
     return name, head["base"] or ""
 
 
-def _shape(text: str, found: Mapping[str, TypeDesc]) -> TypeDesc:
+def _shape(text: str, found: Mapping[str, type_descriptors.TypeDesc]) -> type_descriptors.TypeDesc:
     if text.startswith("{"):
-        return MapType(_shape(text[1:-1], found))
+        return type_descriptors.MapType(_shape(text[1:-1], found))
     listed = _LIST.fullmatch(text)
     if listed is None:
         return found[text]
     item, keys = found[listed["item"]], tuple(listed["keys"].split("+"))
     if keys[0]:
-        return ListType(item, keys[0], keys if len(keys) > 1 else ())
-    return ListType(item, map_keys=keys[1:])
+        return type_descriptors.ListType(item, keys[0], keys if len(keys) > 1 else ())
+    return type_descriptors.ListType(item, map_keys=keys[1:])
 
 
 def _match(pattern: re.Pattern[str], line: str) -> re.Match[str]:
@@ -190,6 +184,10 @@ def _match(pattern: re.Pattern[str], line: str) -> re.Match[str]:
 
 COMMON.update(read(_COMMON))
 OBJECT_META: Final = COMMON["ObjectMeta"]
-API_VERSION: Final = StructField(STRING, "The group and version of the schema that this object follows.")
-KIND: Final = StructField(STRING, "The type of this object, in CamelCase; it cannot change.")
-METADATA: Final = StructField(OBJECT_META, "Standard metadata of the object.")
+API_VERSION: Final = type_descriptors.StructField(
+    type_descriptors.STRING, "The group and version of the schema that this object follows."
+)
+KIND: Final = type_descriptors.StructField(
+    type_descriptors.STRING, "The type of this object, in CamelCase; it cannot change."
+)
+METADATA: Final = type_descriptors.StructField(OBJECT_META, "Standard metadata of the object.")

@@ -21,14 +21,21 @@ from unbounded_apiserver import (
     server_side_apply,
     status,
 )
-from unbounded_apiserver.api_resources import Object, Resource, decode_stored, is_stored_version, served_body, to_stored
-from unbounded_apiserver.builtin import NAMESPACES
+from unbounded_apiserver.builtin_resources import NAMESPACES
 from unbounded_apiserver.collection import StoredObject
+from unbounded_apiserver.crd_types import unchecked_notice
 from unbounded_apiserver.decoding import RequestDocument
-from unbounded_apiserver.definitions import unchecked_notice
 from unbounded_apiserver.managed_fields import ownership
 from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields
 from unbounded_apiserver.options import WriteOptions
+from unbounded_apiserver.resource_model import (
+    Object,
+    Resource,
+    decode_stored,
+    is_stored_version,
+    served_body,
+    to_stored,
+)
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import NotStored, Store
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.apiserver.support import Client, refusal, running
 from unbounded_apiserver import gojson
-from unbounded_apiserver.cel.errors import SHOWN_CHARACTERS, CompileError, Issue
+from unbounded_apiserver.cel.values import SHOWN_CHARACTERS, CompileError, Issue
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}

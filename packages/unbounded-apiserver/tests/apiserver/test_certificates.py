@@ -27,8 +27,8 @@ from unbounded_apiserver.certificates import csr, csr_types, signers
 from unbounded_apiserver.controllers.certificates import removal_time
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.pki import CertificateAuthority
-from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.server import ApiServer
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.writes import WriteTarget
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -432,12 +432,12 @@ def test_requests_are_kept_an_hour_after_their_end_and_a_day_without(tmp_path: P
 async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
     clock = [NOW]
 
-    async def opened() -> ApiRegistry:
-        registry = ApiRegistry(now=lambda: clock[0])
+    async def opened() -> ServerCore:
+        registry = ServerCore(now=lambda: clock[0])
         await registry.open(tmp_path)
         return registry
 
-    async def are_left(registry: ApiRegistry, names: list[str]) -> bool:
+    async def are_left(registry: ServerCore, names: list[str]) -> bool:
         return registry.store.snapshot(csr_types.REQUESTS.name).keys == names
 
     registry = await opened()

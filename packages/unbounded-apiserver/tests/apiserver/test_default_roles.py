@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.paths import GOLDENS
 from unbounded_apiserver.access.default_roles import GrantedResources, default_roles
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.served_resources import Catalog
 
 ROLES: Mapping[str, Any] = json.loads((GOLDENS / "default-roles.json").read_text())["roles"]
 NOT_SERVED = frozenset({"/flagz", "/metrics/slis", "/statusz"})

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded_apiserver.builtin import CONFIG_MAPS, EVENTS
+from unbounded_apiserver.builtin_resources import CONFIG_MAPS, EVENTS
 from unbounded_apiserver.collection import Extract, FieldIndex, FieldKey, FieldTerm, Watchers
-from unbounded_apiserver.list_selection import select
+from unbounded_apiserver.reads import select
 
 
 class Thing:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.apiserver.support import admin_context, refusal, running
 from tests.support.server_process import ServerProcess, server_process
-from unbounded_apiserver.builtin import CONFIG_MAPS
+from unbounded_apiserver.builtin_resources import CONFIG_MAPS
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.http.api_call import BODIES_BYTES, ApiCall, BodyMemory
 from unbounded_apiserver.http.streams import REMEMBERED_BYTES, EventLines

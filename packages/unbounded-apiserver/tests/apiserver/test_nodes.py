@@ -15,9 +15,9 @@ from tests.apiserver.support import Client, client_of, refusal, running
 from unbounded_apiserver import metadata
 from unbounded_apiserver.access.node_authorizer import NodeGraph, NodeRules, references
 from unbounded_apiserver.access.node_restriction import NodeRestriction, is_own_label
-from unbounded_apiserver.api_resources import Resource, ResourcePath
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
-from unbounded_apiserver.builtin import SERVICE_ACCOUNTS
+from unbounded_apiserver.builtin_resources import SERVICE_ACCOUNTS
+from unbounded_apiserver.resource_model import Resource, ResourcePath
 from unbounded_apiserver.server import ApiServer
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store

@@ -12,10 +12,10 @@ from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidat
 
 from tests.apiserver.support import GOLDENS as RECORDED
 from tests.apiserver.support import golden_definitions
-from unbounded_apiserver.catalog import Catalog
-from unbounded_apiserver.definitions import DEFINITIONS, served_resources
+from unbounded_apiserver.crd_types import DEFINITIONS, served_resources
 from unbounded_apiserver.http import openapi_facts
 from unbounded_apiserver.http.openapi import OpenApi
+from unbounded_apiserver.served_resources import Catalog
 
 pytestmark = pytest.mark.slow
 

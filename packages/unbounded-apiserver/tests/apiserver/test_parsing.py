@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
 from unbounded_apiserver import columns, core_types, gojson, protobuf, selectors
-from unbounded_apiserver.api_resources import ResourcePath
-from unbounded_apiserver.builtin import NODES
-from unbounded_apiserver.catalog import Catalog
-from unbounded_apiserver.definitions import version_order
+from unbounded_apiserver.builtin_resources import NODES
+from unbounded_apiserver.crd_types import version_order
 from unbounded_apiserver.http import api_call, openapi, openapi_v2, paths
+from unbounded_apiserver.resource_model import ResourcePath
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.status import StatusError, warning_headers
 
 json_values = st.recursive(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from unbounded_apiserver.admission.policy_types import BINDINGS, POLICIES
-from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.decoding import normalize
+from unbounded_apiserver.resource_model import Resource
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
 MATCH = {"resourceRules": [RULE]}

@@ -24,7 +24,7 @@ from tests.apiserver.ledger import Ledger, Loss, Seen
 from tests.apiserver.test_database import ENTRIES, content, older_file
 from tests.support.lossy_disk import Files, LossyDisk
 from tests.support.seeds import first_seed
-from unbounded_apiserver.builtin import CONFIG_MAPS
+from unbounded_apiserver.builtin_resources import CONFIG_MAPS
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.data_dir import DataUnusable
 from unbounded_apiserver.database import Connect
@@ -33,7 +33,7 @@ from unbounded_apiserver.journal import Journal
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded_apiserver.patches import MERGE
 from unbounded_apiserver.reads import Reads
-from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.pod_admission import ROOT_CA
 from unbounded_apiserver.writes import WriteTarget
@@ -81,7 +81,7 @@ def opener(disk: LossyDisk, synchronous: str) -> Callable[[Path], Journal]:
     return partial(Tuned, connector=disk.connect)
 
 
-async def write_on(registry: ApiRegistry, ledger: Ledger, writer: int, chance: random.Random) -> None:
+async def write_on(registry: ServerCore, ledger: Ledger, writer: int, chance: random.Random) -> None:
     """Create, patch and delete objects until cancelled."""
     count = len(ledger.begun)
     while True:
@@ -119,7 +119,7 @@ async def storm(directory: Path, disk: LossyDisk, ledger: Ledger, chance: random
         loop.call_soon_threadsafe(lost.set_result, photo)
 
     disk.lose_power(chance.randrange(1, OPERATIONS), power_goes)
-    registry = ApiRegistry(Store(history_changes=HISTORY, open_journal=opener(disk, synchronous)))
+    registry = ServerCore(Store(history_changes=HISTORY, open_journal=opener(disk, synchronous)))
     await registry.open(directory)
     numbers = [chance.random() for _ in range(WRITERS)]
     writers = [

@@ -17,10 +17,10 @@ from tests.apiserver.kubelet_replay import load
 from tests.apiserver.support import Client, refusal, running
 from tests.apiserver.test_kubelet_replay import RECORDING
 from unbounded_apiserver import protobuf, type_descriptors
-from unbounded_apiserver.api_resources import Resource
-from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.core_types import NODE
 from unbounded_apiserver.field_numbers import INLINE, NUMBERS
+from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.type_descriptors import AnyType, ListType, MapType, StructType, TypeDesc
 from unbounded_apiserver.workloads.pods import DELETE_OPTIONS, POD
 

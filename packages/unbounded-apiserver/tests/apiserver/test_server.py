@@ -20,16 +20,16 @@ import pytest
 from tests.apiserver.support import MADE_HERE, Client, client_identity, golden_definitions, running
 from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
-from unbounded_apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
-from unbounded_apiserver.builtin import EVENTS, NAMESPACES
+from unbounded_apiserver.builtin_resources import CONFIG_MAPS as CONFIG_MAP_RESOURCE
+from unbounded_apiserver.builtin_resources import EVENTS, NAMESPACES
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.data_dir import DataInUse
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.http.api_call import BODY_BYTES
 from unbounded_apiserver.http.streams import EventLines
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
-from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.server import ApiServer
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import WriteTarget
@@ -132,7 +132,7 @@ async def test_keys_are_for_the_owner_alone_and_outlive_a_restart(tmp_path: Path
 
 
 async def test_namespaces_of_the_settings_are_there_from_the_start(tmp_path: Path) -> None:
-    registry = ApiRegistry(namespaces=("plants",))
+    registry = ServerCore(namespaces=("plants",))
     await registry.open(tmp_path)
     try:
         names = {record.name for record in registry.store.snapshot(NAMESPACES.name).with_prefix("")}
@@ -311,7 +311,7 @@ class NamespaceGoesMeanwhile(Store):
 
 async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(tmp_path: Path) -> None:
     store = NamespaceGoesMeanwhile()
-    registry = ApiRegistry(store)
+    registry = ServerCore(store)
     await registry.open(tmp_path)
     lab = RequestDocument.read(b'{"metadata":{"name":"lab"}}', "Namespace")
     await registry.writes.create(NAMESPACES, "", lab, WriteOptions())
@@ -347,7 +347,7 @@ async def test_a_default_added_to_a_schema_shows_in_stored_objects(client: Clien
 
 async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
     moment = [datetime.now(UTC)]
-    registry = ApiRegistry(now=lambda: moment[0])
+    registry = ServerCore(now=lambda: moment[0])
     await registry.open(tmp_path)
     event = {
         "apiVersion": "v1",
@@ -360,12 +360,12 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
     )
     await registry.close()
     moment[0] += timedelta(minutes=59)
-    registry = ApiRegistry(now=lambda: moment[0])
+    registry = ServerCore(now=lambda: moment[0])
     await registry.open(tmp_path)
     assert registry.store.get(EVENTS.name, "default/e") is not None
     await registry.close()
     moment[0] += timedelta(minutes=2)
-    registry = ApiRegistry(now=lambda: moment[0])
+    registry = ServerCore(now=lambda: moment[0])
     await registry.open(tmp_path)
 
     async def expired() -> bool:
@@ -378,7 +378,7 @@ async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2020-06-31T00:00:00Z"])
 async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_path: Path, moment: str) -> None:
     now = datetime.now(UTC)
-    registry = ApiRegistry(now=lambda: now)
+    registry = ServerCore(now=lambda: now)
     await registry.open(tmp_path)
     event = {
         "apiVersion": "v1",
@@ -391,7 +391,7 @@ async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_
         document = RequestDocument.read(json.dumps(event).encode(), "Event")
         await registry.writes.create(EVENTS, "default", document, WriteOptions())
     await registry.close()
-    registry = ApiRegistry(now=lambda: now + timedelta(hours=2))
+    registry = ServerCore(now=lambda: now + timedelta(hours=2))
     await registry.open(tmp_path)
 
     async def expired() -> bool:

@@ -20,12 +20,12 @@ from tests.apiserver.support import Answer, Client, running
 from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens, BadToken, BootstrapTokens, TokenKey
-from unbounded_apiserver.api_resources import ResourcePath
 from unbounded_apiserver.auth import RequestCredentials, User
-from unbounded_apiserver.builtin import SECRETS as SECRET_KIND
+from unbounded_apiserver.builtin_resources import SECRETS as SECRET_KIND
 from unbounded_apiserver.options import WriteOptions
-from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.resource_model import ResourcePath
 from unbounded_apiserver.server import ApiServer
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.store import Store
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -168,7 +168,7 @@ async def test_tokens_outlive_a_restart_and_are_good_for_one_server_alone(tmp_pa
 @pytest.mark.slow
 async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    registry = ApiRegistry(now=lambda: clock[0])
+    registry = ServerCore(now=lambda: clock[0])
     await registry.open(tmp_path)
     try:
         tokens = AccountTokens(registry.store, TokenKey(tmp_path), lambda: clock[0])
@@ -318,7 +318,7 @@ async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple
 @pytest.mark.slow
 async def test_token_that_expired_during_downtime_is_deleted_at_start(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    registry = ApiRegistry(now=lambda: clock[0])
+    registry = ServerCore(now=lambda: clock[0])
     await registry.open(tmp_path)
     obj = bootstrap()
     obj["data"] = {"expiration": base64.b64encode(b"2026-01-01T01:00:00Z").decode()}
@@ -328,11 +328,11 @@ async def test_token_that_expired_during_downtime_is_deleted_at_start(tmp_path: 
     await registry.close()
     for later, names in ((59, ["kube-system/bootstrap-token-abcdef"]), (60, [])):
         clock[0] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=later)
-        registry = ApiRegistry(now=lambda: clock[0])
+        registry = ServerCore(now=lambda: clock[0])
         await registry.open(tmp_path)
         try:
 
-            async def are_left(registry: ApiRegistry = registry, names: list[str] = names) -> bool:
+            async def are_left(registry: ServerCore = registry, names: list[str] = names) -> bool:
                 return list(registry.store.snapshot("secrets").keys) == names
 
             await eventually(are_left)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unbounded_apiserver import reads
-from unbounded_apiserver.builtin import CONFIG_MAPS
+from unbounded_apiserver.builtin_resources import CONFIG_MAPS
 from unbounded_apiserver.options import ListOptions
 from unbounded_apiserver.reads import ObjectEvent, Overrun, Reads, Watch
 from unbounded_apiserver.status import StatusError

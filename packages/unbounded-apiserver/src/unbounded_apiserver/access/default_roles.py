@@ -11,12 +11,12 @@ from typing import Any, Final
 from unbounded_apiserver.access.node_authorizer import NODE_RULES
 from unbounded_apiserver.access.rbac_authorizer import PolicyRule, uncovered_rules
 from unbounded_apiserver.access.resource_types import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.auth import AUTHENTICATED, UNAUTHENTICATED
 from unbounded_apiserver.certificates.signers import SIGNERS
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.pki import KUBELET_CLIENT, MASTERS
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes, WriteTarget
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from unbounded_apiserver import status
 from unbounded_apiserver.access.node_authorizer import CONFIG_MAPS, LEASES, MIRROR, PODS, SECRETS, node_of, of_content
-from unbounded_apiserver.api_resources import Object, Resource, ResourcePath
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
+from unbounded_apiserver.resource_model import Object, Resource, ResourcePath
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from unbounded_apiserver import status
 from unbounded_apiserver.access import resource_types
-from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.pki import MASTERS
+from unbounded_apiserver.resource_model import Object, Resource
 from unbounded_apiserver.store import Store
 
 ALL: Final = "*"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from unbounded_apiserver import builtin, columns, field_errors, name_validation, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, Resource, TableColumn
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver import builtin_resources, columns, field_errors, name_validation, type_descriptor_parser
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.columns import AGE, DEFINITION, NAME
+from unbounded_apiserver.resource_model import Object, Resource, TableColumn
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.selectors import check_object
 
@@ -161,7 +161,7 @@ ACCESS: Final = _review(AUTHORIZATION, "SubjectAccessReview")
 WHOAMI: Final = _review(AUTHENTICATION, "SelfSubjectReview")
 TOKEN_REVIEWS: Final = _review(AUTHENTICATION, "TokenReview")
 TOKEN_REQUESTS: Final = _review(AUTHENTICATION, "TokenRequest")
-SERVICE_ACCOUNTS: Final = replace(builtin.SERVICE_ACCOUNTS, transient={"token": TOKEN_REQUESTS})
+SERVICE_ACCOUNTS: Final = replace(builtin_resources.SERVICE_ACCOUNTS, transient={"token": TOKEN_REQUESTS})
 REVIEW_RESOURCES: Final = (LOCAL_ACCESS, SELF_ACCESS, SELF_RULES, ACCESS, WHOAMI, TOKEN_REVIEWS)
 
 

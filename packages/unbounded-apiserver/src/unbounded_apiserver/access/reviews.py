@@ -11,9 +11,9 @@ from unbounded_apiserver.access import resource_types as kinds
 from unbounded_apiserver.access.node_authorizer import node_of
 from unbounded_apiserver.access.rbac_authorizer import EVERYTHING, RbacAuthorizer
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens
-from unbounded_apiserver.api_resources import Object, ResourcePath
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded_apiserver.pki import MASTERS
+from unbounded_apiserver.resource_model import Object, ResourcePath
 from unbounded_apiserver.schema import FieldError
 
 Answer = Callable[[User, ResourcePath, Object], None]  # the user, the path, and the review, which gets its status

@@ -6,11 +6,11 @@ import base64
 from typing import Final
 
 from unbounded_apiserver import status
-from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, User
 from unbounded_apiserver.certificates import csr, signers
 from unbounded_apiserver.certificates.csr_types import GROUP, REQUESTS
 from unbounded_apiserver.pki import MASTERS
+from unbounded_apiserver.resource_model import Object, Resource
 from unbounded_apiserver.status import StatusError
 
 SIGNERS: Final = "signers"  # a resource that exists only in rules: its names are signers, or `domain/*`

@@ -30,9 +30,9 @@ from unbounded.kube.durable_files import write_durably
 from unbounded_apiserver import field_errors, metadata, status
 from unbounded_apiserver.access import resource_types as kinds
 from unbounded_apiserver.access.rbac_authorizer import account_groups, account_name
-from unbounded_apiserver.api_resources import Object, Resource, ResourcePath
 from unbounded_apiserver.auth import AUTHENTICATED, CREDENTIAL, RequestCredentials, User
-from unbounded_apiserver.builtin import NODES, SECRETS, SERVICE_ACCOUNTS
+from unbounded_apiserver.builtin_resources import NODES, SECRETS, SERVICE_ACCOUNTS
+from unbounded_apiserver.resource_model import Object, Resource, ResourcePath
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.pods import PODS

@@ -13,42 +13,33 @@ from unbounded_apiserver.cel import (
     Meter,
     ProgramError,
     check_expression,
+    types,
 )
 from unbounded_apiserver.cel.declare import MAX_REQUEST_BYTES
 from unbounded_apiserver.cel.functions.authorization import AUTHORIZER, RESOURCE_CHECK
-from unbounded_apiserver.cel.types import (
-    BOOL,
-    DYN,
-    INT,
-    NULL,
-    STRING,
-    TIMESTAMP,
-    CelType,
-    Decl,
-    PropertyDecl,
-    TypeKind,
-    list_of,
-    map_of,
-)
 
 BUDGET: Final = 10_000_000  # cost limit of all expressions of a policy, for one request
 MATCH_BUDGET: Final = 2_500_000  # cost limit of its match conditions
 OUT_OF_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 REQUEST_RESOURCE: Final = "authorizer.requestResource"
-ANY: Final = Decl(DYN)
-_TEXT: Final = Decl(STRING, MAX_REQUEST_BYTES)
+ANY: Final = types.Decl(types.DYN)
+_TEXT: Final = types.Decl(types.STRING, MAX_REQUEST_BYTES)
 
 
-def _object(name: str, /, **members: Decl) -> Decl:
-    return Decl(CelType(TypeKind.OBJECT, name, (), {key: PropertyDecl(key, decl) for key, decl in members.items()}))
+def _object(name: str, /, **members: types.Decl) -> types.Decl:
+    return types.Decl(
+        types.CelType(
+            types.TypeKind.OBJECT, name, (), {key: types.PropertyDecl(key, decl) for key, decl in members.items()}
+        )
+    )
 
 
-def _list(element: Decl) -> Decl:
-    return Decl(list_of(element.type), MAX_REQUEST_BYTES, element=element)
+def _list(element: types.Decl) -> types.Decl:
+    return types.Decl(types.list_of(element.type), MAX_REQUEST_BYTES, element=element)
 
 
-def _map(value: Decl) -> Decl:
-    return Decl(map_of(STRING, value.type), MAX_REQUEST_BYTES, element=value, key=_TEXT)
+def _map(value: types.Decl) -> types.Decl:
+    return types.Decl(types.map_of(types.STRING, value.type), MAX_REQUEST_BYTES, element=value, key=_TEXT)
 
 
 _GVK: Final = _object("kubernetes.GroupVersionKind", group=_TEXT, version=_TEXT, kind=_TEXT)
@@ -66,14 +57,14 @@ REQUEST: Final = _object(
     namespace=_TEXT,
     operation=_TEXT,
     userInfo=_USER,
-    dryRun=Decl(BOOL),
+    dryRun=types.Decl(types.BOOL),
     options=ANY,
 )
 _NAMESPACE_CONDITION: Final = _object(
     "kubernetes.NamespaceCondition",
     status=_TEXT,
     type=_TEXT,
-    lastTransitionTime=Decl(TIMESTAMP),
+    lastTransitionTime=types.Decl(types.TIMESTAMP),
     message=_TEXT,
     reason=_TEXT,
 )
@@ -87,10 +78,10 @@ NAMESPACE: Final = _object(
         labels=_map(_TEXT),
         annotations=_map(_TEXT),
         UID=_TEXT,
-        creationTimestamp=Decl(TIMESTAMP),
-        deletionGracePeriodSeconds=Decl(INT),
-        deletionTimestamp=Decl(TIMESTAMP),
-        generation=Decl(INT),
+        creationTimestamp=types.Decl(types.TIMESTAMP),
+        deletionGracePeriodSeconds=types.Decl(types.INT),
+        deletionTimestamp=types.Decl(types.TIMESTAMP),
+        generation=types.Decl(types.INT),
         resourceVersion=_TEXT,
         finalizers=_list(_TEXT),
     ),
@@ -122,7 +113,7 @@ class Expression:
     """One compiled expression."""
 
     source: str
-    type: CelType
+    type: types.CelType
     _program: CelProgram
     _names: tuple[str, ...]
     _reads: frozenset[str]
@@ -151,22 +142,22 @@ class Environment:
         composed: whether `variables` can be read.
     """
 
-    def __init__(self, *, obj: Decl = ANY, params: Decl | None = None, composed: bool = False) -> None:
+    def __init__(self, *, obj: types.Decl = ANY, params: types.Decl | None = None, composed: bool = False) -> None:
         self._declared = {"object": obj, "oldObject": obj, "namespaceObject": NAMESPACE, "request": REQUEST}
         if params is not None:
             self._declared["params"] = params
-        self._variables: dict[str, PropertyDecl] | None = {} if composed else None
+        self._variables: dict[str, types.PropertyDecl] | None = {} if composed else None
 
     def define(self, name: str, source: str) -> Expression:
         """Define a variable for later expressions; a rejected one has any type. Raises Refused."""
         if self._variables is None:
             raise ExpressionRejected("variable composition is not allowed")
-        self._variables[name] = PropertyDecl(name, ANY)
+        self._variables[name] = types.PropertyDecl(name, ANY)
         expression = self._compile(source, authorizer=True)
-        self._variables[name] = PropertyDecl(name, _declared_as(expression.type))
+        self._variables[name] = types.PropertyDecl(name, _declared_as(expression.type))
         return expression
 
-    def compile(self, source: str, *wanted: CelType, authorizer: bool = True) -> Expression:
+    def compile(self, source: str, *wanted: types.CelType, authorizer: bool = True) -> Expression:
         """Compile an expression of one of the given types, or of any. Raises Refused."""
         expression = self._compile(source, authorizer=authorizer)
         if wanted and expression.type not in wanted:
@@ -176,11 +167,13 @@ class Environment:
         return expression
 
     def _compile(self, source: str, *, authorizer: bool) -> Expression:
-        declared: dict[str, Decl] = dict(self._declared)
+        declared: dict[str, types.Decl] = dict(self._declared)
         if authorizer:
-            declared |= {"authorizer": Decl(AUTHORIZER), REQUEST_RESOURCE: Decl(RESOURCE_CHECK)}
+            declared |= {"authorizer": types.Decl(AUTHORIZER), REQUEST_RESOURCE: types.Decl(RESOURCE_CHECK)}
         if self._variables is not None:
-            declared["variables"] = Decl(CelType(TypeKind.OBJECT, "kubernetes.variables", (), dict(self._variables)))
+            declared["variables"] = types.Decl(
+                types.CelType(types.TypeKind.OBJECT, "kubernetes.variables", (), dict(self._variables))
+            )
         try:
             checked = check_expression(source, declared)
             return Expression(source, checked.type, checked.program(), tuple(declared), checked.reads)
@@ -190,19 +183,19 @@ class Environment:
             raise ExpressionRejected(f"program instantiation failed: {error}") from error
 
 
-def _declared_as(value: CelType) -> Decl:
+def _declared_as(value: types.CelType) -> types.Decl:
     """Return the declaration of a variable's type: lists and maps keep their element types, objects become dyn."""
     match value.kind:
-        case TypeKind.LIST:
+        case types.TypeKind.LIST:
             return _list(_declared_as(value.params[0]))
-        case TypeKind.MAP:
+        case types.TypeKind.MAP:
             key, inner = map(_declared_as, value.params)
-            return Decl(map_of(key.type, inner.type), MAX_REQUEST_BYTES, element=inner, key=key)
-        case TypeKind.PRIMITIVE | TypeKind.NULL:
-            return Decl(value, MAX_REQUEST_BYTES if value == STRING else 0)
+            return types.Decl(types.map_of(key.type, inner.type), MAX_REQUEST_BYTES, element=inner, key=key)
+        case types.TypeKind.PRIMITIVE | types.TypeKind.NULL:
+            return types.Decl(value, MAX_REQUEST_BYTES if value == types.STRING else 0)
         case _:
             return ANY
 
 
-def _shown(value: CelType) -> str:
-    return "null_type" if value == NULL else str(value)
+def _shown(value: types.CelType) -> str:
+    return "null_type" if value == types.NULL else str(value)

@@ -20,12 +20,12 @@ from unbounded_apiserver.admission.environment import (
     Values,
 )
 from unbounded_apiserver.admission.requests import AdmissionRequest
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.auth import AuthAttributes, User
 from unbounded_apiserver.auth import AuthDecision as Decided
 from unbounded_apiserver.cel import CostExceeded, EvalError, Meter
 from unbounded_apiserver.cel.functions.authorization import Check, CheckDecision, ResourceCheck
 from unbounded_apiserver.cel.types import BOOL, NULL, STRING, CelType
+from unbounded_apiserver.resource_model import Object
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024
 INVALID: Final = "Invalid"

@@ -11,13 +11,13 @@ from typing import Any
 from unbounded_apiserver import field_errors, selectors, status
 from unbounded_apiserver.admission.expressions import Decide
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES
-from unbounded_apiserver.api_resources import Object, Resource, decode_stored
 from unbounded_apiserver.auth import AuthAttributes, User
-from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.pki import MASTERS
+from unbounded_apiserver.resource_model import Object, Resource, decode_stored
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.selectors import labels_match
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.store import Store
 
 

@@ -13,11 +13,11 @@ from unbounded_apiserver.admission import expressions, params
 from unbounded_apiserver.admission.environment import BUDGET
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES, POLICY_RESOURCES
 from unbounded_apiserver.admission.requests import AdmissionRequest, RequestMatch
-from unbounded_apiserver.api_resources import Object, Resource
-from unbounded_apiserver.builtin import NAMESPACES
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.builtin_resources import NAMESPACES
 from unbounded_apiserver.cel import Meter
 from unbounded_apiserver.collection import ObjectChange
+from unbounded_apiserver.resource_model import Object, Resource
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from unbounded_apiserver import type_descriptor_parser
 from unbounded_apiserver.admission import rules
-from unbounded_apiserver.api_resources import STATUS, Object, Resource, TableColumn
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
+from unbounded_apiserver.resource_model import STATUS, Object, Resource, TableColumn
 from unbounded_apiserver.selectors import format_object
 
 GROUP: Final = "admissionregistration.k8s.io"

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from unbounded_apiserver import selectors
-from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.auth import User
-from unbounded_apiserver.builtin import NAMESPACES
+from unbounded_apiserver.builtin_resources import NAMESPACES
+from unbounded_apiserver.resource_model import Object, Resource
 from unbounded_apiserver.selectors import LabelSelector, labels_match
 
 Operation = Literal["CONNECT", "CREATE", "DELETE", "UPDATE"]

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from unbounded_apiserver import field_errors, name_validation, selectors
 from unbounded_apiserver.admission.environment import ANY, Environment, ExpressionRejected
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.cel.lexer import KEYWORDS, RESERVED
 from unbounded_apiserver.cel.types import BOOL, NULL, STRING, CelType
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.schema.errors import too_many
 

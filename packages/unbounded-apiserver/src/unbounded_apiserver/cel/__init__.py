@@ -12,9 +12,9 @@ The caller declares the variables:
 """
 
 from unbounded_apiserver.cel.declare import declare
-from unbounded_apiserver.cel.errors import CelError, CompileError, CostExceeded, EvalError, ProgramError
 from unbounded_apiserver.cel.meter import Meter
 from unbounded_apiserver.cel.program import CelProgram, Checked, check_expression
+from unbounded_apiserver.cel.values import CelError, CompileError, CostExceeded, EvalError, ProgramError
 
 __all__ = [
     "CelError",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unbounded_apiserver.cel.types import DYN, CelType
 
 if TYPE_CHECKING:
-    from unbounded_apiserver.cel.functions.registry import Overload
+    from unbounded_apiserver.cel.types import Overload
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

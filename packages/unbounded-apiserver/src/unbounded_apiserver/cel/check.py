@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded_apiserver.cel import ast, types
-from unbounded_apiserver.cel.errors import CompileError, Issue
 from unbounded_apiserver.cel.functions import FUNCTIONS, Overload
-from unbounded_apiserver.cel.values import UInt
+from unbounded_apiserver.cel.values import CompileError, Issue, UInt
 
 _LITERALS: Final[Mapping[type, types.CelType]] = {
     bool: types.BOOL,

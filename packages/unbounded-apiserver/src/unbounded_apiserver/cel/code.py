@@ -7,10 +7,9 @@ import binascii
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from unbounded_apiserver.cel.errors import EvalError, no_such_overload
 from unbounded_apiserver.cel.functions.times import parse_duration, parse_timestamp
 from unbounded_apiserver.cel.types import BYTES, DOUBLE, DURATION, TIMESTAMP, Decl, TypeKind
-from unbounded_apiserver.cel.values import NONE, MapListValue, Optional, SetListValue, some
+from unbounded_apiserver.cel.values import NONE, EvalError, MapListValue, Optional, SetListValue, no_such_overload, some
 
 Convert: TypeAlias = Callable[[Any], Any]
 Frame: TypeAlias = list[Any]

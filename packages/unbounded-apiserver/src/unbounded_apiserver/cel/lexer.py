@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import Issue
-from unbounded_apiserver.cel.values import INT_MAX, UINT_MAX, UInt
+from unbounded_apiserver.cel.values import INT_MAX, UINT_MAX, Issue, UInt
 
 
 class TokenKind(StrEnum):

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from unbounded_apiserver.cel.ast import Comprehension, Fold, Ident, Node, Select
-from unbounded_apiserver.cel.errors import EvalError, Issue, no_such_overload
 from unbounded_apiserver.cel.functions.lists import sort_by_keys
-from unbounded_apiserver.cel.values import NONE, Optional, some
+from unbounded_apiserver.cel.values import NONE, EvalError, Issue, Optional, no_such_overload, some
 
 Code: TypeAlias = Callable[[list[Any]], Any]
 _Expander: TypeAlias = Callable[[Node, list[Node], int], Node]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import CostExceeded
-from unbounded_apiserver.cel.values import size_of
+from unbounded_apiserver.cel.values import CostExceeded, size_of
 
 
 class Meter:

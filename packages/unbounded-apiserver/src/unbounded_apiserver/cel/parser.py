@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from unbounded_apiserver.cel.ast import CallNode, Ident, ListLiteral, LiteralNode, MapEntry, MapLiteral, Node, Select
-from unbounded_apiserver.cel.errors import CompileError, Issue
 from unbounded_apiserver.cel.lexer import RESERVED, CelToken, TokenKind, tokenize
 from unbounded_apiserver.cel.macros import MacroError, expand_call
-from unbounded_apiserver.cel.values import INT_MAX
+from unbounded_apiserver.cel.values import INT_MAX, CompileError, Issue
 
 MAX_NESTING: Final = 60  # nesting of brackets and the like; a deeper tree would exhaust Python's stack
 MAX_DEPTH: Final = 150  # operators in a chain count one level each, except && and ||, whose trees are balanced

@@ -29,7 +29,6 @@ from unbounded_apiserver.cel.code import (
     presence,
 )
 from unbounded_apiserver.cel.cost import estimate
-from unbounded_apiserver.cel.errors import CompileError, EvalError, Issue, ProgramError, no_such_overload
 from unbounded_apiserver.cel.functions.formatting import check_format
 from unbounded_apiserver.cel.functions.times import parse_duration, parse_timestamp
 from unbounded_apiserver.cel.macros import FOLDS, FoldCode
@@ -37,7 +36,15 @@ from unbounded_apiserver.cel.meter import Meter, call_charge
 from unbounded_apiserver.cel.parser import parse
 from unbounded_apiserver.cel.regexp import BadPattern, compile_pattern
 from unbounded_apiserver.cel.types import TYPE_NAMES, CelType, Decl, TypeKind, is_optional
-from unbounded_apiserver.cel.values import fits, type_value
+from unbounded_apiserver.cel.values import (
+    CompileError,
+    EvalError,
+    Issue,
+    ProgramError,
+    fits,
+    no_such_overload,
+    type_value,
+)
 
 CALL_LIMIT: Final = 1_000_000  # cost limit of one evaluation
 _UNMETERED: Final = 1_000  # up to this estimate the meter is not used: the estimate itself is charged

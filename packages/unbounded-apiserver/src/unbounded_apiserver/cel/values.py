@@ -1,4 +1,4 @@
-"""Values at run time, their equality and order.
+"""Values at run time, their equality and order, and the errors of expressions.
 
 int, float, str, bytes, bool, None, list and dict are used directly; this module has the types that Python lacks.
 Objects of a schema are the JSON dicts themselves.
@@ -12,25 +12,65 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import EvalError, no_such_overload
-from unbounded_apiserver.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DYN,
-    INT,
-    NULL,
-    STRING,
-    UINT,
-    CelType,
-    TypeKind,
-    list_of,
-    map_of,
-)
-from unbounded_apiserver.cel.types import DURATION as DURATION_TYPE
-from unbounded_apiserver.cel.types import TIMESTAMP as TIMESTAMP_TYPE
-from unbounded_apiserver.cel.types import optional_of as optional_type
-from unbounded_apiserver.cel.types import type_of_types as type_type
+from unbounded_apiserver.cel import types
+
+SHOWN_ISSUES: Final = 100
+SHOWN_CHARACTERS: Final = 64 * 1024  # each issue repeats its line, twice
+
+
+class CelError(Exception):
+    """Base class of this package's errors about an expression or its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One error in the source; the offset counts code points from its start."""
+
+    offset: int
+    message: str
+
+
+class CompileError(CelError):
+    """The expression does not parse or does not type-check; `str()` shows the positions as cel-go prints them."""
+
+    def __init__(self, source: str, issues: Sequence[Issue]) -> None:
+        self.issues = sorted(issues, key=lambda issue: issue.offset)
+        shown = min(SHOWN_ISSUES, max(1, SHOWN_CHARACTERS // (2 * len(source) + 1)))
+        super().__init__("\n".join(render_issue(source, issue) for issue in self.issues[:shown]))
+
+
+class ProgramError(CelError):
+    """The expression is well-typed, but a constant part of it cannot be evaluated."""
+
+
+class EvalError(CelError):
+    """Evaluation ended without a value; `||`, `&&`, `all` and `exists` may still absorb the error."""
+
+
+class CostExceeded(CelError):
+    """Evaluation was stopped because its cost exceeded a limit; nothing absorbs the error."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+def no_such_overload() -> EvalError:
+    """Return the error for a value, known only at run time, that does not fit the function."""
+    return EvalError("no such overload")
+
+
+def render_issue(source: str, issue: Issue) -> str:
+    """Return message, source line and a marker below the position, in the layout of cel-go's error listing."""
+    start = source.rfind("\n", 0, issue.offset) + 1
+    end = source.find("\n", issue.offset)
+    line = source[start : end if end >= 0 else len(source)]
+    column = issue.offset - start
+    dots = "".join("." if char.isascii() else "．" for char in line[:column])  # wide characters get wide dots
+    caret = "^" if column >= len(line) or line[column].isascii() else "＾"
+    number = source.count("\n", 0, issue.offset) + 1
+    snippet = line.replace("\t", " ")
+    return f"ERROR: <input>:{number}:{column + 1}: {issue.message}\n | {snippet}\n | {dots}{caret}"
+
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -172,33 +212,33 @@ def zero(value: Any) -> bool:
     return value is None or (isinstance(value, (bool, int, float, str, bytes, list, dict)) and not value)
 
 
-_PLAIN: Final[Mapping[type, CelType]] = {
-    bool: BOOL,
-    int: INT,
-    UInt: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-    type(None): NULL,
-    Timestamp: TIMESTAMP_TYPE,
-    Duration: DURATION_TYPE,
-    list: list_of(DYN),
-    SetListValue: list_of(DYN),
-    MapListValue: list_of(DYN),
-    dict: map_of(DYN, DYN),
-    Optional: optional_type(DYN),
-    TypeValue: type_type(DYN),
+_PLAIN: Final[Mapping[type, types.CelType]] = {
+    bool: types.BOOL,
+    int: types.INT,
+    UInt: types.UINT,
+    float: types.DOUBLE,
+    str: types.STRING,
+    bytes: types.BYTES,
+    type(None): types.NULL,
+    Timestamp: types.TIMESTAMP,
+    Duration: types.DURATION,
+    list: types.list_of(types.DYN),
+    SetListValue: types.list_of(types.DYN),
+    MapListValue: types.list_of(types.DYN),
+    dict: types.map_of(types.DYN, types.DYN),
+    Optional: types.optional_of(types.DYN),
+    TypeValue: types.type_of_types(types.DYN),
 }
 
-_OPAQUE: dict[type, CelType] = {}
+_OPAQUE: dict[type, types.CelType] = {}
 
 
-def register_opaque(python_type: type, cel_type: CelType) -> None:
+def register_opaque(python_type: type, cel_type: types.CelType) -> None:
     """Register the CEL type of a Python class; called once by the library that defines the class."""
     _OPAQUE[python_type] = cel_type
 
 
-def type_of(value: Any) -> CelType:
+def type_of(value: Any) -> types.CelType:
     found = _PLAIN.get(type(value)) or _OPAQUE.get(type(value))
     if found is None:
         raise no_such_overload()
@@ -212,19 +252,19 @@ _TYPE_VALUE_NAMES: Final = {
 }
 
 
-def type_value(cel_type: CelType) -> TypeValue:
+def type_value(cel_type: types.CelType) -> TypeValue:
     return TypeValue(_TYPE_VALUE_NAMES.get(cel_type.name, cel_type.name))
 
 
-def fits(value: Any, desired: CelType) -> bool:
+def fits(value: Any, desired: types.CelType) -> bool:
     """Return whether a value fits a declared type; for a list, only the first element is checked."""
-    if desired.kind in (TypeKind.DYN, TypeKind.PARAM):
+    if desired.kind in (types.TypeKind.DYN, types.TypeKind.PARAM):
         return True
     actual = type_of(value)
-    if isinstance(value, list) and desired.kind is TypeKind.LIST:
+    if isinstance(value, list) and desired.kind is types.TypeKind.LIST:
         return not value or fits(value[0], desired.params[0])
-    if desired.kind is TypeKind.OBJECT:
-        return actual.kind is TypeKind.MAP
+    if desired.kind is types.TypeKind.OBJECT:
+        return actual.kind is types.TypeKind.MAP
     return actual.kind is desired.kind and actual.name == desired.name
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 from cryptography import x509
 
 from unbounded_apiserver import field_errors, metadata, name_validation, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, Resource, Subresource, TableColumn
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.certificates import csr, signers
 from unbounded_apiserver.columns import AGE, NAME, duration
+from unbounded_apiserver.resource_model import Object, Resource, Subresource, TableColumn
 from unbounded_apiserver.schema import FieldError
 
 APPROVED: Final = "Approved"

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from unbounded_apiserver import selectors
 from unbounded_apiserver.access.resource_types import CLUSTER_ROLES
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.selectors import labels_match
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes, WriteTarget

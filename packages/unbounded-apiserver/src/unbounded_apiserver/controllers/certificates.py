@@ -17,9 +17,8 @@ from unbounded.kube import cluster_info
 from unbounded.kube.cluster_info import KUBECONFIG, SIGNATURE
 from unbounded_apiserver import metadata
 from unbounded_apiserver.access import tokens
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.auth import AuthAttributes, Authorizer, User
-from unbounded_apiserver.builtin import CONFIG_MAPS, NAMESPACES, SECRETS
+from unbounded_apiserver.builtin_resources import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded_apiserver.certificates import csr, csr_types, signers
 from unbounded_apiserver.certificates.csr import MalformedCsr, ParsedCsr
 from unbounded_apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
@@ -29,6 +28,7 @@ from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.pki import CertificateAuthority
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.pod_admission import ROOT_CA

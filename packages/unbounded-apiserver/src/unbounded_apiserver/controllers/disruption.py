@@ -10,9 +10,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads import disruption_budgets
 from unbounded_apiserver.workloads.evictions import DISRUPTION_TARGET, set_pod_condition

@@ -13,7 +13,7 @@ from typing import Final
 
 from unbounded_apiserver import metadata
 from unbounded_apiserver.access import tokens
-from unbounded_apiserver.builtin import EVENTS, SECRETS
+from unbounded_apiserver.builtin_resources import EVENTS, SECRETS
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_expired
 from unbounded_apiserver.deletes import Deletes

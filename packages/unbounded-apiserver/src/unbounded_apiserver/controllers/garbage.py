@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from unbounded_apiserver import metadata
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
-from unbounded_apiserver.definitions import DEFINITIONS
+from unbounded_apiserver.crd_types import DEFINITIONS
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import DeleteOptions
+from unbounded_apiserver.resource_model import Object
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes, WriteTarget

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.builtin import NAMESPACES, SERVICE_ACCOUNTS
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.builtin_resources import NAMESPACES, SERVICE_ACCOUNTS
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.deletes import Deletes, merge_conditions
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
+from unbounded_apiserver.resource_model import Object
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes, WriteTarget

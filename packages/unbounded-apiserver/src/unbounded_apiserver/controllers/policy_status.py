@@ -11,13 +11,13 @@ from typing import Any, Final
 from unbounded_apiserver.admission.environment import ANY, Environment, ExpressionRejected
 from unbounded_apiserver.admission.params import resource_of
 from unbounded_apiserver.admission.policy_types import POLICIES
-from unbounded_apiserver.api_resources import Object, Resource
-from unbounded_apiserver.builtin import BuiltInType
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.cel import types
 from unbounded_apiserver.cel.declare import MAX_REQUEST_BYTES, declare, escape
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
+from unbounded_apiserver.resource_model import Object, Resource
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.type_descriptor_parser import OBJECT_META
 from unbounded_apiserver.type_descriptors import ListType, MapType, ScalarType, StructType, TypeDesc

@@ -12,7 +12,6 @@ import msgspec
 from aiohttp import HttpVersion11, web
 
 from unbounded_apiserver import protobuf, status
-from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.auth import ANONYMOUS, UNAUTHENTICATED, AuthAttributes, AuthChain, RequestCredentials, User
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.http.audit import COMPLETE, AuditEntry
@@ -20,6 +19,7 @@ from unbounded_apiserver.http.connection import HttpConnection
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.request_heads import RequestHead
 from unbounded_apiserver.options import DeleteOptions
+from unbounded_apiserver.resource_model import Resource
 from unbounded_apiserver.status import StatusError, too_many, warning_headers
 from unbounded_apiserver.type_descriptors import StructType
 from unbounded_apiserver.workloads.pods import DELETE_OPTIONS

@@ -17,27 +17,19 @@ from unbounded.kube.logs import Log
 from unbounded_apiserver import status
 from unbounded_apiserver.access.impersonation import impersonate
 from unbounded_apiserver.access.reviews import Answer
-from unbounded_apiserver.api_resources import ResourcePath
 from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
-from unbounded_apiserver.http import discovery, openapi_v2, paths
+from unbounded_apiserver.http import discovery, metrics, openapi_v2, paths
 from unbounded_apiserver.http.api_call import DISCOVERY, ApiCall, BodyMemory, accepts_aggregated, negotiate_form
 from unbounded_apiserver.http.audit import AuditEntry, is_logged
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.log_limiter import LogLimiter
-from unbounded_apiserver.http.metrics import (
-    CONTENT_TYPE,
-    ApiMetrics,
-    ConnectionCounts,
-    RequestCounts,
-    RequestLabels,
-    request_labels,
-)
 from unbounded_apiserver.http.openapi import OpenApi
 from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter
 from unbounded_apiserver.http.reply import QUICK_BYTES, HttpReply, finish
 from unbounded_apiserver.http.request_heads import RequestHead
 from unbounded_apiserver.http.resources import Resources
-from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.resource_model import ResourcePath
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.status import StatusError
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -54,7 +46,7 @@ class ApiHandler:
 
     def __init__(
         self,
-        registry: ApiRegistry,
+        registry: ServerCore,
         guard: AuthChain,
         version: Mapping[str, str],
         address: Callable[[], str],
@@ -62,7 +54,7 @@ class ApiHandler:
         answers: Mapping[str, Answer],
         note: Callable[[AuditEntry], None],
         kubelets: KubeletClient,
-        connections: Callable[[], ConnectionCounts],
+        connections: Callable[[], metrics.ConnectionCounts],
     ) -> None:
         self._registry = registry
         self._guard = guard
@@ -70,8 +62,8 @@ class ApiHandler:
         self._resources = Resources(registry, guard, answers, kubelets, note)
         self._openapi = OpenApi(registry.catalog)
         self._router = PathRouter(registry.catalog)
-        self._requests = RequestCounts()
-        self._metrics = ApiMetrics(
+        self._requests = metrics.RequestCounts()
+        self._metrics = metrics.ApiMetrics(
             self._requests,
             registry.store,
             watches=self._resources.watches,
@@ -84,7 +76,7 @@ class ApiHandler:
         self._plain: Mapping[str, Callable[[ApiCall], HttpReply]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
             **health_handlers(lambda: registry.store.storage_error),
-            "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
+            "/metrics": lambda call: call.answer(self._metrics.text(), media=metrics.CONTENT_TYPE),
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": self._openapi_v2,
             "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
@@ -197,9 +189,9 @@ def _may_be_anonymous(call: ApiCall, path: str) -> bool:
     return path in OPEN_PATHS or (path == CLUSTER_INFO and not call.connection.peer[0])
 
 
-def _request_labels(call: ApiCall) -> RequestLabels:
+def _request_labels(call: ApiCall) -> metrics.RequestLabels:
     attributes = call.attributes or AuthAttributes("")
-    return request_labels(call.request.method, attributes.verb, call.resource, attributes.subresource)
+    return metrics.request_labels(call.request.method, attributes.verb, call.resource, attributes.subresource)
 
 
 async def _compress(answer: HttpReply) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded_apiserver.api_resources import Resource
-from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath
+from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.served_resources import Catalog
 
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 

@@ -19,8 +19,8 @@ import aiohttp
 from yarl import URL
 
 from unbounded.kube.tls import ClientCertificate, client_context
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.pki import KUBELET_CLIENT, RENEW_BEFORE, CertificateAuthority, IssuedCertificate
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.status import StatusError, bad_request
 from unbounded_apiserver.workloads.defaults import containers
 

@@ -10,8 +10,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 from unbounded_apiserver import field_errors, type_descriptors
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.options import Query, first, flag, integer
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import bad_request, invalid
 

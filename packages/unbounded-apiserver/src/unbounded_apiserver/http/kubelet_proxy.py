@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from unbounded_apiserver import status
-from unbounded_apiserver.api_resources import Object, Resource, ResourcePath
 from unbounded_apiserver.auth import AuthChain
-from unbounded_apiserver.builtin import NODES
+from unbounded_apiserver.builtin_resources import NODES
 from unbounded_apiserver.http import kubelet_client, kubelet_options
 from unbounded_apiserver.http.api_call import ApiCall, negotiate_form, read_body
 from unbounded_apiserver.http.audit import STARTED, AuditEntry
@@ -28,6 +27,7 @@ from unbounded_apiserver.http.kubelet_client import HEAD_S, KubeletClient, Kubel
 from unbounded_apiserver.http.policy_checks import PolicyChecks
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.pki import KUBELET_CLIENT
+from unbounded_apiserver.resource_model import Object, Resource, ResourcePath
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.pods import PODS

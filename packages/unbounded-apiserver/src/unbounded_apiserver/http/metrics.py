@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.journal import Histogram
+from unbounded_apiserver.resource_model import Resource
 from unbounded_apiserver.store import Store
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

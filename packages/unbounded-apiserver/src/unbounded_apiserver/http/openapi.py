@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_apiserver import patches, type_descriptor_parser, type_descriptors
-from unbounded_apiserver.api_resources import Resource
-from unbounded_apiserver.builtin import BuiltInType
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.http import openapi_facts, openapi_v2
+from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.type_descriptor_parser import API_VERSION, KIND, META, OBJECT_META
 
 Schema = dict[str, Any]

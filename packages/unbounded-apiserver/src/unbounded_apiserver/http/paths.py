@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from unbounded_apiserver.api_resources import Resource, ResourcePath
 from unbounded_apiserver.auth import AuthAttributes
-from unbounded_apiserver.builtin import NAMESPACES
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.builtin_resources import NAMESPACES
+from unbounded_apiserver.resource_model import Resource, ResourcePath
+from unbounded_apiserver.served_resources import Catalog
 
 _NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.subresources)
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from unbounded_apiserver.admission.policy_index import PolicyIndex
 from unbounded_apiserver.admission.requests import AdmissionRequest, Operation
-from unbounded_apiserver.api_resources import Object, Resource
 from unbounded_apiserver.auth import AuthChain
-from unbounded_apiserver.builtin import NAMESPACES
+from unbounded_apiserver.builtin_resources import NAMESPACES
 from unbounded_apiserver.http.api_call import ApiCall
 from unbounded_apiserver.options import META, DeleteOptions, first
+from unbounded_apiserver.resource_model import Object, Resource
 
 _OPTIONS: Final[dict[Operation, str]] = {
     "CREATE": "CreateOptions",

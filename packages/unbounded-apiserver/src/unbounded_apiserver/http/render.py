@@ -9,10 +9,10 @@ import msgspec
 import yaml
 
 from unbounded_apiserver import columns
-from unbounded_apiserver.api_resources import Resource, TableColumn, served_body, without_kind
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.http.api_call import AnswerForm
 from unbounded_apiserver.reads import ObjectPage
+from unbounded_apiserver.resource_model import Resource, TableColumn, served_body, without_kind
 from unbounded_apiserver.status import bad_request
 
 Object = Mapping[str, Any]

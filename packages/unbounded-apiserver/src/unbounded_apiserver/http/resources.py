@@ -21,7 +21,6 @@ from unbounded_apiserver.access.reviews import Answer
 from unbounded_apiserver.access.signer_rights import SignerRights, set_requesting_user
 from unbounded_apiserver.admission.params import ParamRights
 from unbounded_apiserver.admission.policy_types import GROUP as POLICIES_GROUP
-from unbounded_apiserver.api_resources import Object, Resource, ResourcePath, served_body
 from unbounded_apiserver.auth import AuthAttributes, AuthChain
 from unbounded_apiserver.certificates.csr_types import REQUESTS
 from unbounded_apiserver.http import paths, render
@@ -42,7 +41,8 @@ from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.streams import EventLines, WatchStream
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded_apiserver.reads import ObjectPage
-from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.resource_model import Object, Resource, ResourcePath, served_body
+from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.workloads.evictions import Evictions, accept_earlier_version
 from unbounded_apiserver.workloads.pods import EVICTIONS
 from unbounded_apiserver.writes import WriteResult, WriteTarget
@@ -71,7 +71,7 @@ class Resources:
 
     def __init__(
         self,
-        registry: ApiRegistry,
+        registry: ServerCore,
         guard: AuthChain,
         answers: Mapping[str, Answer],
         kubelets: KubeletClient,

@@ -11,11 +11,11 @@ import msgspec
 from aiohttp import web
 
 from unbounded_apiserver import status
-from unbounded_apiserver.api_resources import Resource, served_body
 from unbounded_apiserver.http import render
 from unbounded_apiserver.http.api_call import PLAIN, AnswerForm
 from unbounded_apiserver.http.reply import send
 from unbounded_apiserver.reads import ObjectEvent, Overrun, Watch
+from unbounded_apiserver.resource_model import Resource, served_body
 from unbounded_apiserver.status import warning_headers
 
 REMEMBERED_LINES: Final = 512

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from unbounded_apiserver import type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, ResourceView, TableColumn
-from unbounded_apiserver.builtin import EVENTS, BuiltInType
+from unbounded_apiserver.builtin_resources import EVENTS, BuiltInType
 from unbounded_apiserver.core_types import EVENT, rules_of_changed_event, rules_of_event, rules_of_new_event
+from unbounded_apiserver.resource_model import Object, ResourceView, TableColumn
 from unbounded_apiserver.schema import FieldError
 
 GROUP: Final = "events.k8s.io"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, Resource, TableColumn
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.kubelet_types.storage import driver_name, immutable
+from unbounded_apiserver.resource_model import Object, Resource, TableColumn
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.schema.errors import too_many
 from unbounded_apiserver.workloads.pods import TYPES as POD_TYPES

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver.api_resources import Object, Resource
-from unbounded_apiserver.managed_fields import fieldsets
+from unbounded_apiserver.managed_fields import fieldsets, merge
 from unbounded_apiserver.managed_fields.encoding import (
     APPLY,
     COMMON_BYTES,
@@ -33,16 +32,7 @@ from unbounded_apiserver.managed_fields.encoding import (
     single_owner,
 )
 from unbounded_apiserver.managed_fields.fieldsets import FieldSet
-from unbounded_apiserver.managed_fields.merge import (
-    DeducedKind,
-    FieldChanges,
-    MapListKind,
-    MergeKind,
-    ObjectKind,
-    SetKind,
-    compare,
-    element_of,
-)
+from unbounded_apiserver.resource_model import Object, Resource
 
 BEFORE_APPLY: Final = "before-first-apply"
 ANCIENT: Final = "ancient-changes"
@@ -204,18 +194,18 @@ def _time(text: Any) -> bytes | None:
         return None
 
 
-def created(kind: ObjectKind, empty: Object, obj: Object, manager: FieldManager, time: str) -> ManagedFields:
+def created(kind: merge.ObjectKind, empty: Object, obj: Object, manager: FieldManager, time: str) -> ManagedFields:
     """Return the owner of an object that a manager created; `empty` is the type's object without client values."""
     mine = _whole_share(kind, obj, manager) if not empty else _made_share(kind, empty, obj, manager)
     return NO_OWNERS if mine is None else single_owner(mine, encode_time(time))
 
 
-def _made_share(kind: ObjectKind, empty: Object, obj: Object, manager: FieldManager) -> EncodedEntry | None:
-    taken = stripped(compare(kind, _bare(empty), _bare(obj)).changed)
+def _made_share(kind: merge.ObjectKind, empty: Object, obj: Object, manager: FieldManager) -> EncodedEntry | None:
+    taken = stripped(merge.compare(kind, _bare(empty), _bare(obj)).changed)
     return encoded_entry(manager, manager.api_version, _in_order(taken)) if taken else None
 
 
-def _whole_share(kind: ObjectKind, obj: Object, manager: FieldManager) -> EncodedEntry | None:
+def _whole_share(kind: merge.ObjectKind, obj: Object, manager: FieldManager) -> EncodedEntry | None:
     """Return the share of a new object whose type has no values of its own: only the object's paths matter."""
     signature: list[Any] = [kind, manager]
     signer(kind)(obj, signature)
@@ -231,7 +221,7 @@ def _whole_share(kind: ObjectKind, obj: Object, manager: FieldManager) -> Encode
 
 
 def updated(
-    kind: ObjectKind, old: Object, new: Object, given: ManagedFields, manager: FieldManager, time: str
+    kind: merge.ObjectKind, old: Object, new: Object, given: ManagedFields, manager: FieldManager, time: str
 ) -> ManagedFields:
     """Return the owners after a manager has replaced `old` by `new`.
 
@@ -261,7 +251,7 @@ def _steps(
 
     A manager usually writes the same fields again, in thousands of objects: then this is a cache hit.
     """
-    change = FieldChanges(stripped(msgspec.json.decode(changed)), stripped(msgspec.json.decode(removed)))
+    change = merge.FieldChanges(stripped(msgspec.json.decode(changed)), stripped(msgspec.json.decode(removed)))
     before = {s.manager: ManagerEntry(s.manager, s.version, b"", _decoded(s)) for s in shares}
     entries = without(before, change, keep=manager)
     index: dict[FieldManager, int | None] = {s.manager: i for i, s in enumerate(shares)}
@@ -272,7 +262,7 @@ def _steps(
     return tuple((encoded_entry(m, e.version, _in_order(e.fields)), index[m]) for m, e in entries.items())
 
 
-def without(entries: ManagerEntries, change: FieldChanges, *, keep: FieldManager | None = None) -> ManagerEntries:
+def without(entries: ManagerEntries, change: merge.FieldChanges, *, keep: FieldManager | None = None) -> ManagerEntries:
     """Return the entries without removed fields, and without fields that `keep` took from the others."""
     result: ManagerEntries = {}
     for manager, entry in entries.items():
@@ -292,10 +282,10 @@ def conflicts(entries: ManagerEntries, changed: FieldSet, manager: FieldManager)
     return {m: found[m] for m in sorted(found, key=FieldManager.described) if found[m]}
 
 
-def difference(kind: ObjectKind, old: Object, new: Object) -> FieldChanges:
+def difference(kind: merge.ObjectKind, old: Object, new: Object) -> merge.FieldChanges:
     """Return the changes between two objects in fields that can be owned."""
     change = _compared(kind, old, new)
-    return FieldChanges(stripped(change.changed), stripped(change.removed))
+    return merge.FieldChanges(stripped(change.changed), stripped(change.removed))
 
 
 def stripped(fields: FieldSet) -> FieldSet:
@@ -303,11 +293,11 @@ def stripped(fields: FieldSet) -> FieldSet:
     return fieldsets.difference(fields, _STRIPPED)
 
 
-def _compared(kind: ObjectKind, old: Object, new: Object) -> FieldChanges:
+def _compared(kind: merge.ObjectKind, old: Object, new: Object) -> merge.FieldChanges:
     """Compare two objects without the metadata that has no owners."""
     if old.get("metadata") == new.get("metadata"):  # as after most writes of a status
-        return compare(kind, old, new)
-    return compare(kind, _bare(old), _bare(new))
+        return merge.compare(kind, old, new)
+    return merge.compare(kind, _bare(old), _bare(new))
 
 
 def _bare(obj: Object) -> Object:
@@ -340,23 +330,23 @@ def _capped(entries: ManagerEntries) -> ManagerEntries:
 
 
 @lru_cache(maxsize=CACHED_KINDS)
-def signer(kind: ObjectKind) -> Walk:
+def signer(kind: merge.ObjectKind) -> Walk:
     """Return a function that appends an object's signature: equal signatures mean equal paths."""
     walk = _walk(kind)
     return _plain if walk is None else walk
 
 
-def _walk(kind: MergeKind) -> Walk | None:
+def _walk(kind: merge.MergeKind) -> Walk | None:
     """Return the walk of a kind; None if it has no paths below it."""
     match kind:
-        case ObjectKind(declared=declared, rest=rest):
+        case merge.ObjectKind(declared=declared, rest=rest):
             deep = {name: walk for name, below in declared.items() if (walk := _walk(below)) is not None}
             return _fields(frozenset(declared), deep, None if rest is None else _walk(rest))
-        case MapListKind(item=item):
+        case merge.MapListKind(item=item):
             return _map_list(kind, _walk(item))
-        case SetKind():
+        case merge.SetKind():
             return _map_list(kind, None)
-        case DeducedKind():
+        case merge.DeducedKind():
             return _deduced
     return None
 
@@ -389,14 +379,14 @@ def _fields(declared: frozenset[str], deep: Mapping[str, Walk], rest: Walk | Non
     return walk
 
 
-def _map_list(kind: MapListKind | SetKind, below: Walk | None) -> Walk:
+def _map_list(kind: merge.MapListKind | merge.SetKind, below: Walk | None) -> Walk:
     def walk(value: Any, out: Signature) -> None:
         if not isinstance(value, list):
             out.append(None)
             return
         out.append(len(value))
         for item in value:
-            out.append(element_of(kind, item))
+            out.append(merge.element_of(kind, item))
             if below is not None:
                 below(item, out)
 

@@ -8,19 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from unbounded_apiserver.cel import CostExceeded, EvalError, Meter
 from unbounded_apiserver.cel.values import NONE, some
-from unbounded_apiserver.schema.errors import (
-    JSON_TYPES,
-    NO_FIELD,
-    FieldError,
-    MapKey,
-    Path,
-    duplicate,
-    forbidden,
-    invalid,
-    json_equal,
-    render,
-    required,
-)
+from unbounded_apiserver.schema import errors
 from unbounded_apiserver.schema.rules import CelRule, RuleNode
 
 OBJECT_LIMIT: Final = 10_000_000  # cost limit of all rules of one object
@@ -46,7 +34,7 @@ class _OutOfBudget(Exception):
     pass
 
 
-def run_rules(node: RuleNode, value: Any, old: Any, warnings: list[str] | None = None) -> list[FieldError]:
+def run_rules(node: RuleNode, value: Any, old: Any, warnings: list[str] | None = None) -> list[errors.FieldError]:
     """Return the failures of the rules; `old` is MISSING on creation.
 
     Rules about changes run only where there is an old value. A failure of another rule is ignored where the value did
@@ -91,11 +79,11 @@ def _hold(node: RuleNode, value: Any, budget: Meter) -> bool:
 
 class _Runner:
     def __init__(self) -> None:
-        self.errors: list[FieldError] = []
+        self.errors: list[errors.FieldError] = []
         self.warnings: list[str] = []
         self.budget = Meter(OBJECT_LIMIT)
 
-    def visit(self, node: RuleNode, value: Any, old: Any, path: Path, parent: _Parent) -> None:
+    def visit(self, node: RuleNode, value: Any, old: Any, path: errors.Path, parent: _Parent) -> None:
         if value is None:
             return
         if old is not MISSING:
@@ -105,7 +93,7 @@ class _Runner:
         for child, inner, inner_old, inner_path in _children(node, value, old, path):
             self.visit(child, inner, inner_old, inner_path, parent)
 
-    def _run(self, rule: CelRule, value: Any, old: Any, path: Path, parent: _Parent) -> None:
+    def _run(self, rule: CelRule, value: Any, old: Any, path: errors.Path, parent: _Parent) -> None:
         if old is None:
             old = MISSING
         if rule.reads_old and old is MISSING and not rule.optional_old:
@@ -113,7 +101,7 @@ class _Runner:
         given: Any = None if old is MISSING else old
         if rule.optional_old:
             given = NONE if old is MISSING else some(old)
-        kind = JSON_TYPES.get(type(value), "object")
+        kind = errors.JSON_TYPES.get(type(value), "object")
         try:
             passed = rule.program.evaluate(value, given, budget=self.budget)
         except EvalError as error:
@@ -124,7 +112,7 @@ class _Runner:
                 )
             else:
                 problem = f"{error} evaluating rule: {rule.label}"
-            self.errors.append(invalid(render(path) or NO_FIELD, kind, problem))
+            self.errors.append(errors.invalid(errors.render(path) or errors.NO_FIELD, kind, problem))
             return
         except CostExceeded as error:
             problem = _EXHAUSTED
@@ -133,7 +121,7 @@ class _Runner:
                     f"'{error}': no further validation rules will be run due to call cost exceeds limit for "
                     f"rule: {rule.label}"
                 )
-            self.errors.append(invalid(render(path) or NO_FIELD, kind, problem))
+            self.errors.append(errors.invalid(errors.render(path) or errors.NO_FIELD, kind, problem))
             raise _OutOfBudget from None
         if passed is not True:
             failure = self._failure(rule, value, given, path)
@@ -142,23 +130,25 @@ class _Runner:
             else:
                 self.warnings.append(f"{failure.field}: {failure.message}")
 
-    def _failure(self, rule: CelRule, value: Any, given: Any, path: Path) -> FieldError:
-        where = render(path)
+    def _failure(self, rule: CelRule, value: Any, given: Any, path: errors.Path) -> errors.FieldError:
+        where = errors.render(path)
         if rule.field:
             joint = "" if not where or rule.field.startswith("[") else "."
             where = f"{where}{joint}{rule.field}"
-        where = where or NO_FIELD
+        where = where or errors.NO_FIELD
         detail = self._message(rule, value, given) or rule.message or f"failed rule: {rule.source}"
         match rule.reason:
             case "FieldValueForbidden":
-                return forbidden(where, detail)
+                return errors.forbidden(where, detail)
             case "FieldValueRequired":
-                return required(where, detail)
+                return errors.required(where, detail)
             case "FieldValueDuplicate":
-                return duplicate(where, value if not isinstance(value, (dict, list)) else JSON_TYPES[type(value)])
+                return errors.duplicate(
+                    where, value if not isinstance(value, (dict, list)) else errors.JSON_TYPES[type(value)]
+                )
         if isinstance(value, (dict, list)):
-            return FieldError("FieldValueInvalid", where, f"Invalid value: {detail}")
-        return invalid(where, value, detail)
+            return errors.FieldError("FieldValueInvalid", where, f"Invalid value: {detail}")
+        return errors.invalid(where, value, detail)
 
     def _message(self, rule: CelRule, value: Any, given: Any) -> str | None:
         """Return the value of messageExpression, unless it fails or cannot be shown."""
@@ -173,10 +163,12 @@ class _Runner:
 
 
 def _unchanged(parent: _Parent) -> bool:
-    return parent.old is not MISSING and json_equal(parent.value, parent.old)
+    return parent.old is not MISSING and errors.json_equal(parent.value, parent.old)
 
 
-def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tuple[RuleNode, Any, Any, Path]]:
+def _children(
+    node: RuleNode, value: Any, old: Any, path: errors.Path
+) -> Iterator[tuple[RuleNode, Any, Any, errors.Path]]:
     """Yield the values below that have rules, each with the old value that it corresponds to."""
     if isinstance(value, dict):
         before = old if isinstance(old, dict) and node.granular else {}
@@ -185,7 +177,7 @@ def _children(node: RuleNode, value: Any, old: Any, path: Path) -> Iterator[tupl
                 yield child, value[name], before.get(name, MISSING), (path, name)
         if node.additional is not None:
             for name, item in value.items():
-                yield node.additional, item, before.get(name, MISSING), (path, MapKey(name))
+                yield node.additional, item, before.get(name, MISSING), (path, errors.MapKey(name))
     elif isinstance(value, list) and node.items is not None:
         known = _by_key(old, node.map_keys)
         for index, item in enumerate(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unbounded_apiserver.schema import scalars
 from unbounded_apiserver.schema.defaulting import check_embedded
 from unbounded_apiserver.schema.errors import (
     NO_FIELD,
@@ -18,22 +19,10 @@ from unbounded_apiserver.schema.errors import (
     required,
     too_many,
 )
-from unbounded_apiserver.schema.scalars import (
-    Check,
-    boolean,
-    int_or_string,
-    integer_bounds,
-    mistyped,
-    number,
-    number_checks,
-    string_checks,
-    text,
-    text_bounds,
-)
 from unbounded_apiserver.schema.structure import Raw
 
 
-def validator(raw: Raw) -> Check:
+def validator(raw: Raw) -> scalars.Check:
     """Return the check of values against a schema.
 
     It reports the same problems as kube-apiserver, including those that follow from a value of the wrong type.
@@ -52,29 +41,29 @@ def validator(raw: Raw) -> Check:
     return check
 
 
-def _typed(raw: Raw) -> Check:
+def _typed(raw: Raw) -> scalars.Check:
     nullable = bool(raw.get("nullable"))
     if raw.get("x-kubernetes-int-or-string"):
-        return int_or_string(raw, nullable)
+        return scalars.int_or_string(raw, nullable)
     match raw.get("type"):
         case "object":
             return _object(raw, nullable)
         case "array":
             return _array(raw, nullable)
         case "string":
-            return text(raw, nullable)
+            return scalars.text(raw, nullable)
         case "boolean":
-            return boolean(nullable)
+            return scalars.boolean(nullable)
         case "integer":
-            return number(raw, "integer", nullable)
+            return scalars.number(raw, "integer", nullable)
         case "number":
-            return number(raw, "number", nullable)
+            return scalars.number(raw, "number", nullable)
         case _:
             return _untyped(raw)
 
 
-def _common(raw: Raw) -> list[Check]:
-    checks: list[Check] = []
+def _common(raw: Raw) -> list[scalars.Check]:
+    checks: list[scalars.Check] = []
     if raw.get("enum"):
         checks.append(enum(list(raw["enum"])))
     if raw.get("anyOf"):
@@ -88,11 +77,11 @@ def _common(raw: Raw) -> list[Check]:
     return checks
 
 
-def _object(raw: Raw, nullable: bool) -> Check:
+def _object(raw: Raw, nullable: bool) -> scalars.Check:
     return _members(raw, nullable, untyped=False)
 
 
-def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
+def _members(raw: Raw, nullable: bool, *, untyped: bool) -> scalars.Check:
     """Return the check of an object's required and known fields, and of their number.
 
     Most fields are strings and integers with few constraints: valid ones are recognized without a call.
@@ -102,8 +91,8 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     """
     given = raw.get("properties") or {}
     properties = {name: validator(inner) for name, inner in given.items()}
-    texts = {name: lengths for name, inner in given.items() if (lengths := text_bounds(inner)) is not None}
-    integers = {name: limits for name, inner in given.items() if (limits := integer_bounds(inner)) is not None}
+    texts = {name: lengths for name, inner in given.items() if (lengths := scalars.text_bounds(inner)) is not None}
+    integers = {name: limits for name, inner in given.items() if (limits := scalars.integer_bounds(inner)) is not None}
     additional = raw.get("additionalProperties")
     others = validator(additional) if isinstance(additional, Mapping) else None
     desired = frozenset(raw.get("required") or ())
@@ -113,7 +102,7 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is not dict:
             if not untyped and not (value is None and nullable):
-                mistyped(value, "object", path, out)
+                scalars.mistyped(value, "object", path, out)
             return
         if desired and not value.keys() >= desired:
             out.extend(SchemaProblem(required(render((path, name))), path) for name in sorted(desired - value.keys()))
@@ -135,22 +124,22 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     return check
 
 
-def _array(raw: Raw, nullable: bool) -> Check:
+def _array(raw: Raw, nullable: bool) -> scalars.Check:
     inside = _elements(raw)
 
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if type(value) is list:
             inside(value, path, out)
         elif not (value is None and nullable):
-            mistyped(value, "array", path, out)
+            scalars.mistyped(value, "array", path, out)
 
     return check
 
 
-def _elements(raw: Raw) -> Check:
+def _elements(raw: Raw) -> scalars.Check:
     inner = raw["items"] if isinstance(raw.get("items"), Mapping) else None
     items = None if inner is None else validator(inner)
-    least, most = (None if inner is None else text_bounds(inner)) or (0, -1)  # limits that no string fits
+    least, most = (None if inner is None else scalars.text_bounds(inner)) or (0, -1)  # limits that no string fits
     count = _count_check(raw.get("minItems"), raw.get("maxItems"), "items")
     unique = _uniqueness(raw)
 
@@ -167,7 +156,7 @@ def _elements(raw: Raw) -> Check:
     return check
 
 
-def _count_check(least: int | None, most: int | None, noun: str) -> Check | None:
+def _count_check(least: int | None, most: int | None, noun: str) -> scalars.Check | None:
     if least is None and most is None:
         return None
 
@@ -184,7 +173,7 @@ def _count_check(least: int | None, most: int | None, noun: str) -> Check | None
     return check
 
 
-def _uniqueness(raw: Raw) -> Check | None:
+def _uniqueness(raw: Raw) -> scalars.Check | None:
     list_type = raw.get("x-kubernetes-list-type")
     if list_type not in ("set", "map"):
         return None
@@ -209,10 +198,10 @@ def _hashable(value: Any) -> Any:
     return value if type(value) is str else (type(value).__name__, go_json(value))
 
 
-def _untyped(raw: Raw) -> Check:
+def _untyped(raw: Raw) -> scalars.Check:
     """Return the check of a schema without a type: each keyword applies to values of its own type."""
     objects, arrays = _members(raw, nullable=True, untyped=True), _elements(raw)
-    strings, numbers = string_checks(raw), number_checks(raw)
+    strings, numbers = scalars.string_checks(raw), scalars.number_checks(raw)
 
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         kind = type(value)
@@ -230,7 +219,7 @@ def _untyped(raw: Raw) -> Check:
     return check
 
 
-def enum(values: list[Any]) -> Check:
+def enum(values: list[Any]) -> scalars.Check:
     allowed = {go_json(value) for value in values}
     quick = frozenset(value for value in values if isinstance(value, str))
 
@@ -243,7 +232,7 @@ def enum(values: list[Any]) -> Check:
     return check
 
 
-def _verdicts(checks: list[Check], value: Any, path: Path) -> list[list[SchemaProblem]]:
+def _verdicts(checks: list[scalars.Check], value: Any, path: Path) -> list[list[SchemaProblem]]:
     """Return the problems of each alternative."""
     found: list[list[SchemaProblem]] = []
     for check in checks:
@@ -257,7 +246,7 @@ def _combinator(detail: str, path: Path) -> SchemaProblem:
     return SchemaProblem(invalid(NO_FIELD, "", f'"{render(path)}" {detail}'), path)
 
 
-def any_of(checks: list[Check]) -> Check:
+def any_of(checks: list[scalars.Check]) -> scalars.Check:
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         verdicts = _verdicts(checks, value, path)
         if all(verdicts):
@@ -267,7 +256,7 @@ def any_of(checks: list[Check]) -> Check:
     return check
 
 
-def one_of(checks: list[Check]) -> Check:
+def one_of(checks: list[scalars.Check]) -> scalars.Check:
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         verdicts = _verdicts(checks, value, path)
         valid = sum(not problems for problems in verdicts)
@@ -281,7 +270,7 @@ def one_of(checks: list[Check]) -> Check:
     return check
 
 
-def all_of(checks: list[Check]) -> Check:
+def all_of(checks: list[scalars.Check]) -> scalars.Check:
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         verdicts = _verdicts(checks, value, path)
         for problems in verdicts:
@@ -293,7 +282,7 @@ def all_of(checks: list[Check]) -> Check:
     return check
 
 
-def negation(inner: Check) -> Check:
+def negation(inner: scalars.Check) -> scalars.Check:
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         problems: list[SchemaProblem] = []
         inner(value, path, problems)

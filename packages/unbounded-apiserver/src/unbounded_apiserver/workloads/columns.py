@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from unbounded_apiserver.api_resources import TableColumn
 from unbounded_apiserver.columns import AGE, NAME, age
+from unbounded_apiserver.resource_model import TableColumn
 
 Object = Mapping[str, Any]
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_apiserver import field_errors, metadata, selectors, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, Resource, Subresource, TableColumn, keep_all_but_status
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.columns import AGE, NAME
+from unbounded_apiserver.resource_model import Object, Resource, Subresource, TableColumn, keep_all_but_status
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store

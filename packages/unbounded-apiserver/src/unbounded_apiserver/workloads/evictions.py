@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.deletes import Deletes, check_preconditions
 from unbounded_apiserver.options import DeleteOptions
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.disruption_budgets import BUDGETS, DisruptionBudgets, PodFacts, still_processed

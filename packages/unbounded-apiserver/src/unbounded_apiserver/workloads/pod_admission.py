@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
 from unbounded_apiserver.access.node_authorizer import MIRROR, SECRETS, of_content
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.builtin import SERVICE_ACCOUNTS
+from unbounded_apiserver.builtin_resources import SERVICE_ACCOUNTS
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.defaults import FILE_MODE

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from unbounded_apiserver import field_errors, name_validation
-from unbounded_apiserver.builtin import TAINT_EFFECTS
+from unbounded_apiserver.builtin_resources import TAINT_EFFECTS
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.workloads.containers import label, of_container
 

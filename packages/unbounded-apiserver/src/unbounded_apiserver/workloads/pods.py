@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Final
 
 from unbounded_apiserver import quantity, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
+from unbounded_apiserver.resource_model import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
 from unbounded_apiserver.workloads import columns, volume_fields
 from unbounded_apiserver.workloads.containers import FIELDS as CONTAINER_FIELDS
 from unbounded_apiserver.workloads.defaults import containers, default_pod

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from unbounded_apiserver import field_errors, status, type_descriptor_parser
-from unbounded_apiserver.api_resources import Object, Resource, TableColumn
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
+from unbounded_apiserver.resource_model import Object, Resource, TableColumn
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from unbounded_apiserver import field_errors, name_validation, type_descriptor_parser
-from unbounded_apiserver.api_resources import STATUS, Object, Resource
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
+from unbounded_apiserver.resource_model import STATUS, Object, Resource
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.workloads import columns
 from unbounded_apiserver.workloads.containers import PROTOCOLS, label, number_or_name, port_number

@@ -15,8 +15,8 @@ from tests.apiserver.fuzz.values import example
 from tests.apiserver.replay import PLACEHOLDER
 from tests.apiserver.support import GOLDENS
 from tests.support.paths import ROOT
-from unbounded_apiserver.api_resources import Resource
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.served_resources import Catalog
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FILLED: Final = {"rv": "1", "time": "2026-01-01T00:00:00Z", "microtime": "2026-01-01T00:00:00.000000Z"}

@@ -21,8 +21,8 @@ from tests.apiserver.support import Client, admin_context, client_of, running
 from tests.support.waiting import eventually
 from unbounded_apiserver.http.kubelet_client import KubeletClient, KubeletEndpoint, KubeletUnreachable
 from unbounded_apiserver.pki import CertificateAuthority
-from unbounded_apiserver.registry import utc_now
 from unbounded_apiserver.server import ApiServer
+from unbounded_apiserver.server_core import utc_now
 
 pytestmark = pytest.mark.slow
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -15,10 +15,10 @@ from tests.apiserver import recorded
 from tests.apiserver.support import Answer, Client, running
 from tests.support.waiting import eventually
 from unbounded_apiserver import metadata
-from unbounded_apiserver.api_resources import Object
 from unbounded_apiserver.controllers.disruption import DisruptionController
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.patches import STRATEGIC
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.server import ApiServer
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.workloads.disruption_budgets import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from unbounded_apiserver.api_resources import Resource
 from unbounded_apiserver.decoding import normalize
+from unbounded_apiserver.resource_model import Resource
 from unbounded_apiserver.workloads.pods import PODS, seconds_left, service_class
 from unbounded_apiserver.workloads.services import SERVICES
 

@@ -21,7 +21,7 @@ from unbounded.cli.manifests import CRDS, install_definitions, install_manifests
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded_apiserver import definition_rules
+from unbounded_apiserver import crd_validation
 
 Raw = dict[str, Any]
 
@@ -87,7 +87,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     async def prepare(kubeconfig: Path) -> None:
         async with HttpApi(from_kubeconfig(kubeconfig)) as api:
             with pytest.MonkeyPatch.context() as patching:  # a group of Kubernetes' own has no dot
-                patching.setattr(definition_rules, "_rules_group", lambda _spec: [])
+                patching.setattr(crd_validation, "_rules_group", lambda _spec: [])
                 for kind in (DEPLOYMENTS, NETWORK_POLICIES):
                     await serve(api, kind)
 

@@ -9,7 +9,7 @@ import pytest
 
 from unbounded.cli.migrate.copied_objects import COPIED, LEFT, machine_status, translated, translated_data
 from unbounded.cli.migrate.sides import too_old
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.served_resources import Catalog
 
 OLD: Final = "11111111-2222-4333-8444-555555555555"
 NEW: Final = "99999999-2222-4333-8444-555555555555"

@@ -12,10 +12,10 @@ from unbounded_apiserver.cel.functions.formats import NAMED_FORMATS
 from unbounded_apiserver.cel.functions.lists import LISTS
 from unbounded_apiserver.cel.functions.operators import OPERATORS
 from unbounded_apiserver.cel.functions.quantities import QUANTITIES
-from unbounded_apiserver.cel.functions.registry import Overload, Table, table
 from unbounded_apiserver.cel.functions.strings import STRINGS
 from unbounded_apiserver.cel.functions.times import TIMES
 from unbounded_apiserver.cel.functions.urls import URLS
+from unbounded_apiserver.cel.types import Overload, Table, table
 
 FUNCTIONS: Final[Table] = table(
     OPERATORS, CORE, STRINGS, LISTS, OPTIONALS, TIMES, URLS, ADDRESSES, QUANTITIES, NAMED_FORMATS, AUTHORIZATION

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
 
-from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
-from unbounded_apiserver.cel.types import BOOL, CIDR, INT, IP, STRING
-from unbounded_apiserver.cel.values import register_opaque
+from unbounded_apiserver.cel.types import BOOL, CIDR, INT, IP, STRING, Overload, function, method
+from unbounded_apiserver.cel.values import EvalError, register_opaque
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from unbounded_apiserver import name_validation
-from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.registry import Overload, method
-from unbounded_apiserver.cel.types import BOOL, STRING, CelType, TypeKind
-from unbounded_apiserver.cel.values import register_opaque
+from unbounded_apiserver.cel.types import BOOL, STRING, CelType, Overload, TypeKind, method
+from unbounded_apiserver.cel.values import EvalError, register_opaque
 
 AUTHORIZER: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.Authorizer")
 _PATH: Final = CelType(TypeKind.OPAQUE, "kubernetes.authorization.PathCheck")

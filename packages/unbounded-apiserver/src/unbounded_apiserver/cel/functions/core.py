@@ -6,18 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import EvalError
+from unbounded_apiserver.cel.functions import times
 from unbounded_apiserver.cel.functions.formatting import format_float, parse_float, parse_int, parse_uint
 from unbounded_apiserver.cel.functions.operators import checked_int, checked_uint
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
-from unbounded_apiserver.cel.functions.times import (
-    SECOND,
-    checked_timestamp,
-    format_duration,
-    format_timestamp,
-    parse_duration,
-    parse_timestamp,
-)
 from unbounded_apiserver.cel.types import (
     BOOL,
     BYTES,
@@ -28,13 +19,27 @@ from unbounded_apiserver.cel.types import (
     STRING,
     TIMESTAMP,
     UINT,
+    Overload,
+    function,
     list_of,
     map_of,
+    method,
     optional_of,
     param,
     type_of_types,
 )
-from unbounded_apiserver.cel.values import NONE, Duration, Optional, Timestamp, UInt, some, type_of, type_value, zero
+from unbounded_apiserver.cel.values import (
+    NONE,
+    Duration,
+    EvalError,
+    Optional,
+    Timestamp,
+    UInt,
+    some,
+    type_of,
+    type_value,
+    zero,
+)
 
 _T = param("T")
 _MAYBE: Final = optional_of(_T)
@@ -129,14 +134,14 @@ def _bytes_to_string(value: bytes) -> str:
 
 
 def _string_to_timestamp(text: str) -> Timestamp:
-    value = parse_timestamp(text)
+    value = times.parse_timestamp(text)
     if value is None:
         raise _unconvertible("string", "google.protobuf.Timestamp")
     return value
 
 
 def _string_to_duration(text: str) -> Duration:
-    value = parse_duration(text)
+    value = times.parse_duration(text)
     if value is None:
         raise _unconvertible("string", "google.protobuf.Duration")
     return value
@@ -151,7 +156,7 @@ def _conversions() -> Iterator[Overload]:
     yield function("int", "uint64_to_int64", (UINT,), INT, lambda value: checked_int(int(value)))
     yield function("int", "double_to_int64", (DOUBLE,), INT, _double_to_int)
     yield function("int", "string_to_int64", (STRING,), INT, _string_to_int)
-    yield function("int", "timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.nanos // SECOND)
+    yield function("int", "timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.nanos // times.SECOND)
     yield function("int", "duration_to_int64", (DURATION,), INT, lambda value: value.nanos)
     yield function("uint", "uint64_to_uint64", (UINT,), UINT, _same)
     yield function("uint", "int64_to_uint64", (INT,), UINT, checked_uint)
@@ -171,12 +176,16 @@ def _conversions() -> Iterator[Overload]:
     yield function("string", "uint64_to_string", (UINT,), STRING, str)
     yield function("string", "double_to_string", (DOUBLE,), STRING, format_float)
     yield function("string", "bytes_to_string", (BYTES,), STRING, _bytes_to_string)
-    yield function("string", "timestamp_to_string", (TIMESTAMP,), STRING, format_timestamp)
-    yield function("string", "duration_to_string", (DURATION,), STRING, format_duration)
+    yield function("string", "timestamp_to_string", (TIMESTAMP,), STRING, times.format_timestamp)
+    yield function("string", "duration_to_string", (DURATION,), STRING, times.format_duration)
     yield function("timestamp", "timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same)
     yield function("timestamp", "string_to_timestamp", (STRING,), TIMESTAMP, _string_to_timestamp)
     yield function(
-        "timestamp", "int64_to_timestamp", (INT,), TIMESTAMP, lambda value: checked_timestamp(value * SECOND)
+        "timestamp",
+        "int64_to_timestamp",
+        (INT,),
+        TIMESTAMP,
+        lambda value: times.checked_timestamp(value * times.SECOND),
     )
     yield function("duration", "duration_to_duration", (DURATION,), DURATION, _same)
     yield function("duration", "string_to_duration", (STRING,), DURATION, _string_to_duration)

@@ -12,10 +12,9 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_interface
 from typing import Final
 
 from unbounded_apiserver import name_validation
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
 from unbounded_apiserver.cel.functions.times import parse_duration, parse_timestamp
 from unbounded_apiserver.cel.functions.urls import parse_url
-from unbounded_apiserver.cel.types import FORMAT, STRING, list_of, optional_of
+from unbounded_apiserver.cel.types import FORMAT, STRING, Overload, function, list_of, method, optional_of
 from unbounded_apiserver.cel.values import NONE, Optional, register_opaque, some
 
 _UNIT: Final = (

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import EvalError
 from unbounded_apiserver.cel.functions.times import format_duration, format_timestamp
 from unbounded_apiserver.cel.types import BOOL, BYTES, DOUBLE, INT, STRING, UINT, CelType, TypeKind
-from unbounded_apiserver.cel.values import Duration, Timestamp, TypeValue, type_of, type_value
+from unbounded_apiserver.cel.values import Duration, EvalError, Timestamp, TypeValue, type_of, type_value
 
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE | re.ASCII)
 _INT: Final = re.compile(r"[+-]?\d+", re.ASCII)

@@ -7,12 +7,23 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import EvalError
 from unbounded_apiserver.cel.functions.operators import checked_int, checked_uint
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
 from unbounded_apiserver.cel.functions.times import checked_duration
-from unbounded_apiserver.cel.types import BOOL, COMPARABLE, DOUBLE, DURATION, DYN, INT, UINT, list_of, param
-from unbounded_apiserver.cel.values import Duration, UInt, compare, contains, equal, type_of
+from unbounded_apiserver.cel.types import (
+    BOOL,
+    COMPARABLE,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    UINT,
+    Overload,
+    function,
+    list_of,
+    method,
+    param,
+)
+from unbounded_apiserver.cel.values import Duration, EvalError, UInt, compare, contains, equal, type_of
 
 _T = param("T")
 _MAX_RANGE: Final = 1_000_000

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.registry import Overload, function
 from unbounded_apiserver.cel.functions.times import checked_duration, checked_timestamp
 from unbounded_apiserver.cel.types import (
     BOOL,
@@ -20,6 +18,8 @@ from unbounded_apiserver.cel.types import (
     TIMESTAMP,
     UINT,
     CelType,
+    Overload,
+    function,
     list_of,
     map_of,
     optional_of,
@@ -31,6 +31,7 @@ from unbounded_apiserver.cel.values import (
     NONE,
     UINT_MAX,
     Duration,
+    EvalError,
     MapListValue,
     Optional,
     SetListValue,

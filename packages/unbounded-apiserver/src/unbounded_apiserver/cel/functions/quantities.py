@@ -9,10 +9,8 @@ from fractions import Fraction
 from typing import Final
 
 from unbounded_apiserver import quantity
-from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
-from unbounded_apiserver.cel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
-from unbounded_apiserver.cel.values import INT_MAX, INT_MIN, register_opaque
+from unbounded_apiserver.cel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING, Overload, function, method
+from unbounded_apiserver.cel.values import INT_MAX, INT_MIN, EvalError, register_opaque
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from unbounded_apiserver.cel.errors import EvalError
 from unbounded_apiserver.cel.functions.formatting import format_string
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
 from unbounded_apiserver.cel.regexp import BadPattern, Regexp, compile_pattern
-from unbounded_apiserver.cel.types import BOOL, DYN, INT, STRING, list_of
+from unbounded_apiserver.cel.types import BOOL, DYN, INT, STRING, Overload, function, list_of, method
+from unbounded_apiserver.cel.values import EvalError
 
 _SPACES: Final = "\t\n\v\f\r\x85\xa0 \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _UNICODE_SPACES: Final = _SPACES + "\u2028\u2029\u202f\u205f\u3000"

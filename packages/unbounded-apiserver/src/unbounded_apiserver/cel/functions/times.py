@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.registry import Overload, method
-from unbounded_apiserver.cel.types import DURATION, INT, STRING, TIMESTAMP
-from unbounded_apiserver.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
+from unbounded_apiserver.cel.types import DURATION, INT, STRING, TIMESTAMP, Overload, method
+from unbounded_apiserver.cel.values import INT_MAX, INT_MIN, Duration, EvalError, Timestamp
 
 SECOND: Final = 10**9
 _MILLI: Final = 10**6

@@ -9,10 +9,8 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 from urllib.parse import unquote_plus
 
-from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.registry import Overload, function, method
-from unbounded_apiserver.cel.types import BOOL, STRING, URL, list_of, map_of
-from unbounded_apiserver.cel.values import register_opaque
+from unbounded_apiserver.cel.types import BOOL, STRING, URL, Overload, function, list_of, map_of, method
+from unbounded_apiserver.cel.values import EvalError, register_opaque
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded_apiserver import metadata
-from unbounded_apiserver.api_resources import Object
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.workloads.pod_admission import NOT_READY, UNREACHABLE
 
 READY: Final = "Ready"

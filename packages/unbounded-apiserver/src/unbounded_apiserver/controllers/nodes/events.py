@@ -9,10 +9,10 @@ from typing import Final
 
 from unbounded.kube.logs import Log
 from unbounded_apiserver import metadata
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.builtin import EVENTS
+from unbounded_apiserver.builtin_resources import EVENTS
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.writes import Writes, WriteTarget
 

@@ -20,14 +20,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from unbounded_apiserver.access.node_authorizer import LEASES as LEASES_NAMESPACE
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.builtin import LEASES, NODES
+from unbounded_apiserver.builtin_resources import LEASES, NODES
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.nodes import NodeTimes, conditions
 from unbounded_apiserver.controllers.nodes.conditions import TRUE, UNKNOWN
 from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
 from unbounded_apiserver.controllers.nodes.pods import NODE_CONTROLLER, mark_not_ready
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes, WriteTarget
 

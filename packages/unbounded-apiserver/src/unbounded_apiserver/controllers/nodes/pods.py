@@ -13,16 +13,16 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from unbounded_apiserver import metadata
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.builtin import NODES
+from unbounded_apiserver.builtin_resources import NODES
 from unbounded_apiserver.collection import FieldTerm, ObjectChange, StoredObject
 from unbounded_apiserver.controllers.nodes import NodeTimes
 from unbounded_apiserver.controllers.nodes.conditions import FALSE, NO_EXECUTE, READY
 from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
 from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_expired
 from unbounded_apiserver.deletes import Deletes
-from unbounded_apiserver.list_selection import select
 from unbounded_apiserver.options import DeleteOptions
+from unbounded_apiserver.reads import select
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.evictions import mark_disruption

@@ -13,11 +13,10 @@ from unbounded_apiserver.access.node_authorizer import NodeRules
 from unbounded_apiserver.access.rbac_authorizer import RbacAuthorizer
 from unbounded_apiserver.admission.policy_index import PolicyIndex
 from unbounded_apiserver.auth import AuthChain, Authorizer, MastersAuthorizer
-from unbounded_apiserver.builtin import NAMESPACES, NODES
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.builtin_resources import NAMESPACES, NODES
 from unbounded_apiserver.controllers.aggregation import RoleAggregationController
 from unbounded_apiserver.controllers.certificates import CertificateController, ClusterInfoSigner, RootCaPublisher
-from unbounded_apiserver.controllers.definitions import DefinitionController
+from unbounded_apiserver.controllers.crds import DefinitionController
 from unbounded_apiserver.controllers.disruption import DisruptionController
 from unbounded_apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from unbounded_apiserver.controllers.garbage import GarbageCollector
@@ -33,6 +32,7 @@ from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.reads import Reads
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.disruption_budgets import DisruptionBudgets
 from unbounded_apiserver.workloads.pod_admission import PodAdmission
@@ -52,7 +52,7 @@ def admission(store: Store) -> Mapping[str, Admit]:
     return {NODES.name: taint_new, PODS.name: PodAdmission(store), PRIORITY_CLASSES.name: PriorityClasses(store).admit}
 
 
-class ApiRegistry:
+class ServerCore:
     """The resources of one data directory, between `open` and `close`."""
 
     def __init__(
@@ -105,7 +105,7 @@ class ApiRegistry:
         """Load the data directory, serve the resources that it defines, and start the controllers.
 
         Raises:
-            disk.DataInUse, disk.DataUnusable
+            DataInUse, DataUnusable (of data_dir)
         """
         await self.store.open(directory)
         authority = CertificateAuthority(directory)

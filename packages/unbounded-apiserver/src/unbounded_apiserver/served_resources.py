@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from unbounded_apiserver.access.resource_types import REVIEW_RESOURCES, ROLE_RESOURCES, SERVICE_ACCOUNTS
 from unbounded_apiserver.admission.policy_types import POLICY_RESOURCES
-from unbounded_apiserver.api_resources import Resource
-from unbounded_apiserver.builtin import RESOURCES
+from unbounded_apiserver.builtin_resources import RESOURCES
 from unbounded_apiserver.certificates.csr_types import REQUESTS
-from unbounded_apiserver.definitions import DEFINITIONS, version_order
+from unbounded_apiserver.crd_types import DEFINITIONS, version_order
 from unbounded_apiserver.kubelet_types import KUBELET_TYPES
+from unbounded_apiserver.resource_model import Resource
 from unbounded_apiserver.workloads.disruption_budgets import BUDGETS
 from unbounded_apiserver.workloads.pods import PODS
 from unbounded_apiserver.workloads.priorities import PRIORITY_CLASSES

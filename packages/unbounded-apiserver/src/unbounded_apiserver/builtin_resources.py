@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from unbounded_apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_descriptors
-from unbounded_apiserver.api_resources import (
+from unbounded_apiserver.core_types import NODE, rules_of_event
+from unbounded_apiserver.managed_fields.merge import ObjectKind, of_shape
+from unbounded_apiserver.resource_model import (
     ALL_VERBS,
     STATUS,
     Object,
@@ -20,8 +22,6 @@ from unbounded_apiserver.api_resources import (
     Subresource,
     keep_all_but_status,
 )
-from unbounded_apiserver.core_types import NODE, rules_of_event
-from unbounded_apiserver.managed_fields.merge import ObjectKind, of_shape
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.type_descriptors import StructType
 

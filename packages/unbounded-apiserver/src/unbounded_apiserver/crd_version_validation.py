@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from unbounded_apiserver import field_errors, name_validation
-from unbounded_apiserver.api_resources import Object
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.schema import Draft, FieldError, SchemaError
 from unbounded_apiserver.schema.errors import too_many
 from unbounded_apiserver.schema.rules import BadFieldPath, selected_field

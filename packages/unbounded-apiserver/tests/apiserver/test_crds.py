@@ -12,7 +12,7 @@ import pytest
 from tests.apiserver.support import Client, running
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
-from unbounded_apiserver import definition_rules, definition_version_rules, definitions
+from unbounded_apiserver import crd_types, crd_validation, crd_version_validation
 from unbounded_apiserver.writes import WriteTarget
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -149,7 +149,7 @@ async def test_stored_definition_yields_to_a_kind_that_is_now_built_in(tmp_path:
         ]
         status = {"acceptedNames": {**names, "listKind": "ClusterRoleList"}, "conditions": established}
         await client.merge(f"{where}/status", {"status": status})
-        target = WriteTarget(definitions.DEFINITIONS, "", body["metadata"]["name"])
+        target = WriteTarget(crd_types.DEFINITIONS, "", body["metadata"]["name"])
 
         def settle(obj: dict[str, Any]) -> None:
             obj["status"] |= status
@@ -380,21 +380,21 @@ def test_stored_definition_with_invalid_default_is_served_but_new_one_rejected()
     }
     schema = {"type": "object", "properties": {"spec": inner}}
     written = definition("olds", "Old", {**version(), "schema": {"openAPIV3Schema": schema}}, listKind="OldList")
-    definition_rules.default(written)
-    definition_rules.decide(written, None)
-    (resource,) = definitions.served_resources(written)
+    crd_validation.default(written)
+    crd_validation.decide(written, None)
+    (resource,) = crd_types.served_resources(written)
     obj: dict[str, Any] = {"metadata": {"name": "one"}}
     resource.type.default(obj)
     assert obj["spec"] == {"type": "OnDelete"}
-    (error,) = definition_rules.rules(written, None)
+    (error,) = crd_validation.rules(written, None)
     assert error.field == "spec.validation.openAPIV3Schema.properties[spec].default"
     assert "no such key: type" in error.message
 
 
 def causes(written: dict[str, Any]) -> list[tuple[str, str]]:
-    definition_rules.default(written)
-    definition_rules.decide(written, None)
-    return [(error.field, error.message) for error in definition_rules.rules(written, None)]
+    crd_validation.default(written)
+    crd_validation.decide(written, None)
+    return [(error.field, error.message) for error in crd_validation.rules(written, None)]
 
 
 def of_fields(**fields: Any) -> dict[str, Any]:
@@ -523,8 +523,8 @@ async def test_a_webhook_that_kubernetes_would_call_is_rejected_as_none_is_calle
 )
 def test_a_webhooks_address_is_judged(config: dict[str, Any], field: str, message: str) -> None:
     conversion = {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": config}}
-    definition_version_rules.default_conversion(conversion)
-    (error,) = definition_version_rules.conversion_errors(conversion, None)
+    crd_version_validation.default_conversion(conversion)
+    (error,) = crd_version_validation.conversion_errors(conversion, None)
     assert (error.field, error.message) == (f"spec.conversion.{field}", message)
 
 

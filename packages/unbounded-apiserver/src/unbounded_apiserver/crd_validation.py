@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from unbounded_apiserver import definition_version_rules, field_errors, name_validation
-from unbounded_apiserver.api_resources import Object
-from unbounded_apiserver.definition_version_rules import PARTS, has_status_part, part_errors, shared_parts
+from unbounded_apiserver import crd_version_validation, field_errors, name_validation
+from unbounded_apiserver.crd_version_validation import PARTS, has_status_part, part_errors, shared_parts
+from unbounded_apiserver.resource_model import Object
 from unbounded_apiserver.schema import FieldError
 
 APPROVED: Final = "api-approved.kubernetes.io"
@@ -35,7 +35,7 @@ def default(obj: Object) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
     if spec["conversion"].get("strategy", "") == "":
         spec["conversion"]["strategy"] = "None"
-    definition_version_rules.default_conversion(spec["conversion"])
+    crd_version_validation.default_conversion(spec["conversion"])
 
 
 def decide(obj: Object, old: Object | None) -> None:
@@ -81,10 +81,10 @@ def rules(obj: Object, old: Object | None) -> list[FieldError]:
     if versions:
         errors += part_errors(versions[0], "spec", shared, has_status=any(map(has_status_part, versions)))
     strategy = spec["conversion"]["strategy"]
-    if spec.get("preserveUnknownFields") and strategy != definition_version_rules.NONE:
+    if spec.get("preserveUnknownFields") and strategy != crd_version_validation.NONE:
         why = "must be None if spec.preserveUnknownFields is true"
         errors.append(field_errors.invalid("spec.conversion.strategy", strategy, why))
-    errors += definition_version_rules.conversion_errors(spec["conversion"], old)
+    errors += crd_version_validation.conversion_errors(spec["conversion"], old)
     if old is not None:
         errors += _rules_changes(spec, old)
     errors += _rules_stored(obj["status"].get("storedVersions") or [], versions)

@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
-from unbounded_apiserver import api_resources
-from unbounded_apiserver.api_resources import Object, Resource
-from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver import resource_model
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
-from unbounded_apiserver.definition_rules import is_established
-from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS, served_resources, stored_resource, types_by_version
+from unbounded_apiserver.crd_types import CLEANUP, DEFINITIONS, served_resources, stored_resource, types_by_version
+from unbounded_apiserver.crd_validation import is_established
 from unbounded_apiserver.deletes import Deletes, merge_conditions
 from unbounded_apiserver.options import DeleteOptions, ListOptions
+from unbounded_apiserver.resource_model import Object, Resource
+from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import Writes, WriteTarget
 
@@ -100,7 +100,7 @@ class DefinitionController:
             log.exception("cannot serve a stored definition", definition=record.key)
             return
         if definition["metadata"].get("generation", 1) > 1:
-            api_resources.decode_again(self._store, record.key, types_by_version(definition))
+            resource_model.decode_again(self._store, record.key, types_by_version(definition))
 
     async def _reconcile(self, name: str) -> None:
         record = self._store.get(DEFINITIONS.name, name)

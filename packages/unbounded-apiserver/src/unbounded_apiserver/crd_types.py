@@ -10,22 +10,14 @@ from typing import Any, Final
 
 from unbounded_apiserver import (
     columns,
-    definition_rules,
-    definition_version_rules,
+    crd_validation,
+    crd_version_validation,
     metadata,
     name_validation,
+    resource_model,
     type_descriptor_parser,
 )
-from unbounded_apiserver.api_resources import (
-    ALL_VERBS,
-    STATUS,
-    Object,
-    Resource,
-    Subresource,
-    TableColumn,
-    keep_all_but_status,
-)
-from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.managed_fields.merge import ObjectKind, of_schema
 from unbounded_apiserver.schema import FieldError, Schema
 from unbounded_apiserver.type_descriptors import StructType
@@ -185,7 +177,7 @@ _BLOCKING: Final = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-DEFINITIONS: Final = Resource(
+DEFINITIONS: Final = resource_model.Resource(
     "apiextensions.k8s.io",
     "v1",
     "CustomResourceDefinition",
@@ -196,15 +188,15 @@ DEFINITIONS: Final = Resource(
         CUSTOM_RESOURCE_DEFINITION,
         generation=True,
         unconditional_update=False,
-        defaults=definition_rules.default,
-        decide=definition_rules.decide,
-        rules=definition_rules.rules,
-        advice=definition_rules.advise,
+        defaults=crd_validation.default,
+        decide=crd_validation.decide,
+        rules=crd_validation.rules,
+        advice=crd_validation.advise,
         qualified_finalizers=False,
     ),
     short_names=("crd", "crds"),
     categories=("api-extensions",),
-    subresources=STATUS,
+    subresources=resource_model.STATUS,
     columns=columns.DEFINITION,
 )
 
@@ -224,18 +216,18 @@ class CustomType:
     tracks_owners: bool = True
     shape: StructType | None = None
 
-    def empty(self) -> Object:
+    def empty(self) -> resource_model.Object:
         return {}
 
-    def decode(self, obj: Object) -> list[str]:
+    def decode(self, obj: resource_model.Object) -> list[str]:
         unknown: list[str] = []
         metadata.decode(obj, unknown)
         return unknown + sorted(self.schema.prune(obj))
 
-    def default(self, obj: Object) -> None:
+    def default(self, obj: resource_model.Object) -> None:
         self.schema.default(obj)
 
-    def prepare(self, obj: Object, old: Object | None) -> None:
+    def prepare(self, obj: resource_model.Object, old: resource_model.Object | None) -> None:
         if self.status:
             obj.pop("status", None)
             if old is not None and "status" in old:
@@ -243,24 +235,26 @@ class CustomType:
         if old is not None and self._wanted(obj) != self._wanted(old):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def validate(self, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
+    def validate(
+        self, obj: resource_model.Object, old: resource_model.Object | None, warnings: list[str] | None = None
+    ) -> list[FieldError]:
         return self.schema.validate(obj, old, warnings)
 
-    def advise(self, obj: Object) -> list[str]:  # noqa: ARG002 - the protocol's
+    def advise(self, obj: resource_model.Object) -> list[str]:  # noqa: ARG002 - the protocol's
         return []
 
-    def _wanted(self, obj: Object) -> Object:
+    def _wanted(self, obj: resource_model.Object) -> resource_model.Object:
         left_out = {"metadata", "status"} if self.status else {"metadata"}
         return {k: v for k, v in obj.items() if k not in left_out}
 
 
-def _keep_all_but_status(obj: Object, old: Object, now: datetime) -> None:
+def _keep_all_but_status(obj: resource_model.Object, old: resource_model.Object, now: datetime) -> None:
     """Keep everything but the status, as for built-in types; metadata does not change either."""
     obj["metadata"] = dict(old["metadata"])
-    keep_all_but_status(obj, old, now)
+    resource_model.keep_all_but_status(obj, old, now)
 
 
-_STATUS: Final[Mapping[str, Subresource]] = {"status": Subresource(_keep_all_but_status)}
+_STATUS: Final[Mapping[str, resource_model.Subresource]] = {"status": resource_model.Subresource(_keep_all_but_status)}
 
 
 def unchecked_notice(errors: list[FieldError]) -> list[FieldError]:
@@ -270,13 +264,13 @@ def unchecked_notice(errors: list[FieldError]) -> list[FieldError]:
     return []
 
 
-def served_resources(definition: Mapping[str, Any]) -> list[Resource]:
+def served_resources(definition: Mapping[str, Any]) -> list[resource_model.Resource]:
     """Return the resources of an accepted definition, one for each served version, the preferred version first."""
     served = [v for v in definition["spec"]["versions"] if v["served"]]
     return [_resource(definition, version) for version in sorted(served, key=lambda v: version_order(v["name"]))]
 
 
-def stored_resource(definition: Mapping[str, Any]) -> Resource:
+def stored_resource(definition: Mapping[str, Any]) -> resource_model.Resource:
     """Return the resource in the version in which objects are stored from now on, served or not."""
     return _resource(definition, _stored(definition))
 
@@ -294,16 +288,16 @@ def _stored(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _type(kind: str, version: Mapping[str, Any]) -> CustomType:
     written = version["schema"]["openAPIV3Schema"]
-    schema = definition_version_rules.draft(written, "spec.validation.openAPIV3Schema").schema
+    schema = crd_version_validation.draft(written, "spec.validation.openAPIV3Schema").schema
     return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None, of_schema(written))
 
 
-def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Resource:
+def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> resource_model.Resource:
     spec, names, stored = definition["spec"], definition["spec"]["names"], _stored(definition)
     this = _type(names["kind"], version)
     api_version = f"{spec['group']}/{version['name']}"
     warning = version.get("deprecationWarning") or f"{api_version} {names['kind']} is deprecated"
-    return Resource(
+    return resource_model.Resource(
         spec["group"],
         version["name"],
         names["kind"],
@@ -314,7 +308,7 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
         list_kind=names["listKind"],
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
-        verbs=ALL_VERBS,
+        verbs=resource_model.ALL_VERBS,
         subresources=_STATUS if this.status else {},
         storage_version=stored["name"],
         stored_type=None if stored is version else _type(names["kind"], stored),
@@ -327,13 +321,13 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> Reso
     )
 
 
-def _columns(version: Mapping[str, Any]) -> list[TableColumn]:
+def _columns(version: Mapping[str, Any]) -> list[resource_model.TableColumn]:
     """Return the printer columns, or kube-apiserver's default ones if a path among them cannot be parsed."""
     given = version.get("additionalPrinterColumns")
     if not given or not all(_is_readable(column["jsonPath"]) for column in given):
         return [columns.CUSTOM_AGE]
     return [
-        TableColumn(
+        resource_model.TableColumn(
             c["name"],
             c["type"],
             c.get("format", ""),
