@@ -50,7 +50,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.machineops.settings import COMPONENT
 from unbounded_lab.cloud.azure.model import USUAL_TIMES, AzureTimes
-from unbounded_lab.cloud.azure.request_checks import SUBSCRIPTION_LIMITS
+from unbounded_lab.cloud.azure.resource_manager import SUBSCRIPTION_LIMITS
 
 SITE: Final = "cloud"
 PROVIDER: Final = "AzureVM"

@@ -21,7 +21,7 @@ from typing import Any, Final
 from benchmarks import children
 from unbounded_lab.cloud.azure import LabAzure, VmShape
 from unbounded_lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VmPower
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 from unbounded_lab.http import LabReply, LabRequest
 
 MIX: Final = (

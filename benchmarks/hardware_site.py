@@ -22,9 +22,8 @@ from unbounded.metalman.http.boot_service import ReportAnswer
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
-from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, NetbootImage
-from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
+from unbounded.metalman.netboot.request_handler import NetbootDependencies, NetbootRequestHandler
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 

@@ -24,12 +24,12 @@ from tests.images.content import MIB
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine_status import DiskErasureRecord, merge_erasures
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
-from unbounded.metalman import disk_choice, erase_choice
+from unbounded.metalman import disk_choice, disks_to_erase
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection
-from unbounded.metalman.erase_choice import ErasurePlan
+from unbounded.metalman.disks_to_erase import ErasurePlan
 from unbounded.metalman.http.boot_service import HardwareReport, RescueReport
 from unbounded.metalman.http.requests import erasure_report, hardware_report, rescue_report
-from unbounded.metalman.netboot.rescue_reports import rescue_answer
+from unbounded.metalman.netboot.erase_and_rescue import rescue_answer
 
 TOP: Final = Path(__file__).parents[2]
 INSTALLER: Final = TOP / "images" / "installer" / "lib"
@@ -160,10 +160,10 @@ class Site:
                 return 409, {"error": message}
 
     def _to_erase(self, disks: Sequence[DiskFacts], *, final: bool) -> tuple[int, dict[str, str]]:
-        match erase_choice.choose_erasures(disks, self.erases, self.erasures, final=final):
+        match disks_to_erase.choose_erasures(disks, self.erases, self.erasures, final=final):
             case ErasurePlan(records=records, names=names):
                 self.erasures = records
-                assert erase_choice.not_blank(disks, records) == ""
+                assert disks_to_erase.not_blank(disks, records) == ""
                 erase = {"status": "ok", "action": "Erase", "disks": " ".join(names)}
                 return 200, erase if names else {"status": "ok", "action": "PowerOff"}
             case AwaitedDisk(message=message):

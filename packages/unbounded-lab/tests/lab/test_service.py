@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded_lab.bmc.device import SimulatedBmc
-from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
-from unbounded_lab.bmc.http import BmcRequest
+from unbounded_lab.bmc.faults import IDEAL, BmcFaults
 from unbounded_lab.bmc.identity import BmcIdentity
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.bmc.profiles import faults_for, misbehaviours_for, names
+from unbounded_lab.bmc.redfish import BmcRequest
 from unbounded_lab.bmc.service import admit, answer
-from unbounded_lab.fault_settings import changed, non_default
+from unbounded_lab.faults import changed, non_default
 from unbounded_lab.http import Delivery, LabReply
 
 ROOT = "/redfish/v1"

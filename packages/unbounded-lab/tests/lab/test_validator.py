@@ -14,7 +14,7 @@ import pytest
 from tests.support.paths import ROOT
 from unbounded_lab.bmc import HostPower, LabBmc
 from unbounded_lab.bmc.events import BmcEvent, event_body
-from unbounded_lab.bmc.fault_settings import IDEAL
+from unbounded_lab.bmc.faults import IDEAL
 
 VALIDATOR = Path(sys.executable).with_name("rf_service_validator")
 SCHEMAS = Path(

@@ -104,7 +104,12 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
         "get",
     ): "tests/metalman/netboot/test_request_handler.py: user-data",
     ("metalman", "unbounded-kube", "secrets", "create"): "tests/cli/test_rights.py: its own key",
-    ("metalman", "unbounded-kube", "secrets", "delete"): "tests/metalman/test_boot_recording.py: kept console output",
+    (
+        "metalman",
+        "unbounded-kube",
+        "secrets",
+        "delete",
+    ): "tests/metalman/test_console_recording.py: kept console output",
     ("metalman", "", "certificatesigningrequests", "get"): _CONSOLES,
     ("metalman", "", "subjectaccessreviews", "create"): _CONSOLES,
 }

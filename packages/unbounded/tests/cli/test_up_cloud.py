@@ -19,7 +19,7 @@ from aiohttp import ClientSession
 from tests.cli.running import KUBECTL, PATH, Up, up
 from tests.support.paths import ROOT
 from unbounded.cli.settings import LAB_CLOUDS
-from unbounded_lab.cloud.command import OFFERS
+from unbounded_lab.cloud.__main__ import OFFERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 

@@ -15,7 +15,7 @@ from tests.operations.building import operation_of
 from tests.operations.faults import FAIR, Incarnation
 from unbounded.kube.logs import FIELDS
 from unbounded.kube.options import SettingsError
-from unbounded.machineops import power, registry, replacement
+from unbounded.machineops import installed_providers, power, replacement
 from unbounded.machineops.main import main as machine_ops_controller
 from unbounded.machineops.power import CloudPowerFact
 from unbounded.machineops.provider import (
@@ -119,7 +119,7 @@ def test_user_data_is_required_at_preflight_and_before_its_step() -> None:
 
 
 def _described(**changed: Any) -> list[str]:
-    return registry.faults(replace(PROVIDER, **changed))
+    return installed_providers.faults(replace(PROVIDER, **changed))
 
 
 class _Stepped(SimProvider):
@@ -133,7 +133,7 @@ class _Stepped(SimProvider):
 def _stepped(*steps: ReplaceStep) -> list[str]:
     provider = _Stepped(PROVIDER.cloud, PROVIDER.life)
     provider.steps = steps
-    return registry.faults(provider)
+    return installed_providers.faults(provider)
 
 
 def test_what_a_provider_says_of_itself_is_checked() -> None:
@@ -176,16 +176,16 @@ def test_an_entry_point_that_leads_to_no_provider_says_why(
     monkeypatch: pytest.MonkeyPatch, value: str, words: str
 ) -> None:
     entry = EntryPoint("Acme", value, GROUP)
-    monkeypatch.setattr(registry, "installed", lambda: {"Acme": [entry]})
+    monkeypatch.setattr(installed_providers, "installed", lambda: {"Acme": [entry]})
     with pytest.raises(SettingsError, match=words):
-        registry.load("Acme")
+        installed_providers.load("Acme")
     with pytest.raises(SettingsError, match="no provider 'Other' is installed; installed: Acme"):
-        registry.load("Other")
+        installed_providers.load("Other")
 
 
 def test_a_provider_of_another_release_is_told_what_it_lacks() -> None:
     older = SimpleNamespace(**{name: getattr(PROVIDER, name) for name in ("name", "kinds", "modes", "connect")})
-    (fault,) = registry.faults(cast("Any", older))
+    (fault,) = installed_providers.faults(cast("Any", older))
     assert fault.startswith("it has no call_limit_s, instance, most_user_data, ")
 
 
@@ -194,10 +194,10 @@ def test_a_provider_for_another_version_is_refused_with_both_versions(
     monkeypatch: pytest.MonkeyPatch, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = EntryPoint("Sim", f"tests.machineops.test_tables:{name}", GROUP)
-    monkeypatch.setattr(registry, "installed", lambda: {"Sim": [entry]})
+    monkeypatch.setattr(installed_providers, "installed", lambda: {"Sim": [entry]})
     refused = "it implements 'v2' of the provider API, but this release serves 'v1'"
     with pytest.raises(SettingsError, match=f"^provider Sim cannot be served: {refused}$"):
-        registry.load("Sim")
+        installed_providers.load("Sim")
     assert machine_ops_controller(["providers"]) == 0
     assert refused in capsys.readouterr().out
 
@@ -206,8 +206,8 @@ def test_a_provider_that_declares_no_version_is_served_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = EntryPoint("Sim", "tests.machineops.test_tables:UNDECLARED", GROUP)
-    monkeypatch.setattr(registry, "installed", lambda: {"Sim": [entry]})
-    served = registry.load_served("")
+    monkeypatch.setattr(installed_providers, "installed", lambda: {"Sim": [entry]})
+    served = installed_providers.load_served("")
     assert served.providers == {"Sim": UNDECLARED}
     served.log_unserved()
     (record,) = caplog.records
@@ -216,20 +216,20 @@ def test_a_provider_that_declares_no_version_is_served_with_a_warning(
 
 
 def test_the_providers_that_come_with_the_project_are_written_for_its_version() -> None:
-    for name in registry.EXTRAS:
-        assert registry.load(name).api_version == API_VERSION == registry.UNDECLARED
+    for name in installed_providers.EXTRAS:
+        assert installed_providers.load(name).api_version == API_VERSION == installed_providers.UNDECLARED
 
 
 def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {"Sim": [EntryPoint("Sim", f"tests.machineops.test_tables:{name}", GROUP) for name in ("PROVIDER", "X")]}
-    monkeypatch.setattr(registry, "installed", lambda: entries)
+    monkeypatch.setattr(installed_providers, "installed", lambda: entries)
     with pytest.raises(
         SettingsError, match=r"provider Sim is registered by .*PROVIDER.* and .*: uninstall all but one"
     ):
-        registry.load("Sim")
+        installed_providers.load("Sim")
     same = EntryPoint("Sim", "tests.machineops.test_tables:PROVIDER", GROUP)
     entries["Sim"] = [same, same]
-    assert registry.load("Sim") is PROVIDER
+    assert installed_providers.load("Sim") is PROVIDER
 
 
 def test_broken_provider_does_not_prevent_serving_others(
@@ -242,8 +242,8 @@ def test_broken_provider_does_not_prevent_serving_others(
             ("Sim", "tests.machineops.test_tables:PROVIDER"),
         )
     }
-    monkeypatch.setattr(registry, "installed", lambda: entries)
-    served = registry.load_served("")
+    monkeypatch.setattr(installed_providers, "installed", lambda: entries)
+    served = installed_providers.load_served("")
     assert served.providers == {"Sim": PROVIDER}
     assert served.unserved.keys() == {"Broken"}
     assert caplog.records == []

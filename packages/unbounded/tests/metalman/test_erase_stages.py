@@ -10,10 +10,10 @@ from unbounded.api.core import Node, NodeSpec, Pod, PodStatus
 from unbounded.api.meta import ObjectMeta, OwnerReference
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import erase_stages
-from unbounded.metalman import replace as netboot
+from unbounded.metalman import replace_table as netboot
 from unbounded.metalman.erase_stages import MIRROR, not_drained
 from unbounded.metalman.power import SHUTTING_DOWN, WAITING_OFF
-from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.replace_table import ReplaceFact
 from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Capacity
 
 SPEC: Final = MachineOperationSpec(operation_kind="HostErase", parameters={"disks": "All"})

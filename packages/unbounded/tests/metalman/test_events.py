@@ -19,7 +19,7 @@ from unbounded.metalman.power_reader import INTERVAL_S
 from unbounded.metalman.redfish.event_stream import EventStreamReader, concerns
 from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc import HostPower, LabBmc, Press
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 
 SYSTEM = "/redfish/v1/Systems/1"
 OPENED_S = SETTLE_S + SPREAD_S + 1.0

@@ -8,10 +8,10 @@ import pytest
 
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import inspect_stages, power
-from unbounded.metalman import replace as netboot
+from unbounded.metalman import replace_table as netboot
 from unbounded.metalman.inspect_stages import ENDING_RESCUE, RESCUE_TABLE, SHUTTING_DOWN_RESCUE, TABLE, inspect, rescue
-from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import restored
+from unbounded.metalman.replace_table import ReplaceFact
 from unbounded.operations.deadline import deadline_s
 from unbounded.workflow.procedure import ENDS, Cancel, Step
 

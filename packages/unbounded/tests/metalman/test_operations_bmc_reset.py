@@ -12,7 +12,7 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman.bmc_reset import EVIDENCE_GONE, EVIDENCE_RESTART
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 

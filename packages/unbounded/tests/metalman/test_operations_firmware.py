@@ -12,7 +12,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman.firmware_update import EVIDENCE_DONE
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 pytestmark = pytest.mark.slow

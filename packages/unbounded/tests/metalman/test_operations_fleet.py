@@ -13,9 +13,9 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.kube.clock import utc_now
-from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
+from unbounded_lab.bmc.faults import IDEAL, BmcFaults
 from unbounded_lab.bmc.local import LabBmc
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 AT_ONCE: Final = 8
 HEALTHY: Final = 16

@@ -13,7 +13,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.inspect_stages import EVIDENCE_REPORT, EVIDENCE_RESTORED, WAS_OFF, WAS_ON
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 

@@ -18,11 +18,11 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
-from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey, machine_of
 from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded.metalman.virtual_media_boot import BootMedia
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
 from unbounded_lab.http import LabReply

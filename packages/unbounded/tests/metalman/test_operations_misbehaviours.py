@@ -20,7 +20,7 @@ from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.bmc.profiles import faults_for
-from unbounded_lab.fault_settings import changed
+from unbounded_lab.faults import changed
 
 REBOOT, OFF, ON = KINDS = ("HostReboot", "HostPowerOff", "HostPowerOn")
 BEFORE: Final = {REBOOT: HostPower.ON, OFF: HostPower.ON, ON: HostPower.OFF}

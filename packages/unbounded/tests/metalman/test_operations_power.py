@@ -14,7 +14,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
-from unbounded_lab.bmc.fault_settings import RESET_TYPES, BmcFaults
+from unbounded_lab.bmc.faults import RESET_TYPES, BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
 

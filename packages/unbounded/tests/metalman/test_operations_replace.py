@@ -18,8 +18,8 @@ from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.metalman.redfish.bmc_interface import BmcLimits
-from unbounded.metalman.replace import EVIDENCE_CLOUD_INIT, EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded.metalman.replace_table import EVIDENCE_CLOUD_INIT, EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 

@@ -14,8 +14,8 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.metalman.replace import LOADS_MAX
-from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
+from unbounded.metalman.replace_table import LOADS_MAX
+from unbounded_lab.bmc.faults import IDEAL, BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press
 

@@ -25,7 +25,7 @@ from unbounded.metalman.password_rotation import (
     EVIDENCE_USED,
 )
 from unbounded_lab import machines as lab_machines
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.machines import PASSWORD_KEY, secret_name
 

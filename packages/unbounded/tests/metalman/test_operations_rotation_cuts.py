@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.meta import Kind
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.http import LabReply
 from unbounded_lab.machines import PASSWORD_KEY

@@ -14,8 +14,8 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
-from unbounded.metalman.replace import EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded.metalman.replace_table import EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import OverrideEnabled
 

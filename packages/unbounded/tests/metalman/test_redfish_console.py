@@ -28,7 +28,7 @@ from unbounded.metalman.redfish.bmc_interface import (
 )
 from unbounded.metalman.redfish.documents import console_offers
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 Way = Literal["websocket", "ssh"]

@@ -30,12 +30,12 @@ from unbounded.metalman.redfish.bmc_interface import (
     Unsupported,
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.bmc.power import HostPower as TruePower
 from unbounded_lab.bmc.profiles import faults_for
-from unbounded_lab.fault_settings import changed
+from unbounded_lab.faults import changed
 
 T = TypeVar("T")
 LIMITS: Final = BmcLimits(call_s=0.5, connect_s=0.5, start_s=5.0, task_s=3.0, task_poll_s=0.1, task_poll_max_s=0.3)

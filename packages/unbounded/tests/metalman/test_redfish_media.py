@@ -21,7 +21,7 @@ from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.api.failures import Uncertain
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, ResetType, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 
 pytestmark = pytest.mark.slow

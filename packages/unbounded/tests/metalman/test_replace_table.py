@@ -12,10 +12,9 @@ from unbounded.api.core import Node
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import power
-from unbounded.metalman import replace as table
-from unbounded.metalman.boot_order import desired_override, missing_target, sends_to_network
+from unbounded.metalman import replace_table as table
+from unbounded.metalman.boot_override import desired_override, missing_target, sends_to_network
 from unbounded.metalman.redfish.bmc_interface import BmcLimits, BmcPowerState, BootEnabled, BootOverride
-from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source, is_about_boot_order
 from unbounded.metalman.replace_observation import (
     ReplaceState,
     boot_fact,
@@ -28,6 +27,7 @@ from unbounded.metalman.replace_observation import (
     progress_of,
 )
 from unbounded.metalman.replace_stages import WINDOW_CLOSES_S, replace
+from unbounded.metalman.replace_table import TABLE, FactSource, ReplaceFact, fact_source, is_about_boot_order
 from unbounded.operations.deadline import LOST_AFTER_S
 from unbounded.operations.executor_claim import MARGIN_S
 from unbounded.workflow.procedure import ENDS, Cancel

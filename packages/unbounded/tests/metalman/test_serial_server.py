@@ -20,7 +20,7 @@ from unbounded.api.core import LEASES as CORE_LEASES
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.api import Forbidden
 from unbounded.metalman.serial_server import SerialLimits
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 
 pytestmark = pytest.mark.slow
 

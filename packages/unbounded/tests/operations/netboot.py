@@ -21,10 +21,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
-from unbounded.metalman import erase_stages, inspect_stages, power, replace
-from unbounded.metalman.boot_media import BootMedia
-from unbounded.metalman.boot_order import as_booted, boots_by_media, media_boot, network_target
-from unbounded.metalman.erase_choice import is_begun
+from unbounded.metalman import erase_stages, inspect_stages, power, replace_table
+from unbounded.metalman.boot_override import as_booted, boots_by_media, media_boot, network_target
+from unbounded.metalman.disks_to_erase import is_begun
 from unbounded.metalman.executor import NETBOOT_PROCEDURES, PROCEDURES
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey
 from unbounded.metalman.redfish.bmc_interface import BmcPowerState, BootOverride
@@ -41,25 +40,31 @@ from unbounded.metalman.replace_observation import (
     restored,
 )
 from unbounded.metalman.replace_stages import by_media as by_media_of
+from unbounded.metalman.virtual_media_boot import BootMedia
 from unbounded.operations import reasons
 from unbounded.operations.executor_protocol import NotDone, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
-PROOF[REIMAGE] = {power.EVIDENCE_OFF, replace.EVIDENCE_LOADER, replace.EVIDENCE_WRITTEN, replace.EVIDENCE_CLOUD_INIT}
+PROOF[REIMAGE] = {
+    power.EVIDENCE_OFF,
+    replace_table.EVIDENCE_LOADER,
+    replace_table.EVIDENCE_WRITTEN,
+    replace_table.EVIDENCE_CLOUD_INIT,
+}
 PROOF[OperationKind.HOST_ERASE] = {
-    replace.EVIDENCE_LOADER,
+    replace_table.EVIDENCE_LOADER,
     inspect_stages.EVIDENCE_REPORT,
     erase_stages.EVIDENCE_ERASED,
     erase_stages.EVIDENCE_STAYS_OFF,
 }
 PROOF[OperationKind.HOST_INSPECT] = {
-    replace.EVIDENCE_LOADER,
+    replace_table.EVIDENCE_LOADER,
     inspect_stages.EVIDENCE_REPORT,
     inspect_stages.EVIDENCE_RESTORED,
 }
 PROOF[OperationKind.HOST_RESCUE] = {
-    replace.EVIDENCE_LOADER,
+    replace_table.EVIDENCE_LOADER,
     inspect_stages.EVIDENCE_RESCUE,
     inspect_stages.EVIDENCE_RESTORED,
 }
@@ -74,7 +79,11 @@ MEDIA: Final = {
     ],
     "redfish": {"url": "https://192.0.2.7", "username": "u", "passwordRef": {"name": "s", "namespace": "n"}},
 }
-ARMING: Final = {replace.BOOT_ONCE: "Once", replace.BOOT_TO_STAY: "Continuous", replace.CLEAR_BOOT: ""}
+ARMING: Final = {
+    replace_table.BOOT_ONCE: "Once",
+    replace_table.BOOT_TO_STAY: "Continuous",
+    replace_table.CLEAR_BOOT: "",
+}
 
 
 class KnownMachines:
@@ -172,7 +181,7 @@ class NetbootExecutor(PowerExecutor):
         if not boots_by_media(target.machine):
             return True
         uid, name = target.operation.metadata.uid, target.machine.name
-        if stage not in replace.SETTING_STAGES:
+        if stage not in replace_table.SETTING_STAGES:
             return False
         return await self.media.is_inserted(target.machine, uid, cast(Any, SimulatedDrive(self, name, uid)))
 
@@ -183,17 +192,17 @@ class NetbootExecutor(PowerExecutor):
         if target.operation.spec.operation_kind not in NETBOOT_PROCEDURES:
             return await super().observe(target)
         target = dataclasses.replace(target, machine=as_booted(target.machine, target.operation.metadata.uid))
-        stage = target.run.stage or replace.WAITING_IMAGE
+        stage = target.run.stage or replace_table.WAITING_IMAGE
         told = Seen(stage, target.operation.metadata.uid, target.machine, None, target.run.boot_id)
         is_erase = target.operation.spec.operation_kind == OperationKind.HOST_ERASE
 
         async def read() -> Observation:
             seen = told
-            undoes = replace.fact_source(stage) is replace.FactSource.UNDOING
-            if undoes or (is_erase and stage in replace.RESTORING_STAGES):
+            undoes = replace_table.fact_source(stage) is replace_table.FactSource.UNDOING
+            if undoes or (is_erase and stage in replace_table.RESTORING_STAGES):
                 seen = dataclasses.replace(told, machine=await self.api.get(MACHINES, target.machine.name))
             fact = boot_fact(seen)
-            if fact is None or replace.needs_power(stage, fact):
+            if fact is None or replace_table.needs_power(stage, fact):
                 await self.reach(float("inf"))
                 host = self.outside.host(target.machine.name)
                 if fact is None:
@@ -202,11 +211,11 @@ class NetbootExecutor(PowerExecutor):
                     has_media = await self._has_media(target, stage)
                     armed = is_armed(seen, shown, has_media=has_media)
                     fact = power_fact(stage, BmcPowerState(host.power), armed=armed)
-                    if stage in replace.RESTORING_STAGES:
+                    if stage in replace_table.RESTORING_STAGES:
                         was_on = inspect_stages.WAS_ON in {one.what for one in target.run.evidence}
                         fact = restored(fact, was_on=was_on and not is_begun(erasures_of(seen.machine, seen.boot)))
                 elif host.power == "Off":
-                    fact = replace.ReplaceFact.WRITTEN_OFF
+                    fact = replace_table.ReplaceFact.WRITTEN_OFF
             found = Observation(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
             return dataclasses.replace(found, erasures=erasures_of(seen.machine, seen.boot))
 
@@ -216,8 +225,10 @@ class NetbootExecutor(PowerExecutor):
         """Insert or eject the image of a boot, as `RedfishExecutor` does before the action itself."""
         uid, machine = target.operation.metadata.uid, target.machine
         drive = cast(Any, SimulatedDrive(self, machine.name, uid))
-        is_again = action == replace.START and replace.is_started_again(target.run.stage, target.run.attempt)
-        if action in (replace.BOOT_ONCE, replace.BOOT_TO_STAY, replace.START) and not is_again:
+        is_again = action == replace_table.START and replace_table.is_started_again(
+            target.run.stage, target.run.attempt
+        )
+        if action in (replace_table.BOOT_ONCE, replace_table.BOOT_TO_STAY, replace_table.START) and not is_again:
             await self.media.insert(machine, uid, drive, before)
         try:
             if is_again:
@@ -231,7 +242,7 @@ class NetbootExecutor(PowerExecutor):
     async def perform(self, target: Target, action: str, *, before: float) -> None:
         uid = target.operation.metadata.uid
         target = dataclasses.replace(target, machine=as_booted(target.machine, uid))
-        requested, action = action, replace.NETWORK_ACTIONS.get(action, action)
+        requested, action = action, replace_table.NETWORK_ACTIONS.get(action, action)
         is_boot = boots_by_media(target.machine)
         if is_boot and target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
             await self._prepare(target, action, before)
@@ -244,7 +255,7 @@ class NetbootExecutor(PowerExecutor):
             self.life.hold_if_dead()
             host = self.outside.host(target.machine.name)
             # an ejection is repeated until its record is removed, too
-            satisfied = host.armed == ARMING[action] and not (is_boot and action == replace.CLEAR_BOOT)
+            satisfied = host.armed == ARMING[action] and not (is_boot and action == replace_table.CLEAR_BOOT)
             self.outside.record(target, requested, satisfied=satisfied, life=self.life.name)
             if self.outside.dice(self.outside.deaf):
                 raise NotDone(reasons.NO_EFFECT, "the BMC took it, and shows something else")
@@ -256,7 +267,7 @@ class NetbootExecutor(PowerExecutor):
             await self.answered()
         except Failure as error:
             failed = error
-        if action == replace.CLEAR_BOOT and is_boot:
+        if action == replace_table.CLEAR_BOOT and is_boot:
             drive = SimulatedDrive(self, target.machine.name, uid)
             await self.media.eject(target.machine, uid, cast(Any, drive), before)
         if failed is not None:

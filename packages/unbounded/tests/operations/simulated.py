@@ -13,7 +13,7 @@ from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
-from unbounded.metalman import power, replace
+from unbounded.metalman import power, replace_table
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.executor_protocol import Target
 from unbounded.workflow.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
@@ -74,7 +74,7 @@ class Host:
     def ask(self, action: str, now: float, chance: random.Random, *, deaf: bool) -> bool:
         """Carry out a call; return whether the host had the requested state already."""
         self.settle(now)
-        action = replace.NETWORK_ACTIONS.get(action, action)
+        action = replace_table.NETWORK_ACTIONS.get(action, action)
         match action:
             case power.SHUT_DOWN | power.SWITCH_OFF if self.power == "Off":
                 return True
@@ -84,10 +84,10 @@ class Host:
                 pass
             case power.SWITCH_OFF:
                 self.off_at, self.on_at = now + chance.uniform(0, 2), None
-            case power.SWITCH_ON | replace.START if self.power == "On":
+            case power.SWITCH_ON | replace_table.START if self.power == "On":
                 return True
-            case power.SWITCH_ON | replace.START:
-                self.armed = self.armed if action == replace.START else ""
+            case power.SWITCH_ON | replace_table.START:
+                self.armed = self.armed if action == replace_table.START else ""
                 self.on_at, self.off_at = now + chance.uniform(0.5, 4), None
             case _:
                 raise Violation(f"the host was asked for {action}")

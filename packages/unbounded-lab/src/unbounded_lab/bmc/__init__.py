@@ -6,10 +6,10 @@
 - `misbehaviours/` has the faults and their sources.
 """
 
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostEvent, HostPower, Press
 from unbounded_lab.clock import LoopClock, ManualClock
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 __all__ = ["FOR_EVER", "BmcFaults", "HostEvent", "HostPower", "LabBmc", "LoopClock", "ManualClock", "Press"]

@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded_lab.bmc.fault_settings import BmcFaults
-from unbounded_lab.bmc.http import BmcRequest, RedfishProblem
+from unbounded_lab.bmc.faults import BmcFaults
+from unbounded_lab.bmc.redfish import BmcRequest, RedfishProblem
 
 TOKEN_HEADER: Final = "x-auth-token"  # noqa: S105 - the name of a header
 ACCOUNT_ID: Final = "1"

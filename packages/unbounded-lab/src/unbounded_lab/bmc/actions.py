@@ -13,13 +13,12 @@ from typing import Any, Final
 
 from unbounded_lab.bmc import resources
 from unbounded_lab.bmc.access import ACCOUNT_ID
-from unbounded_lab.bmc.bodies import ROOT
 from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.events import EVENT_STREAM
-from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
 from unbounded_lab.bmc.inventory import CHASSIS_ID, FIRMWARE, SIMPLE_UPDATE
 from unbounded_lab.bmc.media import ACTIONS_OF_MEDIA
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
+from unbounded_lab.bmc.redfish import EXTENDED_INFO, ROOT, BmcRequest, RedfishProblem, json_reply, message_body
 from unbounded_lab.http import LabReply, Routes
 
 Act = Callable[[SimulatedBmc, tuple[str, ...], BmcRequest, float], LabReply]

@@ -15,13 +15,13 @@ from aiohttp import WSMsgType, web
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc
-from unbounded_lab.bmc.http import BmcRequest, RedfishProblem
+from unbounded_lab.bmc.redfish import BmcRequest, RedfishProblem
 from unbounded_lab.clock import LabClock
 from unbounded_lab.keys import derived_key
 from unbounded_lab.listener import HOST, send
 
 if TYPE_CHECKING:
-    from unbounded_lab.bmc.bodies import Body
+    from unbounded_lab.bmc.redfish import Body
 
 ENTER: Final = "console"
 FLOOD: Final = b"0123456789abcdef" * 256 + b"\r\n"

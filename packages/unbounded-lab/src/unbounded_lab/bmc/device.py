@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from unbounded_lab.bmc.access import BmcAccounts
 from unbounded_lab.bmc.events import BmcEventLog
-from unbounded_lab.bmc.fault_settings import COUNTS, IDEAL, BmcFaults
+from unbounded_lab.bmc.faults import COUNTS, IDEAL, BmcFaults
 from unbounded_lab.bmc.identity import BmcIdentity
 from unbounded_lab.bmc.power import HostEvent, HostPower, HostTraits, Press, PressEffect, SimulatedHost
-from unbounded_lab.bmc.recording import BmcRecording
-from unbounded_lab.fault_settings import FOR_EVER, Counts
+from unbounded_lab.bmc.replay import BmcRecording
+from unbounded_lab.faults import FOR_EVER, Counts
 
 MAX_TASKS: Final = 64
 """Maximum number of remembered Tasks."""
@@ -352,3 +352,7 @@ class SimulatedBmc:
         if now < round_start + up_s:
             return True, round_start + up_s
         return False, round_start + up_s + down_s
+
+
+Render = Callable[[SimulatedBmc, tuple[str, ...], float], dict[str, Any] | None]
+"""A function that renders a resource of a BMC, from the parts of its path and the time; None if there is none."""

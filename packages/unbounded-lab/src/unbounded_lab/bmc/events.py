@@ -16,7 +16,7 @@ import msgspec
 from unbounded_lab.bmc.power import HostPower
 
 if TYPE_CHECKING:
-    from unbounded_lab.bmc.fault_settings import BmcFaults
+    from unbounded_lab.bmc.faults import BmcFaults
 
 EVENT_STREAM: Final = "text/event-stream"
 OPENED: Final = b": stream opened\n\n"  # a comment, which a client ignores

@@ -16,7 +16,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from unbounded_lab.bmc.power import HostEvent, HostPower
 from unbounded_lab.bmc.profiles import faults_for
-from unbounded_lab.bmc.recording import load_recording
+from unbounded_lab.bmc.replay import load_recording
 from unbounded_lab.bmc.worker import WorkerOrder, WorkerReport
 
 READY_S: Final = 60.0

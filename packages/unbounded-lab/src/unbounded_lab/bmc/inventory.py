@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded_lab.bmc.bodies import ENABLED, ROOT, Body, Render, collection, link, resource, system_path
-from unbounded_lab.bmc.device import BIOS, BMC, SimulatedBmc
+from unbounded_lab.bmc.device import BIOS, BMC, Render, SimulatedBmc
 from unbounded_lab.bmc.identity import BmcIdentity
+from unbounded_lab.bmc.redfish import ENABLED, ROOT, Body, collection, link, resource, system_path
 
 PROCESSOR: Final = "Loopback Processor 16C"
 PROCESSORS: Final = ("CPU1", "CPU2")
@@ -69,7 +69,11 @@ class _Part:
     def members(self, name: str) -> Render:
         def render(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
             found = bmc.system(ids[0])
-            return collection(self.kind, f"{system_path(found)}/{name}", name, self.ids) if found is not None else None
+            return (
+                collection(self.kind, f"{system_path(found.name)}/{name}", name, self.ids)
+                if found is not None
+                else None
+            )
 
         return render
 
@@ -78,7 +82,7 @@ class _Part:
             found = bmc.system(ids[0])
             if found is None or ids[1] not in self.ids:
                 return None
-            path = f"{system_path(found)}/{name}/{ids[1]}"
+            path = f"{system_path(found.name)}/{name}/{ids[1]}"
             more = self.more(bmc.identity, found.index, path, ids[1])
             return resource(self.kind, path, f"{self.kind} {ids[1]}", Status=ENABLED, **more)
 
@@ -115,7 +119,7 @@ def pcie_device(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | 
     found = bmc.system(ids[0])
     if found is None or ids[1] != GPU:
         return None
-    path = f"{system_path(found)}/PCIeDevices/{GPU}"
+    path = f"{system_path(found.name)}/PCIeDevices/{GPU}"
     functions = link(f"{path}/PCIeFunctions")
     more = {**_card(bmc.identity, found.index), "DeviceType": "SingleFunction", "PCIeFunctions": functions}
     return resource("PCIeDevice", path, f"PCIe Device {GPU}", Status=ENABLED, **more)
@@ -125,7 +129,7 @@ def pcie_functions(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body
     found = bmc.system(ids[0])
     if found is None or ids[1] != GPU:
         return None
-    path = f"{system_path(found)}/PCIeDevices/{GPU}/PCIeFunctions"
+    path = f"{system_path(found.name)}/PCIeDevices/{GPU}/PCIeFunctions"
     return collection("PCIeFunction", path, "PCIe Functions", ("1",))
 
 
@@ -133,7 +137,7 @@ def pcie_function(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body 
     found = bmc.system(ids[0])
     if found is None or ids[1:] != (GPU, "1"):
         return None
-    device = f"{system_path(found)}/PCIeDevices/{GPU}"
+    device = f"{system_path(found.name)}/PCIeDevices/{GPU}"
     return resource(
         "PCIeFunction",
         f"{device}/PCIeFunctions/1",
@@ -158,7 +162,7 @@ def secure_boot(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | 
         return None
     return resource(
         "SecureBoot",
-        f"{system_path(found)}/SecureBoot",
+        f"{system_path(found.name)}/SecureBoot",
         "Secure Boot",
         SecureBootEnable=True,
         SecureBootCurrentBoot="Enabled",
@@ -194,7 +198,7 @@ def drive(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     serial = bmc.identity.serial_number(f"{ids[2]} {found.index}")
     return resource(
         "Drive",
-        f"{system_path(found)}/Storage/1/Drives/{ids[2]}",
+        f"{system_path(found.name)}/Storage/1/Drives/{ids[2]}",
         f"Drive {ids[2]}",
         CapacityBytes=DRIVE_BYTES,
         BlockSizeBytes=512,

@@ -17,15 +17,15 @@ from unbounded_lab.bmc import service
 from unbounded_lab.bmc.console import BmcConsoles, console_at
 from unbounded_lab.bmc.device import HostTimes, SimulatedBmc
 from unbounded_lab.bmc.events import EVENT_STREAM, OPENED, BmcEventStream, frame
-from unbounded_lab.bmc.fault_settings import BmcFaults
-from unbounded_lab.bmc.http import BmcRequest
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.identity import BmcIdentity, Certificate
 from unbounded_lab.bmc.media import insertion_url
 from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
 from unbounded_lab.bmc.profiles import faults_for, misbehaviours_for
-from unbounded_lab.bmc.recording import BmcRecording
+from unbounded_lab.bmc.redfish import BmcRequest
+from unbounded_lab.bmc.replay import BmcRecording
 from unbounded_lab.clock import LabClock, LoopClock
-from unbounded_lab.fault_settings import changed
+from unbounded_lab.faults import changed
 from unbounded_lab.http import OK, LabReply
 from unbounded_lab.listener import HOST, LabListener, hang_up, send, server
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_lab.bmc.bodies import ROOT, Body, Render, collection, link, resource
-from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc
-from unbounded_lab.bmc.http import BmcRequest, RedfishProblem
+from unbounded_lab.bmc.device import BmcSystem, Render, SimulatedBmc
+from unbounded_lab.bmc.redfish import ROOT, BmcRequest, Body, RedfishProblem, collection, link, resource
 from unbounded_lab.http import LabReply
 
 DRIVE: Final = "Cd"

@@ -14,7 +14,7 @@ import random
 from functools import reduce
 from typing import Final
 
-from unbounded_lab.bmc.fault_settings import IDEAL, BmcFaults
+from unbounded_lab.bmc.faults import IDEAL, BmcFaults
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS, summary
 
 WELL_BEHAVED_SHARE: Final = 0.6

@@ -10,24 +10,23 @@ from datetime import UTC, datetime
 from typing import Final
 
 from unbounded_lab.bmc.access import ACCOUNT_ID, ROLE, BmcSession
-from unbounded_lab.bmc.bodies import (
+from unbounded_lab.bmc.console import console_service
+from unbounded_lab.bmc.device import ABSENT, BMC, BmcSystem, Render, SimulatedBmc, Task, TaskState
+from unbounded_lab.bmc.inventory import CHASSIS_ID, INVENTORY, POWER, summary
+from unbounded_lab.bmc.media import RESOURCES_OF_MEDIA, media_link
+from unbounded_lab.bmc.power import OverrideEnabled
+from unbounded_lab.bmc.redfish import (
     COLLECTIONS,
     ENABLED,
     ROOT,
     SCHEMAS,
     Body,
-    Render,
     collection,
     link,
+    message_body,
     resource,
     system_path,
 )
-from unbounded_lab.bmc.console import console_service
-from unbounded_lab.bmc.device import ABSENT, BMC, BmcSystem, SimulatedBmc, Task, TaskState
-from unbounded_lab.bmc.http import message_body
-from unbounded_lab.bmc.inventory import CHASSIS_ID, INVENTORY, POWER, summary
-from unbounded_lab.bmc.media import RESOURCES_OF_MEDIA, media_link
-from unbounded_lab.bmc.power import OverrideEnabled
 from unbounded_lab.http import Routes
 
 MANAGER_ID: Final = "BMC"
@@ -87,7 +86,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     found = bmc.system(ids[0])
     if found is None:
         return None
-    path = system_path(found)
+    path = system_path(found.name)
     body = resource(
         "ComputerSystem",
         path,
@@ -141,14 +140,16 @@ def reset_action_info(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> B
         return None
     values = bmc.faults.reset_types
     parameter = {"Name": "ResetType", "Required": True, "DataType": "String", "AllowableValues": values}
-    return resource("ActionInfo", f"{system_path(found)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter])
+    return resource(
+        "ActionInfo", f"{system_path(found.name)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter]
+    )
 
 
 def system_nics(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     found = bmc.system(ids[0])
     if found is None:
         return None
-    path = f"{system_path(found)}/EthernetInterfaces"
+    path = f"{system_path(found.name)}/EthernetInterfaces"
     return collection("EthernetInterface", path, "Host Interfaces", HOST_NICS)
 
 
@@ -156,7 +157,7 @@ def system_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | N
     found = bmc.system(ids[0])
     if found is None or ids[1] not in HOST_NICS:
         return None
-    path = f"{system_path(found)}/EthernetInterfaces/{ids[1]}"
+    path = f"{system_path(found.name)}/EthernetInterfaces/{ids[1]}"
     index = found.index if ids[1] == NIC_ID else SECOND_NIC + found.index
     return _nic(path, "Host Interface", bmc.identity.mac(index))
 

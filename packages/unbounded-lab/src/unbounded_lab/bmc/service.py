@@ -13,10 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_lab.bmc.actions import ACTIONS, LOGIN
-from unbounded_lab.bmc.bodies import ROOT, Body
 from unbounded_lab.bmc.device import BmcExchange, SimulatedBmc
-from unbounded_lab.bmc.http import JSON, BmcRequest, RedfishProblem, error_body
-from unbounded_lab.bmc.recording import SYSTEMS, BmcRecording, current_body
+from unbounded_lab.bmc.redfish import JSON, ROOT, BmcRequest, Body, RedfishProblem, error_body
+from unbounded_lab.bmc.replay import SYSTEMS, BmcRecording, current_body
 from unbounded_lab.bmc.resources import OPEN, RESOURCES, SSE, metadata, system
 from unbounded_lab.http import OK, Delivery, LabReply
 

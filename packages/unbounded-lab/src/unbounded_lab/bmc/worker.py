@@ -23,9 +23,9 @@ from aiohttp import web
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.bmc.profiles import explain, names
-from unbounded_lab.bmc.recording import load_recording
+from unbounded_lab.bmc.replay import load_recording
 from unbounded_lab.command import answer_errors, json_response, read_object
-from unbounded_lab.fault_settings import non_default
+from unbounded_lab.faults import non_default
 from unbounded_lab.listener import HOST
 
 PREFIX: Final = "/lab/bmcs"

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.cloud.misbehaviours import COUNTS, CloudFaults
-from unbounded_lab.fault_settings import Counts
+from unbounded_lab.faults import Counts
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 
 JOURNAL_LENGTH: Final = 20_000

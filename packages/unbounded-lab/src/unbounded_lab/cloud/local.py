@@ -27,7 +27,7 @@ from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.cloud.frontend import Cloud, CloudExchange, CloudFrontend
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.cloud.misbehaviours import CloudFaults, Misbehaviours
-from unbounded_lab.fault_settings import changed
+from unbounded_lab.faults import changed
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 from unbounded_lab.keys import derived, derived_key
 from unbounded_lab.listener import HOST, LabListener, send, server

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Generic, Literal, TypeVar
 
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 COUNTS: Final = frozenset({"spared", "lost_before", "lost_after", "cut_off", "stalls"})
 IDEAL: Final = "ideal"

@@ -23,7 +23,7 @@ from unbounded_lab.cloud.azure import VmShape
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded_lab.cloud.azure.request_checks import required_action
+from unbounded_lab.cloud.azure.resource_manager import required_action
 from unbounded_lab.http import Delivery
 
 pytestmark = pytest.mark.slow

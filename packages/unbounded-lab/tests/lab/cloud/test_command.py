@@ -23,7 +23,7 @@ from aiohttp import ClientSession
 
 from unbounded.api.credential import MachineOperationCredential
 from unbounded.api.machine import Machine
-from unbounded_lab.cloud.command import OFFERS, add_arguments, run
+from unbounded_lab.cloud.__main__ import OFFERS, add_arguments, run
 
 
 @asynccontextmanager

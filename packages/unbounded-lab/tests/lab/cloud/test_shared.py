@@ -14,7 +14,7 @@ from unbounded_lab.cloud.frontend import CloudCall, CloudFrontend, CloudRateLimi
 from unbounded_lab.cloud.history import CloudEvent, CloudHistory, Schedule, VersionedValues
 from unbounded_lab.cloud.local import LabCloud
 from unbounded_lab.cloud.misbehaviours import COMMON, CloudFaults, Misbehaviours
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 
 ERRORS = {"TooManyRequests": 429, "InternalServerError": 500, "ServiceUnavailable": 503}

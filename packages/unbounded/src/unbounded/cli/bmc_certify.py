@@ -15,7 +15,7 @@ from unbounded.kube.settings import installed_version
 from unbounded.metalman.bmc_certification.certify import Certification, certify, summary
 from unbounded.metalman.bmc_certification.checks import NoSuchSystem
 from unbounded.metalman.bmc_certification.connection import NoRedfish
-from unbounded.metalman.bmc_certification.uses import Grade
+from unbounded.metalman.bmc_certification.grades import Grade
 from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
 

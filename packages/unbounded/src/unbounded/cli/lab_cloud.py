@@ -93,7 +93,7 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
     flags = ("--count", count, "--name", site_of(cloud), "--profile", profile)
     same = ("--seed", identity.seed, "--port", identity.port_base)
     process = await asyncio.create_subprocess_exec(
-        *child.command("unbounded_lab.cloud.command", cloud, *map(str, (*flags, *same, *files))),
+        *child.command("unbounded_lab.cloud.__main__", cloud, *map(str, (*flags, *same, *files))),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

@@ -35,8 +35,8 @@ from unbounded.kube.durable_files import write_durably
 from unbounded.kube.logs import Log
 from unbounded.kube.process_epoch import Epoch
 from unbounded.machina.settings import ProvisioningSettings as HostSettings
+from unbounded.machineops.installed_providers import installed, not_installed
 from unbounded.machineops.provider import said
-from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
 from unbounded.operations.executor_selection import ExecutorHealth, Unavailability
 

@@ -37,7 +37,7 @@ from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import config_values
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.dhcp.model import format_address
-from unbounded.metalman.netboot_servers import KernelNetwork, Reachability, reach
+from unbounded.metalman.netboot.servers import KernelNetwork, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.executor_selection import ExecutorHealth

@@ -40,9 +40,9 @@ from unbounded.machineops.provider import (
     Throttled,
     check_losses,
 )
-from unbounded.machineops.provider_answers import parse_instance, sanitize_failures, sanitize_observation, status_loss
 from unbounded.machineops.rate_limits import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.replacement_state import ReplacementSecret
+from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.executor_protocol import NotDone, Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind, executor_name

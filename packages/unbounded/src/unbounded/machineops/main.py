@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     try:
         with freeze_imports():  # only after the arguments were validated: SDKs are imported as well
-            from unbounded.machineops.registry import load_served  # noqa: PLC0415
+            from unbounded.machineops.installed_providers import load_served  # noqa: PLC0415
 
             served = load_served(settings.provider)
             from unbounded.kube.process import Runtime, run_process  # noqa: PLC0415
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _providers() -> int:
-    from unbounded.machineops.registry import installed, load_all  # noqa: PLC0415
+    from unbounded.machineops.installed_providers import installed, load_all  # noqa: PLC0415
 
     unserved = load_all().unserved
     for name, entries in installed().items():

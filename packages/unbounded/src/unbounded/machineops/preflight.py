@@ -19,9 +19,9 @@ from unbounded.kube.cache import Cache
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.credentials import Sessions, SiteLogins, mode_of, select_credential
 from unbounded.machineops.provider import Instance, Job, Loss, Provider, Transient
-from unbounded.machineops.provider_answers import parse_instance
 from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded.machineops.replacement_state import ReplacementSecret
+from unbounded.machineops.sanitize import parse_instance
 from unbounded.operations import reasons as common
 from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind

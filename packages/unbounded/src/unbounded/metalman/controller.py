@@ -21,8 +21,7 @@ from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.metalman.bmc_access import BmcAccess, PinController
 from unbounded.metalman.bmc_events import EventWatcher, PowerEvents
-from unbounded.metalman.boot_media import BootMedia, MediaCleaner
-from unbounded.metalman.boot_recording import BootRecorder
+from unbounded.metalman.console_recording import ConsoleRecorder
 from unbounded.metalman.counter_controller import CounterController
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.inventory_controller import InventoryController
@@ -33,6 +32,7 @@ from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
 from unbounded.metalman.shared_consoles import SharedConsoles
+from unbounded.metalman.virtual_media_boot import BootMedia, MediaCleaner
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.executor_engine import Engine
 from unbounded.operations.executor_selection import ExecutorKind
@@ -106,7 +106,7 @@ async def _work(runtime: Runtime, settings: MetalmanSettings, shared: SharedCach
     term = LeaderTerm(runtime, settings, caches, shared.nodes, shared.metrics)
     async with asyncio.TaskGroup() as tasks:
         if settings.netboot is not None:
-            from unbounded.metalman.netboot_process import NetbootProcess  # noqa: PLC0415  # it is much, and many have no use for it
+            from unbounded.metalman.netboot.process import NetbootProcess  # noqa: PLC0415  # it is much, and many have no use for it
 
             booting = NetbootProcess(runtime, settings, settings.netboot, caches)
             tasks.create_task(booting.run(), name="netboot")
@@ -150,7 +150,7 @@ class LeaderTerm:
         media = BootMedia(self.runtime.api, machines, self.media_urls)
         cleaner = MediaCleaner(self.runtime, machines, media, access, pool, site=site)
         consoles = SharedConsoles(self.runtime.api, access, pool)
-        recorder = BootRecorder(self.runtime, machines, operations, access, pool, consoles)
+        recorder = ConsoleRecorder(self.runtime, machines, operations, access, pool, consoles)
         engine_of = partial(self._engine, pool, access, media, sharing, readings, events, recorder, epoch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
@@ -190,7 +190,7 @@ class LeaderTerm:
         sharing: SharedBmcs,
         readings: PowerReadings,
         events: PowerEvents,
-        recorder: BootRecorder,
+        recorder: ConsoleRecorder,
         epoch: ProcessEpoch,
         site: str,
     ) -> Engine:

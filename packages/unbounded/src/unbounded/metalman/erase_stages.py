@@ -18,11 +18,11 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, NotFound
 from unbounded.metalman import inspect_stages as inspection
 from unbounded.metalman import reasons
-from unbounded.metalman import replace as netboot
+from unbounded.metalman import replace_table as netboot
 from unbounded.metalman.power import IS_OFF, IS_ON, SWITCH_OFF, table_rows
 from unbounded.metalman.reasons import NODE_NOT_DRAINED
-from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import node_name
+from unbounded.metalman.replace_table import ReplaceFact
 from unbounded.operations.executor_protocol import Refusal
 from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Procedure, Stage, Step
 

@@ -1,6 +1,7 @@
 """metalman as an executor of host operations: observes and acts over Redfish.
 
-`power` and `replace` decide on the steps; `replace_observation` reduces the observations of a HostReplace to one fact.
+`power` and `replace_table` decide on the steps; `replace_observation` reduces the observations of a HostReplace to one
+fact.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from unbounded.metalman import (
     inspect_stages,
     password_rotation,
     power,
-    replace,
+    replace_observation,
     replace_stages,
+    replace_table,
 )
 from unbounded.metalman.bmc_access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
-from unbounded.metalman.boot_media import BootMedia
-from unbounded.metalman.boot_order import BootOrder, as_booted, boots_by_media, media_boot, missing_target
-from unbounded.metalman.boot_recording import BootRecorder
-from unbounded.metalman.erase_choice import is_begun
+from unbounded.metalman.boot_override import BootOverrides, as_booted, boots_by_media, media_boot, missing_target
+from unbounded.metalman.console_recording import ConsoleRecorder
+from unbounded.metalman.disks_to_erase import is_begun
 from unbounded.metalman.erase_stages import check_drained
 from unbounded.metalman.host_network import installer_fault, network_faults
 from unbounded.metalman.layout.compiler import check_signed
@@ -71,28 +72,10 @@ from unbounded.metalman.redfish.bmc_interface import (
     Unsupported,
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.replace import ReplaceFact
-from unbounded.metalman.replace_observation import (
-    ReplaceState,
-    acceptance_evidence,
-    boot_evidence,
-    boot_fact,
-    boot_text,
-    erase_evidence,
-    erasure_evidence,
-    erasures_of,
-    is_armed,
-    is_image_ready,
-    node_identity,
-    node_name,
-    observed_parts,
-    power_fact,
-    progress_of,
-    rescue_evidence,
-    restored,
-)
+from unbounded.metalman.replace_table import ReplaceFact
 from unbounded.metalman.settings import ATTEMPTS, POLL_S
 from unbounded.metalman.shared_bmcs import SharedBmcs
+from unbounded.metalman.virtual_media_boot import BootMedia
 from unbounded.operations import reasons
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.executor_protocol import NotDone, Refusal, Target
@@ -104,7 +87,7 @@ RESETS: Final = {
     power.SHUT_DOWN: ResetType.GRACEFUL_SHUTDOWN,
     power.SWITCH_OFF: ResetType.FORCE_OFF,
     power.SWITCH_ON: ResetType.ON,
-    replace.START: ResetType.ON,
+    replace_table.START: ResetType.ON,
 }
 NO_NETBOOT: Final = (
     "this metalman does not serve network boots: start `metalman serve-pxe` instead of `metalman "
@@ -190,7 +173,7 @@ class RedfishExecutor:
         sharing: SharedBmcs | None = None,
         readings: PowerReadings | None = None,
         events: PowerEvents | None = None,
-        recorder: BootRecorder | None = None,
+        recorder: ConsoleRecorder | None = None,
     ) -> None:
         self.name = "/".join(part for part in (ExecutorKind.METALMAN, site) if part)
         self._api = api
@@ -201,7 +184,7 @@ class RedfishExecutor:
         self._site = site
         self._netboot = netboot
         self._attempts, self._poll_s = attempts, poll_s
-        self._boot_order = BootOrder(api, now)
+        self._boot_override = BootOverrides(api, now)
         self._passwords = PasswordSecrets(api, access, pool)
         self._sharing = sharing
         self._readings = readings or PowerReadings()
@@ -256,7 +239,7 @@ class RedfishExecutor:
     def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
         if operation.spec.operation_kind not in NETBOOT_PROCEDURES:
             return None
-        return observed_parts(machine)
+        return replace_observation.observed_parts(machine)
 
     async def observe(self, target: Target) -> Observation:
         if target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
@@ -265,8 +248,11 @@ class RedfishExecutor:
                 return await self._observe_erase(target)
             observation = await self._observe_netboot(target)
             boot = target.operation.metadata.uid
-            erased = erasure_evidence(target.machine, boot, requester(target.operation))
-            others = (*acceptance_evidence(target.machine, boot), *rescue_evidence(target.machine, boot))
+            erased = replace_observation.erasure_evidence(target.machine, boot, requester(target.operation))
+            others = (
+                *replace_observation.acceptance_evidence(target.machine, boot),
+                *replace_observation.rescue_evidence(target.machine, boot),
+            )
             return dataclasses.replace(observation, evidence=(*erased, *others))
         if target.operation.spec.operation_kind in BMC_PROCEDURES:
             return await self._observe_bmc(target)
@@ -310,58 +296,75 @@ class RedfishExecutor:
 
         In the end, the Machine is read anew: the message must not call a disk untouched that has been begun.
         """
-        stage = target.run.stage or replace.WAITING_IMAGE
-        if stage == replace.WAITING_IMAGE:
+        stage = target.run.stage or replace_table.WAITING_IMAGE
+        if stage == replace_table.WAITING_IMAGE:
             await check_drained(self._api, target.machine)
-        if stage in replace.RESTORING_STAGES:
+        if stage in replace_table.RESTORING_STAGES:
             target = dataclasses.replace(target, machine=await self._api.get(MACHINES, target.machine.name))
-        records = erasures_of(target.machine, target.operation.metadata.uid)
+        records = replace_observation.erasures_of(target.machine, target.operation.metadata.uid)
         observation = await self._observe_netboot(target)
-        evidence = erase_evidence(records, requester(target.operation))
+        evidence = replace_observation.erase_evidence(records, requester(target.operation))
         return dataclasses.replace(observation, evidence=evidence, erasures=records)
 
     async def _observe_netboot(self, target: Target) -> Observation:
         """Observe a network boot: the servers' reports decide first; the BMC is read only if its power matters."""
         snapshot = self._snapshot(target)
         is_replace = target.operation.spec.operation_kind == OperationKind.HOST_REPLACE
-        if snapshot.stage == replace.WAITING_IMAGE:
+        if snapshot.stage == replace_table.WAITING_IMAGE:
             if boots_by_media(target.machine):
                 self._media.urls()
             if refusal := image_refusal(target.machine, installs=is_replace):
                 raise refusal
             if refusal := network_refusal(target.machine, installs=is_replace):
                 raise refusal
-            if is_replace and is_image_ready(target.machine):
+            if is_replace and replace_observation.is_image_ready(target.machine):
                 await self._check_profile(target.machine)
         # undoing must not be reported complete on outdated data
-        if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
+        if replace_table.fact_source(snapshot.stage) is replace_table.FactSource.UNDOING:
             snapshot = dataclasses.replace(snapshot, machine=await self._api.get(MACHINES, target.machine.name))
-        fact, words = boot_fact(snapshot), boot_text(snapshot)
-        boot_id = node_identity(snapshot.node) if replace.is_before_boot(snapshot.stage) else target.run.boot_id
-        if fact is not None and not replace.needs_power(snapshot.stage, fact):
-            return Observation(fact, words, boot_evidence(snapshot), boot_id=boot_id, progress=progress_of(snapshot))
+        fact, words = replace_observation.boot_fact(snapshot), replace_observation.boot_text(snapshot)
+        boot_id = (
+            replace_observation.node_identity(snapshot.node)
+            if replace_table.is_before_boot(snapshot.stage)
+            else target.run.boot_id
+        )
+        if fact is not None and not replace_table.needs_power(snapshot.stage, fact):
+            return Observation(
+                fact,
+                words,
+                replace_observation.boot_evidence(snapshot),
+                boot_id=boot_id,
+                progress=replace_observation.progress_of(snapshot),
+            )
         try:
             state = await self._system(target)
             has_media = await self._has_media(target, snapshot.stage)
         except Failure as error:
-            if not replace.is_independent_of_power(snapshot.stage):
+            if not replace_table.is_independent_of_power(snapshot.stage):
                 raise
             return Observation(
-                fact or ReplaceFact.UNSETTLED, f"{error}; {words}", boot_evidence(snapshot), boot_id=boot_id
+                fact or ReplaceFact.UNSETTLED,
+                f"{error}; {words}",
+                replace_observation.boot_evidence(snapshot),
+                boot_id=boot_id,
             )
         where = _system_path(target.machine, state)
         if fact is None:
-            armed = is_armed(snapshot, state.boot, state.boot_targets, has_media=has_media)
-            fact = power_fact(snapshot.stage, state.power, armed=armed)
-            if snapshot.stage in replace.RESTORING_STAGES:
+            armed = replace_observation.is_armed(snapshot, state.boot, state.boot_targets, has_media=has_media)
+            fact = replace_observation.power_fact(snapshot.stage, state.power, armed=armed)
+            if snapshot.stage in replace_table.RESTORING_STAGES:
                 was_on = inspect_stages.WAS_ON in {one.what for one in target.run.evidence}
-                begun = is_begun(erasures_of(snapshot.machine, snapshot.boot))
-                fact = restored(fact, was_on=was_on and not begun)
+                begun = is_begun(replace_observation.erasures_of(snapshot.machine, snapshot.boot))
+                fact = replace_observation.restored(fact, was_on=was_on and not begun)
         elif state.power is BmcPowerState.OFF:
             fact = ReplaceFact.WRITTEN_OFF
         shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"
-        aside = "" if replace.is_clearing(snapshot.stage) else missing_target(snapshot.machine, state.boot_targets)
-        return Observation(fact, shown, where, boot_id=boot_id, progress=progress_of(snapshot) or aside)
+        aside = (
+            "" if replace_table.is_clearing(snapshot.stage) else missing_target(snapshot.machine, state.boot_targets)
+        )
+        return Observation(
+            fact, shown, where, boot_id=boot_id, progress=replace_observation.progress_of(snapshot) or aside
+        )
 
     async def _check_profile(self, machine: Machine) -> None:
         """Refuse a profile that the Machine's image cannot be installed by, before the host is shut down."""
@@ -378,7 +381,7 @@ class RedfishExecutor:
         """
         if not boots_by_media(target.machine):
             return True
-        if stage != replace.WAITING_IMAGE and stage not in replace.SETTING_STAGES:
+        if stage != replace_table.WAITING_IMAGE and stage not in replace_table.SETTING_STAGES:
             return False
         access = await self._account(target.machine)
         try:
@@ -386,11 +389,11 @@ class RedfishExecutor:
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
 
-    def _snapshot(self, target: Target) -> ReplaceState:
+    def _snapshot(self, target: Target) -> replace_observation.ReplaceState:
         machine, run = target.machine, target.run
-        node = self._nodes.get(node_name(machine)) if self._nodes is not None else None
-        return ReplaceState(
-            run.stage or replace.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id
+        node = self._nodes.get(replace_observation.node_name(machine)) if self._nodes is not None else None
+        return replace_observation.ReplaceState(
+            run.stage or replace_table.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id
         )
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
@@ -431,14 +434,14 @@ class RedfishExecutor:
 
     async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:
         """Execute an action; return the accepted reset, or the handle of a long call, if it was one."""
-        order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
+        order, once, stays = self._boot_override, BootEnabled.ONCE, BootEnabled.CONTINUOUS
         action = await self._prepare_media(target, bmc, action, before)
         match action:
-            case replace.BOOT_ONCE:
+            case replace_table.BOOT_ONCE:
                 await order.from_network(target, bmc, once, before, is_last=False)
-            case replace.BOOT_TO_STAY:
+            case replace_table.BOOT_TO_STAY:
                 await order.from_network(target, bmc, stays, before, is_last=True)
-            case replace.CLEAR_BOOT:
+            case replace_table.CLEAR_BOOT:
                 await self._clear(target, bmc, before)
             case firmware_update.UPDATE:
                 image, targets = target.operation.spec.parameters[IMAGE_URI], firmware_targets(target.operation)
@@ -457,8 +460,10 @@ class RedfishExecutor:
             case _:
                 if action == power.SWITCH_ON:
                     await order.from_disk_if_possible(target, bmc, before)
-                elif action == replace.START and replace.is_started_again(target.run.stage, target.run.attempt):
-                    await order.from_network_again(target, bmc, replace.is_second_round(target.run.stage), before)
+                elif action == replace_table.START and replace_table.is_started_again(
+                    target.run.stage, target.run.attempt
+                ):
+                    await order.from_network_again(target, bmc, replace_table.is_second_round(target.run.stage), before)
                 return await bmc.reset(RESETS[action], leave_by=before)
         return None
 
@@ -467,9 +472,11 @@ class RedfishExecutor:
 
         The first start needs the image. A later one is made without it, if it has to be.
         """
-        boot, action = target.operation.metadata.uid, replace.NETWORK_ACTIONS.get(action, action)
-        is_again = action == replace.START and replace.is_started_again(target.run.stage, target.run.attempt)
-        arms = action in (replace.BOOT_ONCE, replace.BOOT_TO_STAY, replace.START) and not is_again
+        boot, action = target.operation.metadata.uid, replace_table.NETWORK_ACTIONS.get(action, action)
+        is_again = action == replace_table.START and replace_table.is_started_again(
+            target.run.stage, target.run.attempt
+        )
+        arms = action in (replace_table.BOOT_ONCE, replace_table.BOOT_TO_STAY, replace_table.START) and not is_again
         if arms and boots_by_media(target.machine):
             await self._media.insert(target.machine, boot, bmc, before)
         try:
@@ -487,7 +494,7 @@ class RedfishExecutor:
         """Remove the boot override, and eject the image of the boot; each is tried whatever becomes of the other."""
         boot, failed = target.operation.metadata.uid, None
         try:
-            await self._boot_order.from_disk(bmc, before)
+            await self._boot_override.from_disk(bmc, before)
         except Failure as error:
             failed = error
         if boots_by_media(target.machine):
@@ -514,7 +521,7 @@ class RedfishExecutor:
             if isinstance(error, Rejected):
                 raise await self._refusal(machine, access, error) from error
             raise
-        self._boot_order.record(machine, state)
+        self._boot_override.record(machine, state)
         self._readings.record(machine, state)
         self._events.record(machine.name, state.power)
         if self._recorder is not None:

@@ -18,9 +18,9 @@ from typing import Final
 
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman import power, reasons, replace_stages
-from unbounded.metalman import replace as netboot
+from unbounded.metalman import replace_table as netboot
 from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
-from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.replace_table import ReplaceFact
 from unbounded.operations.parameters import grace_s, rescue_minutes
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Capacity, Procedure, Stage, Step

@@ -14,19 +14,10 @@ from unbounded.api.core import Node
 from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.machine_status import DiskErasureRecord, rescue_text
 from unbounded.api.meta import Condition
-from unbounded.metalman.boot_order import Targets, boots_from_disk, media_boot, sends_to_network
-from unbounded.metalman.erase_choice import erasures_text, is_begun
+from unbounded.metalman import replace_table
+from unbounded.metalman.boot_override import Targets, boots_from_disk, media_boot, sends_to_network
+from unbounded.metalman.disks_to_erase import erasures_text, is_begun
 from unbounded.metalman.redfish.bmc_interface import BmcPowerState, BootOverride
-from unbounded.metalman.replace import (
-    LOADS_MAX,
-    WAITING_IMAGE,
-    WAITING_NODE,
-    FactSource,
-    ReplaceFact,
-    fact_source,
-    is_about_boot_order,
-    is_clearing,
-)
 
 NO_NODE: Final = "none"
 _LOADED: Final = frozenset({NetbootMilestone.LOADER_FETCHED, NetbootMilestone.KERNEL_FETCHED})
@@ -79,38 +70,38 @@ def is_image_ready(machine: Machine) -> bool:
     return state is not None and state.status == ConditionStatus.TRUE
 
 
-def boot_fact(snapshot: ReplaceState) -> ReplaceFact | None:
+def boot_fact(snapshot: ReplaceState) -> replace_table.ReplaceFact | None:
     """Return the fact that needs no reading of the BMC; None if the power decides."""
-    match fact_source(snapshot.stage):
-        case FactSource.IMAGE:
-            return None if is_image_ready(snapshot.machine) else ReplaceFact.NO_IMAGE
-        case FactSource.POWER:
+    match replace_table.fact_source(snapshot.stage):
+        case replace_table.FactSource.IMAGE:
+            return None if is_image_ready(snapshot.machine) else replace_table.ReplaceFact.NO_IMAGE
+        case replace_table.FactSource.POWER:
             return None
-        case FactSource.BOOT | FactSource.UNDOING:
+        case replace_table.FactSource.BOOT | replace_table.FactSource.UNDOING:
             return _boot(snapshot)
 
 
-def _boot(snapshot: ReplaceState) -> ReplaceFact | None:
+def _boot(snapshot: ReplaceState) -> replace_table.ReplaceFact | None:
     milestone = snapshot.milestone
     if milestone == NetbootMilestone.CONTESTED:
-        return ReplaceFact.CONTESTED
+        return replace_table.ReplaceFact.CONTESTED
     if milestone == NetbootMilestone.FAILED:
-        return ReplaceFact.INSTALL_FAILED
+        return replace_table.ReplaceFact.INSTALL_FAILED
     if milestone == NetbootMilestone.IMAGE_WRITTEN:
         return _after_image(snapshot)
     if milestone == NetbootMilestone.HARDWARE_REPORTED:
-        return ReplaceFact.REPORTED
+        return replace_table.ReplaceFact.REPORTED
     if milestone == NetbootMilestone.DISKS_ERASED:
-        return ReplaceFact.ERASED
+        return replace_table.ReplaceFact.ERASED
     if milestone == NetbootMilestone.RESCUE_STARTED:
-        return ReplaceFact.RESCUED
+        return replace_table.ReplaceFact.RESCUED
     if milestone == NetbootMilestone.RESCUE_ENDED:
-        return ReplaceFact.LEFT
+        return replace_table.ReplaceFact.LEFT
     if milestone not in _LOADED | _INSTALLING:
         return None
-    if snapshot.netboot is not None and (snapshot.netboot.loads or 0) > LOADS_MAX:
-        return ReplaceFact.LOOPING
-    return ReplaceFact.LOADED if milestone in _LOADED else ReplaceFact.INSTALLING
+    if snapshot.netboot is not None and (snapshot.netboot.loads or 0) > replace_table.LOADS_MAX:
+        return replace_table.ReplaceFact.LOOPING
+    return replace_table.ReplaceFact.LOADED if milestone in _LOADED else replace_table.ReplaceFact.INSTALLING
 
 
 def _refusal(snapshot: ReplaceState) -> str:
@@ -121,20 +112,24 @@ def _refusal(snapshot: ReplaceState) -> str:
     return (attested.message or "") if attested.status == "False" and attested.reason in _NOT_ATTESTED else ""
 
 
-def _after_image(snapshot: ReplaceState) -> ReplaceFact:
+def _after_image(snapshot: ReplaceState) -> replace_table.ReplaceFact:
     if _refusal(snapshot):
-        return ReplaceFact.NOT_ATTESTED
+        return replace_table.ReplaceFact.NOT_ATTESTED
     done = snapshot.condition(ConditionType.CLOUD_INIT_DONE)
     if done is None:
-        return ReplaceFact.WRITTEN
+        return replace_table.ReplaceFact.WRITTEN
     if done.status != "True":
-        return ReplaceFact.CLOUD_INIT_FAILED if done.reason == ConditionReason.FAILED else ReplaceFact.BOOTED
+        return (
+            replace_table.ReplaceFact.CLOUD_INIT_FAILED
+            if done.reason == ConditionReason.FAILED
+            else replace_table.ReplaceFact.BOOTED
+        )
     if snapshot.machine.spec.kubernetes is None:
-        return ReplaceFact.FINISHED
-    return ReplaceFact.JOINED if node_problem(snapshot) is None else ReplaceFact.CONFIGURED
+        return replace_table.ReplaceFact.FINISHED
+    return replace_table.ReplaceFact.JOINED if node_problem(snapshot) is None else replace_table.ReplaceFact.CONFIGURED
 
 
-def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
+def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> replace_table.ReplaceFact:
     """Combine the power and the boot override into one fact.
 
     A stage that only writes the override does not wait for a host between On and Off: the host may be about to select
@@ -142,30 +137,30 @@ def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
     """
     match power:
         case BmcPowerState.ON:
-            return ReplaceFact.ON_ARMED if armed else ReplaceFact.ON
+            return replace_table.ReplaceFact.ON_ARMED if armed else replace_table.ReplaceFact.ON
         case BmcPowerState.OFF:
-            return ReplaceFact.OFF_ARMED if armed else ReplaceFact.OFF
-        case BmcPowerState.UNSETTLED if is_about_boot_order(stage):
-            return ReplaceFact.BETWEEN_ARMED if armed else ReplaceFact.BETWEEN
+            return replace_table.ReplaceFact.OFF_ARMED if armed else replace_table.ReplaceFact.OFF
+        case BmcPowerState.UNSETTLED if replace_table.is_about_boot_order(stage):
+            return replace_table.ReplaceFact.BETWEEN_ARMED if armed else replace_table.ReplaceFact.BETWEEN
         case BmcPowerState.UNSETTLED:
-            return ReplaceFact.UNSETTLED
+            return replace_table.ReplaceFact.UNSETTLED
 
 
-def restored(fact: ReplaceFact, *, was_on: bool) -> ReplaceFact:
+def restored(fact: replace_table.ReplaceFact, *, was_on: bool) -> replace_table.ReplaceFact:
     """Return the fact of a stage that restores the power state from before.
 
     The state is reached where the boot override is removed, too. A host that was On is started whatever its override
     is: the start removes it if the BMC can.
     """
     match fact, was_on:
-        case ReplaceFact.ON, True:
-            return ReplaceFact.ON_AS_BEFORE
-        case ReplaceFact.OFF, False:
-            return ReplaceFact.OFF_AS_BEFORE
-        case ReplaceFact.OFF_ARMED, True:
-            return ReplaceFact.OFF
-        case ReplaceFact.ON_ARMED, False:
-            return ReplaceFact.ON
+        case replace_table.ReplaceFact.ON, True:
+            return replace_table.ReplaceFact.ON_AS_BEFORE
+        case replace_table.ReplaceFact.OFF, False:
+            return replace_table.ReplaceFact.OFF_AS_BEFORE
+        case replace_table.ReplaceFact.OFF_ARMED, True:
+            return replace_table.ReplaceFact.OFF
+        case replace_table.ReplaceFact.ON_ARMED, False:
+            return replace_table.ReplaceFact.ON
     return fact
 
 
@@ -180,7 +175,7 @@ def is_armed(
     Args:
         has_media: the image that the host is to boot from is in the drive, or it boots from the network.
     """
-    if is_clearing(snapshot.stage):
+    if replace_table.is_clearing(snapshot.stage):
         return not boots_from_disk(boot) or media_boot(snapshot.machine) == snapshot.boot
     return has_media and sends_to_network(snapshot.machine, boot, targets)
 
@@ -222,11 +217,11 @@ def node_problem(snapshot: ReplaceState) -> str | None:
 
 def progress_of(snapshot: ReplaceState) -> str:
     """Return the progress for the operation's message; empty if nothing is known beyond the stage."""
-    if snapshot.stage == WAITING_IMAGE:
+    if snapshot.stage == replace_table.WAITING_IMAGE:
         return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY)
-    if snapshot.stage == WAITING_NODE:
+    if snapshot.stage == replace_table.WAITING_NODE:
         return node_problem(snapshot) or ""
-    if fact_source(snapshot.stage) is not FactSource.BOOT:
+    if replace_table.fact_source(snapshot.stage) is not replace_table.FactSource.BOOT:
         return ""
     if snapshot.milestone == NetbootMilestone.IMAGE_WRITTEN:
         return _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)
@@ -249,11 +244,11 @@ def _condition_text(snapshot: ReplaceState, kind: ConditionType) -> str:
 
 def boot_text(snapshot: ReplaceState) -> str:
     """Return the known state of the boot, for the message at an end."""
-    if snapshot.stage == WAITING_IMAGE:
+    if snapshot.stage == replace_table.WAITING_IMAGE:
         return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY) or "no image has been reported yet"
     if refusal := _refusal(snapshot):
         return f"{refusal}; {_boot_text(snapshot)}"
-    if snapshot.stage == WAITING_NODE:
+    if snapshot.stage == replace_table.WAITING_NODE:
         return f"{node_problem(snapshot) or f'Node {node_name(snapshot.machine)} is Ready'}; {_boot_text(snapshot)}"
     return _boot_text(snapshot)
 
@@ -327,7 +322,7 @@ def rescue_evidence(machine: Machine, boot: str) -> tuple[str, ...]:
 
 def boot_evidence(snapshot: ReplaceState) -> str:
     """Return the place of the boot's record, for evidence."""
-    if snapshot.stage == WAITING_NODE:
+    if snapshot.stage == replace_table.WAITING_NODE:
         return f"Node {node_name(snapshot.machine)}"
     digest = snapshot.netboot.image_digest if snapshot.netboot is not None else None
     return f"status.netboot of Machine {snapshot.machine.name}" + (f", image {digest}" if digest else "")

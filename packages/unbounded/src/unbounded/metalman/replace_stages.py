@@ -8,53 +8,8 @@ from typing import Final, overload
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.operation import MachineOperation
-from unbounded.metalman import reasons
-from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
-from unbounded.metalman.power import (
-    EVIDENCE_OFF,
-    IS_OFF,
-    IS_ON,
-    IS_POWERING_OFF,
-    IS_POWERING_ON,
-    POWER_LIMIT_S,
-    SHUTTING_DOWN,
-    SWITCH_OFF,
-    SWITCH_ON,
-    UNDOING,
-    WAITING_OFF,
-    WAITING_OFF_AGAIN,
-    WAITING_ON,
-    WAITING_ON_AGAIN,
-)
-from unbounded.metalman.replace import (
-    BOOT_ACTIONS,
-    BOOT_TO_STAY,
-    CLEANING_UP,
-    CLEARING_BOOT,
-    DID_NOT_NETBOOT,
-    EVIDENCE_CLOUD_INIT,
-    EVIDENCE_LOADER,
-    EVIDENCE_WRITTEN,
-    MEDIA_ACTIONS,
-    SETTING_BOOT,
-    SETTING_BOOT_AGAIN,
-    SETTING_BOOT_TO_STAY,
-    START,
-    TABLE,
-    TIMED_OUT,
-    UNDOING_LOADER,
-    UNDOING_SHUTDOWN,
-    UNDOING_START,
-    WAITING_CLOUD_INIT,
-    WAITING_IMAGE,
-    WAITING_INSTALLER,
-    WAITING_LOADER,
-    WAITING_LOADER_AGAIN,
-    WAITING_NODE,
-    WAITING_REPAVE,
-    WAITING_RETURN,
-    ReplaceFact,
-)
+from unbounded.metalman import power, reasons
+from unbounded.metalman import replace_table as netboot
 from unbounded.operations.parameters import grace_s
 from unbounded.workflow.procedure import (
     COMPLETE,
@@ -94,23 +49,27 @@ def image_stage() -> Stage:
 
 
 def off_stages(grace: int) -> Mapping[str, Stage]:
-    undo = Step(UNDOING_SHUTDOWN)
+    undo = Step(netboot.UNDOING_SHUTDOWN)
     return {
-        SHUTTING_DOWN: Stage(
+        power.SHUTTING_DOWN: Stage(
             "the host to shut down",
             limit_s=max(float(grace), 1.0),
-            on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
+            on_timeout=Step(power.WAITING_OFF, action=power.SWITCH_OFF),
             cancel=Cancel.UNDO,
             undo=undo,
-            condition=IS_POWERING_OFF,
+            condition=power.IS_POWERING_OFF,
         ),
-        WAITING_OFF: Stage(
-            "the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, condition=IS_POWERING_OFF
+        power.WAITING_OFF: Stage(
+            "the host to be Off",
+            limit_s=power.POWER_LIMIT_S,
+            cancel=Cancel.UNDO,
+            undo=undo,
+            condition=power.IS_POWERING_OFF,
         ),
     }
 
 
-def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = IS_POWERING_ON) -> Stage:
+def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = power.IS_POWERING_ON) -> Stage:
     return Stage(
         waits_for,
         limit_s=BOOT_ORDER_LIMIT_S,
@@ -118,9 +77,9 @@ def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = IS_POWERIN
         retry_after_s=10.0,
         on_timeout=otherwise,
         cancel=Cancel.UNDO,
-        undo=Step(UNDOING),
+        undo=Step(power.UNDOING),
         condition=mark,
-        cleanup_stage=CLEANING_UP,
+        cleanup_stage=netboot.CLEANING_UP,
     )
 
 
@@ -130,80 +89,85 @@ def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = N
         limit_s=limit_s,
         on_timeout=otherwise,
         cancel=Cancel.UNDO,
-        undo=Step(UNDOING),
+        undo=Step(power.UNDOING),
         condition=mark,
-        cleanup_stage=CLEANING_UP,
+        cleanup_stage=netboot.CLEANING_UP,
     )
 
 
 def boot_stages() -> Mapping[str, Stage]:
     """Return the stages from a host that is off to one that has fetched its loader, in two rounds."""
-    again, loader = Step(SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
+    again, loader = Step(netboot.SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
     return {
-        SETTING_BOOT: _setting(
-            "the BMC to report one boot from the network", Step(SETTING_BOOT_TO_STAY, action=BOOT_TO_STAY)
+        netboot.SETTING_BOOT: _setting(
+            "the BMC to report one boot from the network",
+            Step(netboot.SETTING_BOOT_TO_STAY, action=netboot.BOOT_TO_STAY),
         ),
-        SETTING_BOOT_TO_STAY: _setting(
-            "the BMC to report boots from the network", Step(WAITING_ON, action=START)
+        netboot.SETTING_BOOT_TO_STAY: _setting(
+            "the BMC to report boots from the network", Step(power.WAITING_ON, action=netboot.START)
         ),
-        WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=IS_POWERING_ON),
-        WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=IS_ON),
-        SETTING_BOOT_AGAIN: _setting(
+        power.WAITING_ON: _before_loader("the host to be On", power.POWER_LIMIT_S, mark=power.IS_POWERING_ON),
+        netboot.WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=power.IS_ON),
+        netboot.SETTING_BOOT_AGAIN: _setting(
             "the BMC to report a boot from the network, set while the host is On",
-            Step(WAITING_OFF_AGAIN, action=SWITCH_OFF),
-            IS_ON,
+            Step(power.WAITING_OFF_AGAIN, action=power.SWITCH_OFF),
+            power.IS_ON,
         ),
-        WAITING_OFF_AGAIN: _before_loader("the host to be Off, as it did not fetch its loader", POWER_LIMIT_S,
-                                          mark=IS_POWERING_OFF),
-        WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=IS_POWERING_ON),
-        WAITING_LOADER_AGAIN: _before_loader(
-            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=DID_NOT_NETBOOT, mark=IS_ON
+        power.WAITING_OFF_AGAIN: _before_loader(
+            "the host to be Off, as it did not fetch its loader", power.POWER_LIMIT_S, mark=power.IS_POWERING_OFF
+        ),
+        power.WAITING_ON_AGAIN: _before_loader(
+            "the host to be On again", power.POWER_LIMIT_S, mark=power.IS_POWERING_ON
+        ),
+        netboot.WAITING_LOADER_AGAIN: _before_loader(
+            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=netboot.DID_NOT_NETBOOT, mark=power.IS_ON
         ),
     }  # fmt: skip
 
 
 def _install_stages() -> Mapping[str, Stage]:
     return {
-        WAITING_INSTALLER: Stage(
+        netboot.WAITING_INSTALLER: Stage(
             "the installer to start",
             INSTALLER_LIMIT_S,
-            on_timeout=TIMED_OUT,
-            condition=IS_ON,
-            cleanup_stage=CLEANING_UP,
+            on_timeout=netboot.TIMED_OUT,
+            condition=power.IS_ON,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        WAITING_REPAVE: Stage(
+        netboot.WAITING_REPAVE: Stage(
             "the image to be written",
             WRITE_LIMIT_S,
-            on_timeout=TIMED_OUT,
-            condition=IS_ON,
+            on_timeout=netboot.TIMED_OUT,
+            condition=power.IS_ON,
             stalled_s=WRITE_STILL_S,
-            cleanup_stage=CLEANING_UP,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        CLEARING_BOOT: Stage(
+        netboot.CLEARING_BOOT: Stage(
             "the BMC to report a boot from disk",
             limit_s=BOOT_ORDER_LIMIT_S,
             retry_after_s=10.0,
-            on_timeout=Step(WAITING_RETURN),
-            cleanup_stage=CLEANING_UP,
+            on_timeout=Step(netboot.WAITING_RETURN),
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        WAITING_RETURN: Stage(
+        netboot.WAITING_RETURN: Stage(
             "the host to boot from its disk, and cloud-init to report",
             limit_s=RETURN_LIMIT_S,
             retry_after_s=60.0,
             on_timeout=_ends_as(reasons.DID_NOT_COME_BACK),
-            cleanup_stage=CLEANING_UP,  # clearing was abandoned if the BMC did not answer for long; it may answer now
+            # clearing was abandoned if the BMC did not answer for long; it may answer now
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        WAITING_CLOUD_INIT: Stage(
+        netboot.WAITING_CLOUD_INIT: Stage(
             "cloud-init to finish",
             CLOUD_INIT_LIMIT_S,
             on_timeout=_ends_as(reasons.CLOUD_INIT_TIMED_OUT),
-            cleanup_stage=CLEANING_UP,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        WAITING_NODE: Stage(
+        netboot.WAITING_NODE: Stage(
             "the Node to be Ready since the new boot",
             NODE_LIMIT_S,
             on_timeout=_ends_as(reasons.NODE_NOT_READY),
-            cleanup_stage=CLEANING_UP,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
     }
 
@@ -213,7 +177,7 @@ def _end_stages(grace: int) -> Mapping[str, Stage]:
     cleaning_up = Stage(
         "the boot override to be cleared", limit_s=BOOT_ORDER_LIMIT_S, attempts=2, retry_after_s=10.0, is_cleanup=True
     )
-    return {**_undoing_stages(grace), CLEANING_UP: cleaning_up}
+    return {**_undoing_stages(grace), netboot.CLEANING_UP: cleaning_up}
 
 
 def _undoing_stages(grace: int) -> Mapping[str, Stage]:
@@ -221,27 +185,29 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
     return {
         # The servers close the boot's window when they observe this stage; a boot that began earlier is reported by
         # then.
-        UNDOING: Stage(
+        power.UNDOING: Stage(
             undone,
-            limit_s=POWER_LIMIT_S,
+            limit_s=power.POWER_LIMIT_S,
             dwell_s=WINDOW_CLOSES_S,
-            condition=IS_POWERING_ON,
-            cleanup_stage=CLEANING_UP,
+            condition=power.IS_POWERING_ON,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        UNDOING_LOADER: Stage(
+        netboot.UNDOING_LOADER: Stage(
             "the host, which has only its loader, to be Off",
-            limit_s=POWER_LIMIT_S,
-            condition=IS_POWERING_OFF,
-            cleanup_stage=CLEANING_UP,
+            limit_s=power.POWER_LIMIT_S,
+            condition=power.IS_POWERING_OFF,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
-        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=IS_POWERING_ON, cleanup_stage=CLEANING_UP),
+        netboot.UNDOING_START: Stage(
+            undone, limit_s=power.POWER_LIMIT_S, condition=power.IS_POWERING_ON, cleanup_stage=netboot.CLEANING_UP
+        ),
         # A requested shutdown can still take effect until its grace has passed.
-        UNDOING_SHUTDOWN: Stage(
+        netboot.UNDOING_SHUTDOWN: Stage(
             f"{undone}, after {grace} s, within which the shutdown can still take effect",
-            limit_s=POWER_LIMIT_S + grace,
+            limit_s=power.POWER_LIMIT_S + grace,
             dwell_s=float(grace),
-            condition=IS_POWERING_ON,
-            cleanup_stage=CLEANING_UP,
+            condition=power.IS_POWERING_ON,
+            cleanup_stage=netboot.CLEANING_UP,
         ),
     }
 
@@ -252,17 +218,17 @@ _STARTS: Final = "the host to start the installer from its virtual CD drive"
 _EJECTED: Final = "the BMC to eject the boot image, and to report a boot from disk"
 _EJECTED_ON: Final = f"{_EJECTED}, and the host to be On"
 _MEDIA_STAGES: Final[Mapping[str, tuple[str, float]]] = {
-    SETTING_BOOT: ("the BMC to insert the boot image, and to report one boot from it", MEDIA_LIMIT_S),
-    SETTING_BOOT_TO_STAY: ("the BMC to insert the boot image, and to report boots from it", MEDIA_LIMIT_S),
-    WAITING_LOADER: (_STARTS, MEDIA_LOADER_LIMIT_S),
-    SETTING_BOOT_AGAIN: (
+    netboot.SETTING_BOOT: ("the BMC to insert the boot image, and to report one boot from it", MEDIA_LIMIT_S),
+    netboot.SETTING_BOOT_TO_STAY: ("the BMC to insert the boot image, and to report boots from it", MEDIA_LIMIT_S),
+    netboot.WAITING_LOADER: (_STARTS, MEDIA_LOADER_LIMIT_S),
+    netboot.SETTING_BOOT_AGAIN: (
         "the BMC to insert the boot image again, and to report boots from it, set while the host is On",
         MEDIA_LIMIT_S,
     ),
-    WAITING_OFF_AGAIN: ("the host to be Off, as it did not start the installer", POWER_LIMIT_S),
-    WAITING_LOADER_AGAIN: (f"{_STARTS}, at its second start", MEDIA_LOADER_LIMIT_S),
-    CLEARING_BOOT: (_EJECTED, BOOT_ORDER_LIMIT_S),
-    CLEANING_UP: (_EJECTED_ON, BOOT_ORDER_LIMIT_S + POWER_LIMIT_S),
+    power.WAITING_OFF_AGAIN: ("the host to be Off, as it did not start the installer", power.POWER_LIMIT_S),
+    netboot.WAITING_LOADER_AGAIN: (f"{_STARTS}, at its second start", MEDIA_LOADER_LIMIT_S),
+    netboot.CLEARING_BOOT: (_EJECTED, BOOT_ORDER_LIMIT_S),
+    netboot.CLEANING_UP: (_EJECTED_ON, BOOT_ORDER_LIMIT_S + power.POWER_LIMIT_S),
 }
 _NOT_BOOTED: Final = "the host was started twice from its virtual CD drive, and never started the installer"
 
@@ -278,14 +244,14 @@ def by_media(procedure: Procedure) -> Procedure:
     for name, (waits_for, limit_s) in _MEDIA_STAGES.items():
         if name in stages:
             stages[name] = changed(stages[name], waits_for=waits_for, limit_s=limit_s)
-    last = stages[WAITING_LOADER_AGAIN]
+    last = stages[netboot.WAITING_LOADER_AGAIN]
     if last.on_timeout is not None:
         failed = changed(last.on_timeout, fail=reasons.DID_NOT_BOOT_MEDIA, message=_NOT_BOOTED)
-        stages[WAITING_LOADER_AGAIN] = changed(last, on_timeout=failed)
+        stages[netboot.WAITING_LOADER_AGAIN] = changed(last, on_timeout=failed)
     stages = {name: changed(stage, on_timeout=_by_media(stage.on_timeout)) for name, stage in stages.items()}
     table = {row: _by_media(step) for row, step in procedure.table.items()}
-    if CLEANING_UP in stages:
-        table[CLEANING_UP, ReplaceFact.OFF] = Step(CLEANING_UP, action=SWITCH_ON)
+    if netboot.CLEANING_UP in stages:
+        table[netboot.CLEANING_UP, netboot.ReplaceFact.OFF] = Step(netboot.CLEANING_UP, action=power.SWITCH_ON)
     return changed(procedure, stages=stages, table=table)
 
 
@@ -294,12 +260,12 @@ def _by_media(step: Step) -> Step: ...
 @overload
 def _by_media(step: Step | None) -> Step | None: ...
 def _by_media(step: Step | None) -> Step | None:
-    action = None if step is None or step.action is None else MEDIA_ACTIONS.get(step.action)
+    action = None if step is None or step.action is None else netboot.MEDIA_ACTIONS.get(step.action)
     return step if step is None or action is None else changed(step, action=action)
 
 
 FORMER_STAGES: Final = {
-    f"Ending{reason}": CLEANING_UP
+    f"Ending{reason}": netboot.CLEANING_UP
     for reason in ("Failed", "DidNotNetboot", "InstallTimedOut", "BootLoop", "InstallFailed", "BootContested")
 }
 """Stages of 0.1.0: an operation that an earlier metalman left in one of them removes the boot override, too."""
@@ -317,27 +283,31 @@ def replace(operation: MachineOperation) -> Procedure:
     """
     grace = max(grace_s(operation), 1)
     return Procedure(
-        start=WAITING_IMAGE,
-        facts=ReplaceFact,
+        start=netboot.WAITING_IMAGE,
+        facts=netboot.ReplaceFact,
         stages={
-            WAITING_IMAGE: image_stage(),
+            netboot.WAITING_IMAGE: image_stage(),
             **off_stages(grace),
             **boot_stages(),
             **_install_stages(),
             **_end_stages(grace),
         },
-        table=TABLE,
+        table=netboot.TABLE,
         former_stages=FORMER_STAGES,
         actions={
-            **POWER_ACTIONS,
-            **BOOT_ACTIONS,
+            **power.ACTIONS,
+            **netboot.BOOT_ACTIONS,
         },
-        proof=frozenset({EVIDENCE_OFF, EVIDENCE_LOADER, EVIDENCE_WRITTEN, EVIDENCE_CLOUD_INIT}),
+        proof=frozenset(
+            {power.EVIDENCE_OFF, netboot.EVIDENCE_LOADER, netboot.EVIDENCE_WRITTEN, netboot.EVIDENCE_CLOUD_INIT}
+        ),
         start_conditions=(_PENDING, _NO_CLOUD_INIT),
-        end_conditions=(IS_ON, _REPAVED),
-        failure_conditions=(IS_ON, _NOT_PENDING),
+        end_conditions=(power.IS_ON, _REPAVED),
+        failure_conditions=(power.IS_ON, _NOT_PENDING),
         fact_conditions={
-            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED), IS_ON),
-            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.WRITTEN_OFF), IS_OFF),
+            **dict.fromkeys((netboot.ReplaceFact.ON, netboot.ReplaceFact.ON_ARMED), power.IS_ON),
+            **dict.fromkeys(
+                (netboot.ReplaceFact.OFF, netboot.ReplaceFact.OFF_ARMED, netboot.ReplaceFact.WRITTEN_OFF), power.IS_OFF
+            ),
         },
     )

@@ -19,7 +19,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.operations import explain_operation
 from unbounded.kube.clock import rfc3339
-from unbounded.metalman import power, replace
+from unbounded.metalman import power, replace_table
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
 from unbounded.operations.executor_protocol import Refusal, Target
@@ -179,7 +179,7 @@ async def test_an_image_that_cannot_be_pulled(world: World) -> None:
     await status(world, MACHINES, "m1", activeOperation=slot, conditions=[said])
     execution = {"executor": "metalman/lab", "incarnation": "p1", "machineUID": machine.metadata.uid, "binding": "b"}
     waiting = {"reason": reasons.IN_PROGRESS, "heldBy": "metalman/lab", "since": rfc3339(virtual_now())}
-    targets = [{"machineRef": "m1", "phase": "InProgress", "stage": replace.WAITING_IMAGE}]
+    targets = [{"machineRef": "m1", "phase": "InProgress", "stage": replace_table.WAITING_IMAGE}]
     await status(
         world, MACHINE_OPERATIONS, "op", phase="InProgress", execution=execution, targets=targets, waiting=waiting,
         message="waiting for the image to be ready",

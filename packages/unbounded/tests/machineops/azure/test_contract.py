@@ -17,7 +17,7 @@ from unbounded.machineops.testing import ProviderContract, Trouble
 from unbounded_lab.cloud.azure import VmShape
 from unbounded_lab.cloud.azure.model import VirtualMachine
 from unbounded_lab.cloud.azure.model import VmPower as Shown
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import reasons, registry
+from unbounded.machineops import installed_providers, reasons
 from unbounded.machineops.provider import (
     AuthMode,
     Job,
@@ -239,8 +239,8 @@ class _NoBudget:
 
 
 def test_it_is_registered_and_sound() -> None:
-    provider = registry.load("AzureVM")
-    assert registry.faults(provider) == []
+    provider = installed_providers.load("AzureVM")
+    assert installed_providers.faults(provider) == []
 
 
 def test_os_disk_settings_of_a_deallocated_vm_are_kept_or_reported() -> None:

@@ -11,8 +11,8 @@ from tests.lab.cloud.azure_support import CheckedAzure
 from tests.machineops.azure.world import SITE, AzureWorld, azure_world, swift
 from tests.operations.staging import result
 from unbounded.api.machine import MACHINES
-from unbounded_lab.cloud.azure.request_checks import CountedRequest as Counted
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.cloud.azure.resource_manager import CountedRequest as Counted
+from unbounded_lab.faults import FOR_EVER
 
 OPERATIONS: Final = 12  # in each subscription; more than are worked on at once
 STALL_S: Final = 30.0

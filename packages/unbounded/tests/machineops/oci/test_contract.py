@@ -21,7 +21,7 @@ from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.testing import ProviderContract, Trouble
 from unbounded_lab.cloud.oci import InstanceState
 from unbounded_lab.cloud.oci.misbehaviours import MOST_ON_A_PAGE
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 T = TypeVar("T")
 

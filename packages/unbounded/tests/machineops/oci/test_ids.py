@@ -33,7 +33,7 @@ from unbounded.machineops.providers.oci.replacement_plan import (
 )
 from unbounded.machineops.providers.oci.replacement_plan import describe as words_of
 from unbounded.machineops.providers.oci.work_requests import CallTimes
-from unbounded_lab.cloud.oci.request_signatures import fingerprint, private_pem, rsa_key
+from unbounded_lab.cloud.oci.authentication import fingerprint, private_pem, rsa_key
 
 OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"
 KEY = rsa_key("test of logins")

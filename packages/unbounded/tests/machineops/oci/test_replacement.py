@@ -29,7 +29,7 @@ from unbounded_lab.cloud.oci.misbehaviours import TABLE
 from unbounded_lab.cloud.oci.model import OciInstance
 from unbounded_lab.cloud.oci.power import terminate
 from unbounded_lab.cloud.oci.seeding import Disks, newest_ubuntu
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
 

@@ -23,7 +23,7 @@ from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.providers.oci.sdk_client import THREADS
 from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded_lab.cloud.oci import LabOci
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.faults import FOR_EVER
 
 OPERATIONS: Final = 18  # in each tenancy: more than are worked on at once, and than a login has threads
 STALLS: Final = {"stalls": FOR_EVER, "stall_s": 30.0}

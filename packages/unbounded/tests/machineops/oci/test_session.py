@@ -14,6 +14,7 @@ from oci.auth.security_token_container import SecurityTokenContainer
 from unbounded.api.credential import AuthMode
 from unbounded.api.operation import OperationKind
 from unbounded.machineops import reasons
+from unbounded.machineops.installed_providers import faults
 from unbounded.machineops.provider import (
     Action,
     Job,
@@ -30,7 +31,6 @@ from unbounded.machineops.providers.oci import PROVIDER, instances
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.providers.oci.sdk_client import OciClient, Wire
 from unbounded.machineops.rate_limits import ScopeBudget
-from unbounded.machineops.registry import faults
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.oci import InstanceState, LabOci
 

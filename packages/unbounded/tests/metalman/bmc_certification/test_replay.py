@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.metalman.bmc_certification.certify import Certification, certify
-from unbounded.metalman.bmc_certification.uses import CheckName, CheckResult, Verdict
+from unbounded.metalman.bmc_certification.grades import CheckName, CheckResult, Verdict
 from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcPowerState,
@@ -23,10 +23,10 @@ from unbounded.metalman.redfish.bmc_interface import (
 )
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded_lab.bmc.command import add_arguments
+from unbounded_lab.bmc.__main__ import add_arguments
 from unbounded_lab.bmc.fleet import start_fleet
 from unbounded_lab.bmc.local import LabBmc
-from unbounded_lab.bmc.recording import BmcRecording, load_recording
+from unbounded_lab.bmc.replay import BmcRecording, load_recording
 
 PROFILES = (
     "sends-events",

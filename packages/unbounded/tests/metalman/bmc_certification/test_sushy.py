@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.metalman.bmc_certification.certify import certify
-from unbounded.metalman.bmc_certification.uses import CheckName, Grade, Use, Verdict
+from unbounded.metalman.bmc_certification.grades import CheckName, Grade, Use, Verdict
 from unbounded.metalman.redfish.bmc_interface import BmcAccount
 
 pytestmark = pytest.mark.slow

@@ -219,7 +219,7 @@ async def test_a_thief_of_the_address_alone_ends_the_boot(network: Lab, tmp_path
 
 
 async def test_the_kernel_tells_who_is_behind_an_address(network: Lab) -> None:
-    code = "import sys; from unbounded.metalman.netboot_process import NeighbourTable as T; "
+    code = "import sys; from unbounded.metalman.netboot.process import NeighbourTable as T; "
     code += "print(*map(T('sw0'), sys.argv[1:]))"
     await network.run("near", "curl", "-s", "-m", "5", f"http://{SERVER}:1/")  # it is refused, which takes an answer
     told = await network.run(

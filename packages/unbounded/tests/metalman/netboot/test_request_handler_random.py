@@ -22,7 +22,7 @@ from unbounded.metalman.dhcp.model import Arrival, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType
 from unbounded.metalman.http.boot_service import OnDisk, ProgressReport, Rendered
 from unbounded.metalman.netboot.model import milestone_rank
-from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES
+from unbounded.metalman.replace_table import BOOT_STAGES, RETURN_STAGES
 
 STAGES = ("WaitingImage", "ShuttingDown", "WaitingOn", "WaitingLoader", "WaitingRepave", "WaitingReturn", "WaitingNode")
 STRANGER = "10.0.0.99"

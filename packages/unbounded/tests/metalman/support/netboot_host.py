@@ -21,7 +21,7 @@ from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import AlreadyExists, Api, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.metalman.replace import BOOT_STAGES, BOOTING_KINDS
+from unbounded.metalman.replace_table import BOOT_STAGES, BOOTING_KINDS
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, Press
 

@@ -34,10 +34,9 @@ from unbounded.metalman.dhcp.model import address_octets
 from unbounded.metalman.http import server as http
 from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
-from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
-from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
-from unbounded.metalman.netboot_process import NeighbourTable
+from unbounded.metalman.netboot.process import NeighbourTable
+from unbounded.metalman.netboot.request_handler import NetbootDependencies, NetbootRequestHandler
 from unbounded.metalman.tftp import server as tftp
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 

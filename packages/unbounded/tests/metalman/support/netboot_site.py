@@ -21,9 +21,8 @@ from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.boot_service import NotReadyYet, ReportAnswer
 from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
-from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, MacLookup, NetbootImage
-from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
+from unbounded.metalman.netboot.request_handler import NetbootDependencies, NetbootRequestHandler
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 

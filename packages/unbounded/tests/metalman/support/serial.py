@@ -34,7 +34,7 @@ from unbounded.metalman.serial_server import SerialLimits, SerialServer
 from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings
 from unbounded.metalman.shared_consoles import SharedConsoles
 from unbounded_apiserver.server import ApiServer
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.machines import machines, secret

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Final
 
-from unbounded_lab.bmc.fault_settings import BmcFaults
+from unbounded_lab.bmc.faults import BmcFaults
 from unbounded_lab.bmc.misbehaviours import power, service
 
 Turn = Callable[[BmcFaults], BmcFaults]

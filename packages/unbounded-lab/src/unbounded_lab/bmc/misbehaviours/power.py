@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded_lab.bmc.fault_settings import RESET_TYPES, BmcFaults
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.bmc.faults import RESET_TYPES, BmcFaults
+from unbounded_lab.faults import FOR_EVER
 
 
 def _without(*reset_types: str) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unbounded_lab.bmc.fault_settings import BmcFaults
-from unbounded_lab.fault_settings import FOR_EVER
+from unbounded_lab.bmc.faults import BmcFaults
+from unbounded_lab.faults import FOR_EVER
 
 # Sessions and accounts
 

@@ -11,13 +11,6 @@ from unbounded_lab.cloud.azure.changes import create, reimage, update
 from unbounded_lab.cloud.azure.errors import AzureProblem, LoginProblem, json_reply
 from unbounded_lab.cloud.azure.resource_manager import Act, Azure, AzureCall, ResourceManagerRequest
 from unbounded_lab.cloud.azure.resources import not_found
-from unbounded_lab.cloud.azure.views import (
-    managed,
-    of_marketplace,
-    version_of_gallery,
-    versions_of_gallery,
-    versions_of_marketplace,
-)
 from unbounded_lab.http import LabReply, LabRequest, Routes
 
 IN_SUBSCRIPTION: Final = "/subscriptions/*"
@@ -251,27 +244,27 @@ def _get_availability_set(azure: Azure, call: ResourceManagerRequest) -> LabRepl
 
 
 def _get_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    return json_reply(of_marketplace(azure.estate, *call.names))
+    return json_reply(views.of_marketplace(azure.estate, *call.names))
 
 
 def _list_images(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    return json_reply(versions_of_marketplace(azure.estate, *call.names))
+    return json_reply(views.versions_of_marketplace(azure.estate, *call.names))
 
 
 def _get_own_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
-    return json_reply(managed(azure.estate, str(call.resource(f"{model.COMPUTE}/images")), location))
+    return json_reply(views.managed(azure.estate, str(call.resource(f"{model.COMPUTE}/images")), location))
 
 
 def _get_version(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
-    return json_reply(version_of_gallery(azure.estate, call.request.path, location))
+    return json_reply(views.version_of_gallery(azure.estate, call.request.path, location))
 
 
 def _list_versions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
     image = call.request.path.rpartition("/")[0]
-    return _page(azure, call, versions_of_gallery(azure.estate, image, location))
+    return _page(azure, call, views.versions_of_gallery(azure.estate, image, location))
 
 
 def _in_gallery_of_others(call: ResourceManagerRequest) -> str:
@@ -282,12 +275,12 @@ def _in_gallery_of_others(call: ResourceManagerRequest) -> str:
 
 
 def _get_version_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    return json_reply(version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
+    return json_reply(views.version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
 
 
 def _list_versions_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     image = _in_gallery_of_others(call).rpartition("/")[0]
-    return _page(azure, call, versions_of_gallery(azure.estate, image, call.names[1]))
+    return _page(azure, call, views.versions_of_gallery(azure.estate, image, call.names[1]))
 
 
 def _get_group(azure: Azure, call: ResourceManagerRequest) -> LabReply:

@@ -11,26 +11,13 @@ from unbounded_lab.cloud.oci.details import Launch, SourceDetails, parsed
 from unbounded_lab.cloud.oci.errors import OciProblem, problem_named
 from unbounded_lab.cloud.oci.launch_rules import check, check_token, conflict_of
 from unbounded_lab.cloud.oci.lifecycle import InstanceState
-from unbounded_lab.cloud.oci.model import (
-    BALANCED_VPUS,
-    Attachment,
-    AttachmentState,
-    LabWorkRequest,
-    OciImage,
-    OciInstance,
-    OciShape,
-    ResourceState,
-    Subnet,
-    Vnic,
-    Volume,
-)
 from unbounded_lab.cloud.oci.power import NO_HOST, begin_work, end, end_work
 from unbounded_lab.cloud.oci.tenancy import RetryToken, Tenancy
 
 BOOT_VOLUME_GB: Final = 50
 
 
-def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[OciInstance, str]:
+def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tuple[model.OciInstance, str]:
     """Create an instance, or find the one of an earlier request with the same token; with the id of its work request.
 
     Raises:
@@ -67,7 +54,7 @@ def earlier_result(tenancy: Tenancy, token: str | None, request: bytes, now: flo
     return used
 
 
-def _check_room(tenancy: Tenancy, shape: OciShape) -> None:
+def _check_room(tenancy: Tenancy, shape: model.OciShape) -> None:
     faults = tenancy.faults
     used = sum(each.launch.shape == shape.name for each in tenancy.live())
     if faults.shape_limit is not None and used >= faults.shape_limit:
@@ -79,10 +66,10 @@ def _check_room(tenancy: Tenancy, shape: OciShape) -> None:
         )
 
 
-def make(tenancy: Tenancy, details: Launch, image: OciImage, now: float) -> OciInstance:
+def make(tenancy: Tenancy, details: Launch, image: model.OciImage, now: float) -> model.OciInstance:
     """Create an instance with its boot volume, PROVISIONING; it has no VNIC yet."""
     ident = tenancy.new_id("instance")
-    instance = OciInstance(
+    instance = model.OciInstance(
         ident,
         details.display_name or f"instance{tenancy.numbers}",
         details,
@@ -100,33 +87,35 @@ def make(tenancy: Tenancy, details: Launch, image: OciImage, now: float) -> OciI
     return instance
 
 
-def attach_boot_volume(tenancy: Tenancy, instance: OciInstance, source: SourceDetails, now: float) -> None:
+def attach_boot_volume(tenancy: Tenancy, instance: model.OciInstance, source: SourceDetails, now: float) -> None:
     """Create a boot volume from the instance's image, ATTACHING."""
     where = (instance.compartment_id, instance.availability_domain)
-    volume = Volume(
+    volume = model.Volume(
         tenancy.new_id("bootvolume"),
         f"{instance.name} (Boot Volume)",
         *where,
         source.boot_volume_size_in_gbs or BOOT_VOLUME_GB,
         now,
         instance.image_id,
-        vpus_per_gb=source.boot_volume_vpus_per_gb or BALANCED_VPUS,
+        vpus_per_gb=source.boot_volume_vpus_per_gb or model.BALANCED_VPUS,
         kms_key_id=source.kms_key_id,
     )
     tenancy.boot_volumes.put(volume, now)
     tenancy.record(now, volume, "created")
-    attachment = Attachment(
+    attachment = model.Attachment(
         instance.id, instance.id, volume.id, *where, now, name="Remote boot attachment for instance"
     )
     tenancy.boot_volume_attachments.put(attachment, now)
 
 
-def attach_vnic(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, now: float, *, primary: bool = True) -> Vnic:
+def attach_vnic(
+    tenancy: Tenancy, instance: model.OciInstance, subnet: model.Subnet, now: float, *, primary: bool = True
+) -> model.Vnic:
     """Create a VNIC of an instance with an address of its subnet, ATTACHING."""
     requested, details = instance.launch.create_vnic_details, instance.launch
     public = not subnet.prohibits_public_ip if requested.assign_public_ip is None else requested.assign_public_ip
     ident = tenancy.new_id("vnic")
-    vnic = Vnic(
+    vnic = model.Vnic(
         ident,
         requested.display_name or instance.name,
         instance.compartment_id,
@@ -148,21 +137,23 @@ def attach_vnic(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, now: fl
     where = (instance.compartment_id, instance.availability_domain)
     ident = tenancy.new_id("vnicattachment")
     tenancy.vnic_attachments.put(
-        Attachment(ident, instance.id, vnic.id, *where, now, name=vnic.name, subnet_id=subnet.id), now
+        model.Attachment(ident, instance.id, vnic.id, *where, now, name=vnic.name, subnet_id=subnet.id), now
     )
     return vnic
 
 
-def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
+def _free_address(tenancy: Tenancy, subnet: model.Subnet) -> str:
     """Return the first address without a VNIC."""
-    used = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not ResourceState.TERMINATED}
+    used = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not model.ResourceState.TERMINATED}
     address = next((each for each in subnet.addresses() if each not in used), None)
     if address is None:
         raise OciProblem("LimitExceeded", f"Subnet {subnet.id} has no free address")
     return address
 
 
-def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: LabWorkRequest, at: float) -> None:
+def _join(
+    tenancy: Tenancy, instance: model.OciInstance, subnet: model.Subnet, work: model.LabWorkRequest, at: float
+) -> None:
     """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
     if (trouble := conflict_of(tenancy, subnet, instance.launch)) is not None:
         words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
@@ -173,7 +164,7 @@ def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: LabWork
         settle(tenancy, instance, at)
 
 
-def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> LabWorkRequest:
+def _provision(tenancy: Tenancy, instance: model.OciInstance, now: float) -> model.LabWorkRequest:
     """Let an instance come up, or fail, as the faults require."""
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
@@ -184,17 +175,17 @@ def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> LabWorkRe
     return work
 
 
-def _arrive(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: model.OciInstance, work: model.LabWorkRequest, at: float) -> None:
     settle(tenancy, instance, at)
     tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
 
 
-def settle(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
+def settle(tenancy: Tenancy, instance: model.OciInstance, at: float) -> None:
     """Complete the resources of a new instance: attached and available."""
     for attachment in _attached(tenancy, tenancy.vnic_attachments, instance, at):
         vnic = tenancy.vnics[attachment.target_id]
-        vnic.state = ResourceState.AVAILABLE
+        vnic.state = model.ResourceState.AVAILABLE
         tenancy.vnics.put(vnic, at)
     for shelf, volumes in (
         (tenancy.boot_volume_attachments, tenancy.boot_volumes),
@@ -202,19 +193,21 @@ def settle(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
     ):
         for attachment in _attached(tenancy, shelf, instance, at):
             volume = volumes[attachment.target_id]
-            volume.state = ResourceState.AVAILABLE
+            volume.state = model.ResourceState.AVAILABLE
             volumes.put(volume, at)
 
 
-def _attached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
+def _attached(
+    tenancy: Tenancy, shelf: HistoryMap[model.Attachment], instance: model.OciInstance, at: float
+) -> list[model.Attachment]:
     attachments = list(tenancy.attachments_of(shelf, instance))
     for attachment in attachments:
-        tenancy.link(shelf, attachment, AttachmentState.ATTACHED, at)
+        tenancy.link(shelf, attachment, model.AttachmentState.ATTACHED, at)
     return attachments
 
 
 def _fail_launch(
-    tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float, error: tuple[str, str]
+    tenancy: Tenancy, instance: model.OciInstance, work: model.LabWorkRequest, at: float, error: tuple[str, str]
 ) -> None:
     """Fail an accepted launch that is impossible: the instance is gone with all its resources."""
     end(tenancy, instance, at)

@@ -12,10 +12,20 @@ from aiohttp import web
 from unbounded_lab.clock import LabClock
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.local import LabCloud
-from unbounded_lab.cloud.oci.federation import METADATA, TOKEN_S, VALID_TO, InstancePrincipal, Workload
+from unbounded_lab.cloud.oci.authentication import (
+    METADATA,
+    TOKEN_S,
+    VALID_TO,
+    InstancePrincipal,
+    Issuer,
+    OciAccess,
+    UserApiKey,
+    Workload,
+    private_pem,
+    rsa_key,
+)
 from unbounded_lab.cloud.oci.misbehaviours import TABLE, OciFaults
 from unbounded_lab.cloud.oci.model import REGION, OciInstance, digest, ocid
-from unbounded_lab.cloud.oci.request_signatures import Issuer, OciAccess, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.seeding import SeededInstance, seed_instance
 from unbounded_lab.cloud.oci.service import FEDERATION, WORKLOAD, OciService
 from unbounded_lab.cloud.oci.tenancy import USUAL_TIMES, OciTimes, Tenancy

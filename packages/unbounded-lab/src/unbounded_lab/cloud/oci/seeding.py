@@ -12,15 +12,6 @@ from unbounded_lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, Sha
 from unbounded_lab.cloud.oci.launch_rules import check
 from unbounded_lab.cloud.oci.launching import attach_vnic, make, settle
 from unbounded_lab.cloud.oci.lifecycle import InstanceState
-from unbounded_lab.cloud.oci.model import (
-    UBUNTU,
-    Attachment,
-    AttachmentState,
-    OciInstance,
-    ResourceState,
-    Subnet,
-    Volume,
-)
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 
 
@@ -49,7 +40,7 @@ class SeededInstance:
     memory_gb: float | None = 32
     state: InstanceState = InstanceState.RUNNING
     image_id: str | None = None
-    subnet: Subnet | None = None
+    subnet: model.Subnet | None = None
     availability_domain: str = model.AVAILABILITY_DOMAINS[0]
     fault_domain: str = model.FAULT_DOMAINS[1]
     nsg_ids: tuple[str, ...] = ()
@@ -63,7 +54,7 @@ class SeededInstance:
     launch: dict[str, Any] = field(default_factory=dict)
 
 
-def seed_instance(tenancy: Tenancy, requested: SeededInstance, now: float) -> OciInstance:
+def seed_instance(tenancy: Tenancy, requested: SeededInstance, now: float) -> model.OciInstance:
     """Create an instance in the described state, with all its resources.
 
     Raises:
@@ -115,19 +106,21 @@ def newest_ubuntu(tenancy: Tenancy, shape_name: str) -> str:
     found = [
         each
         for each in tenancy.images
-        if each.fits(shape) and (each.operating_system, each.version) == (UBUNTU, "24.04")
+        if each.fits(shape) and (each.operating_system, each.version) == (model.UBUNTU, "24.04")
     ]
     return max(found, key=lambda image: image.created).id
 
 
-def attach_volume(tenancy: Tenancy, instance: OciInstance, disks: Disks, number: int, now: float) -> Volume:
+def attach_volume(tenancy: Tenancy, instance: model.OciInstance, disks: Disks, number: int, now: float) -> model.Volume:
     """Create a data volume of an instance, ATTACHED."""
     where = (instance.compartment_id, instance.availability_domain)
     name = f"{instance.name}-data-{number}"
     ident = tenancy.new_id("volume")
-    volume = tenancy.volumes.put(Volume(ident, name, *where, disks.size_gb, now, state=ResourceState.AVAILABLE), now)
+    volume = tenancy.volumes.put(
+        model.Volume(ident, name, *where, disks.size_gb, now, state=model.ResourceState.AVAILABLE), now
+    )
     tenancy.record(now, volume, "created")
-    attachment = Attachment(
+    attachment = model.Attachment(
         tenancy.new_id("volumeattachment"),
         instance.id,
         volume.id,
@@ -137,5 +130,5 @@ def attach_volume(tenancy: Tenancy, instance: OciInstance, disks: Disks, number:
         created_at_launch=disks.created_at_launch,
         device=f"/dev/oracleoci/oraclevd{chr(ord('b') + number)}",
     )
-    tenancy.link(tenancy.volume_attachments, attachment, AttachmentState.ATTACHED, now)
+    tenancy.link(tenancy.volume_attachments, attachment, model.AttachmentState.ATTACHED, now)
     return volume

@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl, unquote
 from unbounded_lab.cloud.frontend import CloudCall, CloudRateLimit, TokenBuckets
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.cloud.oci import reads, writes
+from unbounded_lab.cloud.oci.authentication import OciAccess
 from unbounded_lab.cloud.oci.errors import ERRORS, RETRY_LATER, OciProblem, problem_named
 from unbounded_lab.cloud.oci.misbehaviours import OciFaults
 from unbounded_lab.cloud.oci.reads import json_reply
-from unbounded_lab.cloud.oci.request_signatures import OciAccess
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 from unbounded_lab.http import LabReply, LabRequest, Routes
 

@@ -14,21 +14,7 @@ from unbounded_lab.cloud.history import Act, CloudEvent, CloudHistory, HistoryMa
 from unbounded_lab.cloud.oci import model, views
 from unbounded_lab.cloud.oci.lifecycle import LIVE, InstanceState
 from unbounded_lab.cloud.oci.misbehaviours import COUNTS, IDEAL, OciFaults
-from unbounded_lab.cloud.oci.model import (
-    SHAPES,
-    Attachment,
-    AttachmentState,
-    LabWorkRequest,
-    OciImage,
-    OciInstance,
-    OciShape,
-    ResourceState,
-    Subnet,
-    Vnic,
-    Volume,
-    platform_images,
-)
-from unbounded_lab.fault_settings import Counts
+from unbounded_lab.faults import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +34,12 @@ class OciTimes:
 
 USUAL_TIMES: Final = OciTimes()
 
-H = TypeVar("H", Volume, Vnic)
+H = TypeVar("H", model.Volume, model.Vnic)
 
-Thing = OciInstance | Vnic | Volume
+Thing = model.OciInstance | model.Vnic | model.Volume
 """Resources with a history."""
 
-KINDS: Final[Mapping[type[Thing], str]] = {OciInstance: "Instance", Vnic: "Vnic", Volume: "Volume"}
+KINDS: Final[Mapping[type[Thing], str]] = {model.OciInstance: "Instance", model.Vnic: "Vnic", model.Volume: "Volume"}
 """The kinds in their events, which clients of the control interface read."""
 
 
@@ -97,25 +83,25 @@ class Tenancy:
         self.compartment_id = model.ocid("compartment", seed, "machines")
         self.agenda = Schedule()
         self.history = CloudHistory()
-        self.shapes: dict[str, OciShape] = {shape.name: shape for shape in SHAPES}
+        self.shapes: dict[str, model.OciShape] = {shape.name: shape for shape in model.SHAPES}
         self.permitted = Permitted()
         self.tokens: dict[str, RetryToken] = {}
-        self.images: HistoryMap[OciImage] = HistoryMap(views.image_body)
-        self.subnets: HistoryMap[Subnet] = HistoryMap(views.subnet_body)
-        self.instances: HistoryMap[OciInstance] = HistoryMap(
+        self.images: HistoryMap[model.OciImage] = HistoryMap(views.image_body)
+        self.subnets: HistoryMap[model.Subnet] = HistoryMap(views.subnet_body)
+        self.instances: HistoryMap[model.OciInstance] = HistoryMap(
             lambda each: views.instance_body(each, self.shapes[each.launch.shape])
         )
-        self.vnics: HistoryMap[Vnic] = HistoryMap(views.vnic_body)
-        self.vnic_attachments: HistoryMap[Attachment] = HistoryMap(views.vnic_attachment_body)
-        self.boot_volumes: HistoryMap[Volume] = HistoryMap(views.boot_volume_body)
-        self.boot_volume_attachments: HistoryMap[Attachment] = HistoryMap(views.boot_volume_attachment_body)
-        self.volumes: HistoryMap[Volume] = HistoryMap(views.volume_body)
-        self.volume_attachments: HistoryMap[Attachment] = HistoryMap(views.volume_attachment_body)
-        self.work_requests: HistoryMap[LabWorkRequest] = HistoryMap(views.work_request_body)
+        self.vnics: HistoryMap[model.Vnic] = HistoryMap(views.vnic_body)
+        self.vnic_attachments: HistoryMap[model.Attachment] = HistoryMap(views.vnic_attachment_body)
+        self.boot_volumes: HistoryMap[model.Volume] = HistoryMap(views.boot_volume_body)
+        self.boot_volume_attachments: HistoryMap[model.Attachment] = HistoryMap(views.boot_volume_attachment_body)
+        self.volumes: HistoryMap[model.Volume] = HistoryMap(views.volume_body)
+        self.volume_attachments: HistoryMap[model.Attachment] = HistoryMap(views.volume_attachment_body)
+        self.work_requests: HistoryMap[model.LabWorkRequest] = HistoryMap(views.work_request_body)
         self._numbers = 0
         self.now = now
         self.set_faults(faults, now)
-        for image in platform_images(now):
+        for image in model.platform_images(now):
             self.images.put(image, image.created)
         self.vcn_id = model.ocid("vcn", seed)
         self.nsg_id = model.ocid("networksecuritygroup", seed)
@@ -141,7 +127,7 @@ class Tenancy:
         self.now = max(self.now, now)
         self.agenda.run(self.now)
 
-    def later_for(self, instance: OciInstance, due: float, act: Act) -> None:
+    def later_for(self, instance: model.OciInstance, due: float, act: Act) -> None:
         """Schedule a step of an instance's action; another action begun in between voids it."""
         turn = instance.turn
         self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
@@ -168,8 +154,8 @@ class Tenancy:
         now: float,
         prohibits_public_ip: bool = False,
         availability_domain: str | None = None,
-    ) -> Subnet:
-        subnet = Subnet(
+    ) -> model.Subnet:
+        subnet = model.Subnet(
             model.ocid("subnet", self.seed, name),
             name,
             self.compartment_id,
@@ -182,18 +168,20 @@ class Tenancy:
         )
         return self.subnets.put(subnet, now)
 
-    def attachments_of(self, shelf: HistoryMap[Attachment], instance: OciInstance) -> Iterator[Attachment]:
+    def attachments_of(
+        self, shelf: HistoryMap[model.Attachment], instance: model.OciInstance
+    ) -> Iterator[model.Attachment]:
         """Yield the attachments of an instance that are not DETACHED."""
         return (each for each in shelf if each.instance_id == instance.id and each.is_attached)
 
-    def live(self) -> list[OciInstance]:
+    def live(self) -> list[model.OciInstance]:
         """Return instances that are not TERMINATED: each counts against the limit, and costs money."""
         return [instance for instance in self.instances if instance.state in LIVE]
 
-    def powered(self) -> list[OciInstance]:
+    def powered(self) -> list[model.OciInstance]:
         return [instance for instance in self.instances if instance.is_on]
 
-    def strays(self) -> list[Volume | Vnic]:
+    def strays(self) -> list[model.Volume | model.Vnic]:
         """Return volumes and VNICs without an existing instance."""
         volumes = [
             *_stray(self.boot_volumes, self._attached_ids(self.boot_volume_attachments)),
@@ -201,18 +189,18 @@ class Tenancy:
         ]
         return [*volumes, *_stray(self.vnics, self._attached_ids(self.vnic_attachments))]
 
-    def _attached_ids(self, shelf: Iterable[Attachment]) -> set[str]:
+    def _attached_ids(self, shelf: Iterable[model.Attachment]) -> set[str]:
         live = {instance.id for instance in self.live()}
         return {each.target_id for each in shelf if each.is_attached and each.instance_id in live}
 
     # Changes
 
-    def begin(self, instance: OciInstance, now: float) -> None:
+    def begin(self, instance: model.OciInstance, now: float) -> None:
         """Record the start of an action on an instance: it voids the one in progress."""
         instance.turn += 1
         instance.busy_until = now + self.faults.busy_s
 
-    def enter(self, instance: OciInstance, state: InstanceState, at: float) -> None:
+    def enter(self, instance: model.OciInstance, state: InstanceState, at: float) -> None:
         """Set an instance's state, and record that."""
         was_on, instance.state = instance.is_on, state
         self.instances.put(instance, at)
@@ -220,16 +208,18 @@ class Tenancy:
         if instance.is_on != was_on:
             self.record(at, instance, "on" if instance.is_on else "off")
 
-    def link(self, shelf: HistoryMap[Attachment], attachment: Attachment, state: AttachmentState, at: float) -> None:
+    def link(
+        self, shelf: HistoryMap[model.Attachment], attachment: model.Attachment, state: model.AttachmentState, at: float
+    ) -> None:
         attachment.state = state
         shelf.put(attachment, at)
 
-    def end_volume(self, shelf: HistoryMap[Volume], volume: Volume, at: float) -> None:
-        volume.state, volume.ended = ResourceState.TERMINATED, at
+    def end_volume(self, shelf: HistoryMap[model.Volume], volume: model.Volume, at: float) -> None:
+        volume.state, volume.ended = model.ResourceState.TERMINATED, at
         shelf.put(volume, at)
         self.record(at, volume, "deleted")
 
 
 def _stray(things: Iterable[H], held: set[str]) -> list[H]:
-    gone = (ResourceState.TERMINATED, ResourceState.TERMINATING)
+    gone = (model.ResourceState.TERMINATED, model.ResourceState.TERMINATING)
     return [thing for thing in things if thing.id not in held and thing.state not in gone]

@@ -19,12 +19,12 @@ from oci._vendor import requests
 from tests.lab.cloud.oci.models import annotation, fields_of
 from tests.lab.cloud.strict import faults
 from unbounded_lab.cloud.oci import OciFaults, OciTimes
+from unbounded_lab.cloud.oci.authentication import Issuer, OciAccess, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.errors import OciProblem
 from unbounded_lab.cloud.oci.launching import launch
 from unbounded_lab.cloud.oci.lifecycle import POWER_ACTIONS, InstanceAction, InstanceState
 from unbounded_lab.cloud.oci.model import AVAILABILITY_DOMAINS, AttachmentState, ResourceState
 from unbounded_lab.cloud.oci.power import act, terminate
-from unbounded_lab.cloud.oci.request_signatures import Issuer, OciAccess, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.seeding import SeededInstance, newest_ubuntu, seed_instance
 from unbounded_lab.cloud.oci.service import OciService
 from unbounded_lab.cloud.oci.tenancy import Tenancy

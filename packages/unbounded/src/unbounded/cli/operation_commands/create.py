@@ -27,7 +27,7 @@ from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
-from unbounded.metalman.erase_choice import ErasurePlan, choose_erasures
+from unbounded.metalman.disks_to_erase import ErasurePlan, choose_erasures
 from unbounded.operations import parameters as operation_parameters
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.executor_selection import executor_of, why_unsupported

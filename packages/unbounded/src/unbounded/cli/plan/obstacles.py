@@ -329,7 +329,7 @@ async def providers_of(planned: OperationForecast) -> Providers:
 
 
 def _loaded(name: str) -> Provider | str:
-    from unbounded.machineops.registry import load  # noqa: PLC0415  # SDKs come with a provider
+    from unbounded.machineops.installed_providers import load  # noqa: PLC0415  # SDKs come with a provider
 
     try:
         return load(name)

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from unbounded.machineops import registry
+from unbounded.machineops import installed_providers
 from unbounded.machineops.provider import API_VERSION, Action, Instance, OperationKind, Power, SecretStr, Session, State
 from unbounded.machineops.testing import driver
 from unbounded.machineops.testing.base import ENDS_IN, Contract
@@ -188,7 +188,7 @@ def _name(address: object) -> str:
 class DescriptionTests(Contract):
     def test_provider_properties_are_consistent(self, subject: Subject) -> None:
         assert hasattr(subject.provider, "api_version"), f"it does not declare api_version, such as {API_VERSION!r}"
-        assert registry.faults(subject.provider) == []
+        assert installed_providers.faults(subject.provider) == []
         assert subject.provider.modes
 
     def test_provider_id_is_parsed_and_other_text_rejected_with_a_message(self, subject: Subject) -> None:

@@ -12,22 +12,7 @@ from typing import Any, Final, TypeVar
 
 from unbounded.api.failures import Failure
 from unbounded.api.operation import MAX_HANDLE
-from unbounded.machineops.provider import (
-    PUT_BACK,
-    Action,
-    Handle,
-    Instance,
-    Job,
-    Login,
-    Next,
-    OperationKind,
-    Power,
-    ReplaceStep,
-    Session,
-    Taken,
-    Transient,
-    Uncertain,
-)
+from unbounded.machineops import provider
 from unbounded.machineops.replacement import step_of
 from unbounded.machineops.testing.subject import (
     CountingBudget,
@@ -43,10 +28,10 @@ from unbounded.machineops.testing.subject import (
 T = TypeVar("T")
 
 KINDS: Final = {
-    Action.RESTART: OperationKind.HOST_REBOOT,
-    Action.POWER_OFF: OperationKind.HOST_POWER_OFF,
-    Action.DEALLOCATE: OperationKind.HOST_POWER_OFF,
-    Action.POWER_ON: OperationKind.HOST_POWER_ON,
+    provider.Action.RESTART: provider.OperationKind.HOST_REBOOT,
+    provider.Action.POWER_OFF: provider.OperationKind.HOST_POWER_OFF,
+    provider.Action.DEALLOCATE: provider.OperationKind.HOST_POWER_OFF,
+    provider.Action.POWER_ON: provider.OperationKind.HOST_POWER_ON,
 }
 MOST_CHARS: Final = 2000
 LONGEST_HINT_S: Final = 3600.0
@@ -54,8 +39,8 @@ AHEAD_S: Final = 10.0  # time of an executor for a request
 _UNDOES: Final = 5  # limit of requests to undo
 _LARGE: Final = 1_000_000  # bytes of user data; a larger limit is not exhausted
 _TROUBLES: Final = {Trouble.LOST: 5}  # per step, which may need several changes; others come once
-_UNSURE: Final = (Transient, Uncertain)
-_SAID: Final = {Trouble.LOST: (Uncertain,)}
+_UNSURE: Final = (provider.Transient, provider.Uncertain)
+_SAID: Final = {Trouble.LOST: (provider.Uncertain,)}
 _OF_LISTS: Final = frozenset({Trouble.LAGGING, Trouble.STALE, Trouble.UNKNOWN})
 
 
@@ -127,9 +112,9 @@ class DrivenReplacement:
         return text
 
     @property
-    def job(self) -> Job:
+    def job(self) -> provider.Job:
         instance = self.subject.provider.instance(self.provider_id)
-        return replace(job_of(OperationKind.HOST_REPLACE, instance, uid=self.uid), handle=self.handle)
+        return replace(job_of(provider.OperationKind.HOST_REPLACE, instance, uid=self.uid), handle=self.handle)
 
     async def complete(self, *, cut_at: int | None = None) -> None:
         """Take all steps.
@@ -143,11 +128,11 @@ class DrivenReplacement:
             self.points = budget.points
             self.scopes |= budget.scopes
 
-    async def resume(self, session: Session, budget: CountingBudget) -> None:
+    async def resume(self, session: provider.Session, budget: CountingBudget) -> None:
         """Take all remaining steps in a session that others may use."""
         await self.alternate((session, budget))
 
-    async def alternate(self, *sessions: tuple[Session, CountingBudget]) -> None:
+    async def alternate(self, *sessions: tuple[provider.Session, CountingBudget]) -> None:
         """Take all remaining steps, each in another session than the previous one."""
         for session, budget in itertools.cycle(sessions):
             found = await self._next(session, budget)
@@ -155,7 +140,7 @@ class DrivenReplacement:
                 return
             await self._take(session, budget, found, found.step)
 
-    async def cancel_in(self, step: ReplaceStep, *, asked: bool) -> None:
+    async def cancel_in(self, step: provider.ReplaceStep, *, asked: bool) -> None:
         """Take the steps before this one, and with `asked` request this one too; then undo."""
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
@@ -166,11 +151,11 @@ class DrivenReplacement:
             for _ in range(_UNDOES if step.undo else 0):
                 if found.is_as_it_was:
                     return
-                await session.act_replace(self.job, PUT_BACK, self.keep, "", before=now() + AHEAD_S)
+                await session.act_replace(self.job, provider.PUT_BACK, self.keep, "", before=now() + AHEAD_S)
                 found = await self._next(session, budget)
-        assert not step.undo, f"{PUT_BACK} in {step.stage} does not come to its end: {found}"
+        assert not step.undo, f"{provider.PUT_BACK} in {step.stage} does not come to its end: {found}"
 
-    async def fail_in(self, step: ReplaceStep, *, waits: bool) -> None:
+    async def fail_in(self, step: provider.ReplaceStep, *, waits: bool) -> None:
         """Request the steps including this one, and fail as after its limit: undo what can be undone.
 
         Args:
@@ -189,7 +174,7 @@ class DrivenReplacement:
             for _ in range(_UNDOES if step.undo else 0):
                 if found.is_as_it_was or found.step not in undone:
                     return
-                await session.act_replace(self.job, PUT_BACK, self.keep, "", before=now() + AHEAD_S)
+                await session.act_replace(self.job, provider.PUT_BACK, self.keep, "", before=now() + AHEAD_S)
                 found = await self._next(session, budget)
 
     def next_one(self, *, is_kept: bool) -> DrivenReplacement:
@@ -203,7 +188,7 @@ class DrivenReplacement:
             after.keep.left = self.keep.content
         return after
 
-    async def up_to(self, step: ReplaceStep) -> None:
+    async def up_to(self, step: provider.ReplaceStep) -> None:
         """Take the steps including this one."""
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
@@ -212,15 +197,17 @@ class DrivenReplacement:
                 await self._take(session, budget, found, found.step)
                 await self._next(session, budget)
 
-    async def _up_to(self, step: ReplaceStep, session: Session, budget: CountingBudget) -> Next:
+    async def _up_to(
+        self, step: provider.ReplaceStep, session: provider.Session, budget: CountingBudget
+    ) -> provider.Next:
         while (found := await self._next(session, budget)).step not in (step.stage, None):
             await self._take(session, budget, found, found.step or "")
         return found
 
-    async def _next(self, session: Session, budget: CountingBudget) -> Next:
+    async def _next(self, session: provider.Session, budget: CountingBudget) -> provider.Next:
         await self._new_ones()
 
-        async def look() -> Next:
+        async def look() -> provider.Next:
             reads, writes = len(budget.reads), len(budget.writes)
             found = await session.look_replace(self.job, self.keep)
             assert self.shared or len(budget.writes) == writes, "a look asks for nothing"
@@ -238,7 +225,7 @@ class DrivenReplacement:
         await self._check_names_all(found)
         return found
 
-    async def _check_names_all(self, found: Next) -> None:
+    async def _check_names_all(self, found: provider.Next) -> None:
         """Check that the message names all remains: a failure ends with it, and the user must find them."""
         if self.shared or not self._is_launched(found.step):
             return
@@ -259,12 +246,12 @@ class DrivenReplacement:
             self.before = there
         return there - self.before
 
-    def _are_fit(self, found: Next, budget: CountingBudget) -> None:
+    def _are_fit(self, found: provider.Next, budget: CountingBudget) -> None:
         for text in (found.detail, found.where, found.progress):
             assert self.token not in text, f"user data is for its host alone: {text}"
             assert_fit(self.subject, text, known=(self.provider_id, *budget.scopes))
 
-    async def _take(self, session: Session, budget: CountingBudget, found: Next, stage: str) -> None:
+    async def _take(self, session: provider.Session, budget: CountingBudget, found: provider.Next, stage: str) -> None:
         assert self.stages.count(stage) < 10, f"{stage} does not come to its end: {found}"
         self.stages.append(stage)
         step = step_of(self.subject.provider.replacement, stage)
@@ -278,7 +265,7 @@ class DrivenReplacement:
             return self.new_user_data() if step.needs_user_data else ""
 
         if self.late:
-            with suppress(Transient):  # there may be nothing to send
+            with suppress(provider.Transient):  # there may be nothing to send
                 await session.act_replace(self.job, stage, self.keep, user_data(), before=now() - 1)
             assert await truth_of(self.subject) == truth, f"{stage} was sent when it was too late"
             writes = len(budget.writes)
@@ -297,7 +284,9 @@ class DrivenReplacement:
     def _in_trouble_with_lists(self, stage: str) -> bool:
         return self.maker is not None and self.trouble in _OF_LISTS and self.stages.count(stage) == 1
 
-    async def _ask_again(self, session: Session, stage: str, user_data: Callable[[], str], before: float) -> None:
+    async def _ask_again(
+        self, session: provider.Session, stage: str, user_data: Callable[[], str], before: float
+    ) -> None:
         """Repeat a request, as a controller does whose observation shows nothing of it."""
         found = await session.look_replace(self.job, self.keep)
         if found.step == stage and not found.under_way:
@@ -329,7 +318,7 @@ class DrivenReplacement:
                         )
 
     @asynccontextmanager
-    async def _on_its_way(self, step: ReplaceStep) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
+    async def _on_its_way(self, step: provider.ReplaceStep) -> AsyncIterator[Callable[[], Coroutine[Any, Any, None]]]:
         """Hold the request of another session for a step, and send it on demand."""
         budget = DelayedBudget()
         session = self.subject.provider.connect(self.subject.login, budget)
@@ -352,16 +341,16 @@ class DrivenReplacement:
             await asyncio.gather(sending, reaching, return_exceptions=True)
             await session.close()
 
-    def _took(self, given: Taken) -> None:
+    def _took(self, given: provider.Taken) -> None:
         """Store the handle of a request."""
-        if isinstance(given, Handle):
+        if isinstance(given, provider.Handle):
             assert_fit_handle(self.subject, given)
             assert self.token not in given, (
                 "user data is for its host alone, and a handle is stored where others read it"
             )
         else:
             assert_fit_hint(given)
-        self.handle = str(given) if isinstance(given, Handle) else None
+        self.handle = str(given) if isinstance(given, provider.Handle) else None
 
     @asynccontextmanager
     async def _in_trouble(self, stage: str) -> AsyncIterator[None]:
@@ -376,7 +365,7 @@ class DrivenReplacement:
         finally:
             await self.maker.set_trouble(None)
 
-    async def judge(self, before: Mapping[str, tuple[Power, int]]) -> None:
+    async def judge(self, before: Mapping[str, tuple[provider.Power, int]]) -> None:
         """Check the result: the earlier instances are unchanged, and the Machine is bound to the one new instance.
 
         It runs with the user data of this replacement, and all calls for it counted for its account.
@@ -385,8 +374,8 @@ class DrivenReplacement:
         others = {name: truth.get(name) for name in before}
         assert others == before, "an instance of another owner was changed"
         there = {name: power for name, (power, _) in truth.items() if name not in before}
-        there = {name: power for name, power in there.items() if power is not Power.GONE}
-        assert there == {self.provider_id: Power.RUNNING}
+        there = {name: power for name, power in there.items() if power is not provider.Power.GONE}
+        assert there == {self.provider_id: provider.Power.RUNNING}
         assert await self.subject.user_data(self.provider_id) in self.told, (
             "its host has other user data than was given"
         )
@@ -394,7 +383,9 @@ class DrivenReplacement:
 
 
 @asynccontextmanager
-async def session_of(subject: Subject, cut_at: int | None = None) -> AsyncIterator[tuple[Session, CountingBudget]]:
+async def session_of(
+    subject: Subject, cut_at: int | None = None
+) -> AsyncIterator[tuple[provider.Session, CountingBudget]]:
     budget = CountingBudget(cut_at)
     session = subject.provider.connect(subject.login, budget)
     try:
@@ -403,7 +394,7 @@ async def session_of(subject: Subject, cut_at: int | None = None) -> AsyncIterat
         await session.close()
 
 
-async def scope_of(subject: Subject, instance: Instance) -> str:
+async def scope_of(subject: Subject, instance: provider.Instance) -> str:
     """Return the account of an observation, which must be that of all calls for the instance."""
     async with session_of(subject) as (session, budget):
         await session.look(instance)
@@ -412,26 +403,30 @@ async def scope_of(subject: Subject, instance: Instance) -> str:
 
 
 def reading_calls(
-    subject: Subject, session: Session, instance: Instance
+    subject: Subject, session: provider.Session, instance: provider.Instance
 ) -> list[Callable[[], Coroutine[Any, Any, object]]]:
     """Return the calls of a session that change nothing."""
     looks: list[Callable[[], Coroutine[Any, Any, object]]] = [lambda: session.look(instance)]
     if subject.provider.replacement:
-        looks.append(lambda: session.look_replace(job_of(OperationKind.HOST_REPLACE, instance), InMemoryKeep()))
+        looks.append(
+            lambda: session.look_replace(job_of(provider.OperationKind.HOST_REPLACE, instance), InMemoryKeep())
+        )
     return looks
 
 
 async def alive(subject: Subject) -> set[str]:
     """Return the existing instances by spec.providerID."""
-    return {name for name, power in (await subject.instances()).items() if power is not Power.GONE}
+    return {name for name, power in (await subject.instances()).items() if power is not provider.Power.GONE}
 
 
-async def truth_of(subject: Subject) -> dict[str, tuple[Power, int]]:
+async def truth_of(subject: Subject) -> dict[str, tuple[provider.Power, int]]:
     """Return the instances with their power and the number of their starts."""
     return {name: (power, await subject.boots(name)) for name, power in (await subject.instances()).items()}
 
 
-def says_no_secret(subject: Subject, text: str, *, login: Login | None = None, known: tuple[str, ...] = ()) -> bool:
+def says_no_secret(
+    subject: Subject, text: str, *, login: provider.Login | None = None, known: tuple[str, ...] = ()
+) -> bool:
     """Return whether a text contains no secret of the login.
 
     The subject names keys that are not secret, and parts of the account's names may occur.
@@ -441,7 +436,9 @@ def says_no_secret(subject: Subject, text: str, *, login: Login | None = None, k
     return not any(value in text for value in values if not any(value in name for name in known))
 
 
-def assert_fit(subject: Subject, text: str, *, login: Login | None = None, known: tuple[str, ...] = ()) -> None:
+def assert_fit(
+    subject: Subject, text: str, *, login: provider.Login | None = None, known: tuple[str, ...] = ()
+) -> None:
     """Check that a text fits a status, which other users can read."""
     assert says_no_secret(subject, text, login=login, known=known), f"what the login holds is not to be told: {text}"
     assert text.isprintable(), f"{text!r} has more than one line, or cannot be printed: see `said`"
@@ -460,13 +457,13 @@ def assert_fit_handle(subject: Subject, handle: str) -> None:
     assert says_no_secret(subject, handle), "a handle is stored where others read it"
 
 
-def power_job(action: Action, instance: Instance) -> Job:
+def power_job(action: provider.Action, instance: provider.Instance) -> provider.Job:
     job = job_of(KINDS[action], instance)
-    return replace(job, parameters={"deallocate": "true"}) if action is Action.DEALLOCATE else job
+    return replace(job, parameters={"deallocate": "true"}) if action is provider.Action.DEALLOCATE else job
 
 
-def job_of(kind: OperationKind, instance: Instance, *, uid: str = "") -> Job:
-    return Job(
+def job_of(kind: provider.OperationKind, instance: provider.Instance, *, uid: str = "") -> provider.Job:
+    return provider.Job(
         operation="operation-1",
         uid=uid or str(uuid.uuid4()),
         kind=kind,

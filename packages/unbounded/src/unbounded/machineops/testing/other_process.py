@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 import pytest
 
 from unbounded.kube.options import SettingsError
-from unbounded.machineops import registry
+from unbounded.machineops import installed_providers
 from unbounded.machineops.provider import (
     Action,
     Instance,
@@ -171,7 +171,7 @@ def _recipe(subject: Subject) -> bytes:
         if make is None:
             pytest.skip("the subject's anew is None: whether another process can go on with it is not tested")
     elif _is_installed(provider):
-        make = partial(registry.load, provider.name)
+        make = partial(installed_providers.load, provider.name)
     else:
         make = partial(_same, provider)
     try:
@@ -182,7 +182,7 @@ def _recipe(subject: Subject) -> bytes:
 
 def _is_installed(provider: Provider) -> bool:
     try:
-        return registry.load(provider.name) is provider
+        return installed_providers.load(provider.name) is provider
     except SettingsError:
         return False
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from unbounded.metalman.bmc_certification.checks import CertifiedBmc, bmc_name, run_checks
 from unbounded.metalman.bmc_certification.connection import Connection, RecordedAnswer, connect
+from unbounded.metalman.bmc_certification.grades import OVERALL, CheckResult, Grades, Verdict, grade_bmc, uses_of
 from unbounded.metalman.bmc_certification.redaction import Redactor
-from unbounded.metalman.bmc_certification.uses import OVERALL, CheckResult, Grades, Verdict, grade_bmc, uses_of
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcLimits
 from unbounded.metalman.redfish.endpoint import endpoint_of
 

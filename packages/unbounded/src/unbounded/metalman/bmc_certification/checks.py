@@ -16,7 +16,7 @@ from urllib.parse import quote
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.hardware import HardwareFacts
 from unbounded.metalman.bmc_certification.connection import Connection
-from unbounded.metalman.bmc_certification.uses import CheckName, CheckResult, Verdict
+from unbounded.metalman.bmc_certification.grades import CheckName, CheckResult, Verdict
 from unbounded.metalman.redfish.bmc_interface import (
     BmcPowerState,
     BootEnabled,

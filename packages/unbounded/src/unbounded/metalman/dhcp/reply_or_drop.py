@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from unbounded.metalman.dhcp import packet as opt
-from unbounded.metalman.dhcp.boot import BootFile, NoBootFile, boot_file, boot_options, client_class, header_file
+from unbounded.metalman.dhcp.boot_file import BootFile, NoBootFile, boot_file, boot_options, client_class, header_file
 from unbounded.metalman.dhcp.model import (
     LEASE_S,
     Arrival,

@@ -1,4 +1,4 @@
-"""Ports of the HTTP server: the files of a boot, and the receiver of the booted host's reports."""
+"""Interface of the HTTP server to network boot: the files of a boot, and the receiver of the booted host's reports."""
 
 from __future__ import annotations
 

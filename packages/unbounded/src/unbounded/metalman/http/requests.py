@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -25,6 +25,8 @@ BOOT: Final = "boot"
 PREFIX: Final = re.compile(r"[A-Za-z0-9]{26,128}", re.ASCII)
 ABSOLUTE: Final = re.compile(r"(?i:https?)://[^/?#]*", re.ASCII)
 LONGEST: Final = 4096
+
+R = TypeVar("R")
 
 
 class HttpRoute(Enum):
@@ -45,7 +47,7 @@ POSTED: Final = {route.value: route for route in HttpRoute if route is not HttpR
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """Parsed target; `path` is normalized (see `tftp.names.normalized_name`) and does not contain the prefix."""
+    """Parsed target; `path` is normalized (see `tftp.protocol.normalized_name`) and does not contain the prefix."""
 
     route: HttpRoute
     prefix: str | None
@@ -87,16 +89,20 @@ def cloud_init_event(body: bytes) -> CloudInitEvent | None:
         return None
 
 
+def _decoded(body: bytes, kind: type[R]) -> R:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 def progress_report(body: bytes) -> ProgressReport:
     """Parse a report of the installer.
 
     Raises:
         ValueError: the content is not a report; the message names the wrong field.
     """
-    try:
-        report = msgspec.json.decode(body, type=ProgressReport)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    report = _decoded(body, ProgressReport)
     if report.percent is not None and not 0 <= report.percent <= 100:
         raise ValueError("percent: must be between 0 and 100")
     if report.disk and not DISK.fullmatch(report.disk):
@@ -110,10 +116,7 @@ def hardware_report(body: bytes) -> HardwareReport:
     Raises:
         ValueError: the content is not a report; the message names the wrong field.
     """
-    try:
-        report = msgspec.json.decode(body, type=HardwareReport)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    report = _decoded(body, HardwareReport)
     if report.image_bytes < 0:
         raise ValueError("imageBytes: must not be negative")
     return replace(report, hardware=bounded(report.hardware, "hardware"))
@@ -128,10 +131,7 @@ def erasure_report(body: bytes) -> DiskErasureRecord:
     Raises:
         ValueError: the content is not a report; the message names the wrong field.
     """
-    try:
-        report = msgspec.json.decode(body, type=DiskErasureRecord)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    report = _decoded(body, DiskErasureRecord)
     if report.state not in REPORTED_STATES:
         raise ValueError(f"state: must be one of {', '.join(REPORTED_STATES)}")
     if report.percent is not None and not 0 <= report.percent <= 100:
@@ -145,10 +145,7 @@ def rescue_report(body: bytes) -> RescueReport:
     Raises:
         ValueError: the content is not a report; the message names the wrong field.
     """
-    try:
-        report = msgspec.json.decode(body, type=RescueReport)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    report = _decoded(body, RescueReport)
     if not HOST_KEY.fullmatch(report.host_key) or not is_ssh_key(report.host_key):
         raise ValueError("hostKey: must be a public key of type ssh-ed25519, without a comment")
     return report

@@ -24,22 +24,8 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.metalman.http.boot_service import NotReadyYet
+from unbounded.metalman.images import model
 from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
-from unbounded.metalman.images.model import (
-    DEFAULT_INTERVALS,
-    ImageEntry,
-    ImageIntervals,
-    ImageProblem,
-    ImageReference,
-    ImageReferences,
-    ImageState,
-    ImageUse,
-    NetbootImageDefaults,
-    PinnedImages,
-    logins_of,
-    references_of,
-    running_boot,
-)
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 PULLS_AT_ONCE: Final = 4
@@ -56,7 +42,9 @@ class _UnreferencedError(Exception):
 
 
 class ImageController:
-    """Implementation of `netboot.ports.Images`. `run` updates it; images of an earlier run are available at once.
+    """Implementation of `netboot.model.BootImageSource`.
+
+    `run` updates it; images of an earlier run are available at once.
 
     Args:
         machines: of all sites.
@@ -72,25 +60,25 @@ class ImageController:
         store: ImageStore,
         *,
         site: str | None,
-        defaults: NetbootImageDefaults | None = None,
+        defaults: model.NetbootImageDefaults | None = None,
         logins: RegistryLogins | None = None,
         metrics: ControllerMetrics | None = None,
-        pace: ImageIntervals = DEFAULT_INTERVALS,
+        pace: model.ImageIntervals = model.DEFAULT_INTERVALS,
     ) -> None:
         self._api = api
         self._machines = machines
         self._store = store
         self._site = site
-        self._defaults = defaults or NetbootImageDefaults()
+        self._defaults = defaults or model.NetbootImageDefaults()
         self._logins = logins or RegistryLogins()
         self._pace = pace
-        self._entries: dict[ImageReference, ImageEntry] = {}
-        self._referenced_by: dict[ImageReference, set[str]] = {}
-        self._references: dict[str, ImageReferences] = {}
-        self._pinned = PinnedImages(store, metrics)
+        self._entries: dict[model.ImageReference, model.ImageEntry] = {}
+        self._referenced_by: dict[model.ImageReference, set[str]] = {}
+        self._references: dict[str, model.ImageReferences] = {}
+        self._pinned = model.PinnedImages(store, metrics)
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[str], None]] = []
-        self._controller: Controller[ImageReference] = Controller(
+        self._controller: Controller[model.ImageReference] = Controller(
             "images", self._sync, workers=PULLS_AT_ONCE, metrics=metrics
         )
 
@@ -117,17 +105,17 @@ class ImageController:
         """Return the images of a Machine: those that its running boot began with, else the present ones."""
         return self._pinned.of(machine, self._now(machine))
 
-    def states(self, machine: Machine) -> tuple[ImageState, ...]:
+    def states(self, machine: Machine) -> tuple[model.ImageState, ...]:
         """Return the state of each image of a Machine."""
-        refs = references_of(machine, self._defaults)
+        refs = model.references_of(machine, self._defaults)
         return () if refs is None else tuple(self._state(ref, refs) for ref in refs.all())
 
     def _now(self, machine: Machine) -> BootImages | NotReadyYet:
-        refs = references_of(machine, self._defaults)
+        refs = model.references_of(machine, self._defaults)
         if refs is None:
             return NotReadyYet(RETRY_S, f"Machine {machine.name} has no image in spec.pxe")
         netboot = self._entries.get(refs.netboot)
-        metadata = netboot.read.get(ImageUse.NETBOOT) if netboot is not None else None
+        metadata = netboot.read.get(model.ImageUse.NETBOOT) if netboot is not None else None
         if not isinstance(metadata, Metadata) or netboot is None or netboot.stored is None:
             return self._not_yet(refs.netboot, refs)
         if refs.disk is None:
@@ -144,7 +132,7 @@ class ImageController:
         images = _image(netboot.stored), _image(disk.stored)
         return BootImages(*images, metadata.loaders, digest, refs.disk.reference)
 
-    def _not_yet(self, ref: ImageReference, refs: ImageReferences) -> NotReadyYet:
+    def _not_yet(self, ref: model.ImageReference, refs: model.ImageReferences) -> NotReadyYet:
         state = self._state(ref, refs)
         if state.problem is not None:
             return NotReadyYet(RETRY_S, f"image {ref.reference}: {state.problem.text}")
@@ -152,15 +140,17 @@ class ImageController:
             return NotReadyYet(RETRY_S, f"image {ref.reference}: {state.progress.stage} {state.progress.percent} %")
         return NotReadyYet(RETRY_S, f"image {ref.reference}: metalman is resolving it")
 
-    def _state(self, ref: ImageReference, refs: ImageReferences) -> ImageState:
-        entry = self._entries.get(ref, ImageEntry())
+    def _state(self, ref: model.ImageReference, refs: model.ImageReferences) -> model.ImageState:
+        entry = self._entries.get(ref, model.ImageEntry())
         progress = next((one for one in self._store.pulls() if one.reference == _full(ref.reference)), None)
-        wrong = next((one for use in refs.uses(ref) if isinstance(one := entry.read.get(use), ImageProblem)), None)
+        wrong = next(
+            (one for use in refs.uses(ref) if isinstance(one := entry.read.get(use), model.ImageProblem)), None
+        )
         served = entry.stored is not None and wrong is None
         digest = str(entry.stored.digest) if entry.stored and served else ""
-        metadata = entry.read.get(ImageUse.NETBOOT) if ref == refs.netboot else None
+        metadata = entry.read.get(model.ImageUse.NETBOOT) if ref == refs.netboot else None
         is_signed = isinstance(metadata, Metadata) and metadata.is_signed
-        return ImageState(ref, digest, wrong or entry.problem, progress, is_signed)
+        return model.ImageState(ref, digest, wrong or entry.problem, progress, is_signed)
 
     # ---- following the Machines
 
@@ -170,11 +160,16 @@ class ImageController:
             return
         name = changed.name
         ours = new is not None and self._site in (None, new.site)
-        refs = references_of(new, self._defaults) if new is not None and ours else None
+        refs = model.references_of(new, self._defaults) if new is not None and ours else None
         before = self._references.get(name)
         if refs is None:
             self._pinned.forget(name)
-        if old is not None and running_boot(old) and new is not None and running_boot(new) != running_boot(old):
+        if (
+            old is not None
+            and model.running_boot(old)
+            and new is not None
+            and model.running_boot(new) != model.running_boot(old)
+        ):
             self._changed.set()  # its pinned images may be removed
         if refs == before:
             return
@@ -192,7 +187,7 @@ class ImageController:
         self._changed.set()
         self._notify({name})
 
-    def _unreference(self, ref: ImageReference, name: str) -> None:
+    def _unreference(self, ref: model.ImageReference, name: str) -> None:
         names = self._referenced_by.get(ref, set())
         names.discard(name)
         if not names:
@@ -207,11 +202,11 @@ class ImageController:
 
     # ---- one image
 
-    async def _sync(self, ref: ImageReference) -> float | None:
+    async def _sync(self, ref: model.ImageReference) -> float | None:
         """Pull the image that the reference resolves to now; return the seconds until the next time."""
         if ref not in self._referenced_by:
             return None
-        entry = self._entries.setdefault(ref, ImageEntry())
+        entry = self._entries.setdefault(ref, model.ImageEntry())
         before = (entry.stored, entry.problem)
         try:
             return await self._pull(ref, entry)
@@ -224,20 +219,20 @@ class ImageController:
             if before != (entry.stored, entry.problem):
                 self._notify(set(self._referenced_by.get(ref, ())))
 
-    async def _pull(self, ref: ImageReference, entry: ImageEntry) -> float | None:
+    async def _pull(self, ref: model.ImageReference, entry: model.ImageEntry) -> float | None:
         """Take the image on disk first, then the registry's; return the seconds until the next time."""
         if entry.stored is None and (found := self._store.find(ref.reference, ref.platform)) is not None:
             await self._serve(ref, entry, found)
-        logins = await logins_of(self._api, ref.secret, self._logins)
+        logins = await model.logins_of(self._api, ref.secret, self._logins)
         stored = await _unless_dropped(entry.dropped, self._store.ensure(ref.reference, ref.platform, logins))
         await self._serve(ref, entry, stored)
         entry.failures = 0
-        entry.problem = ImageProblem("registry does not answer; using its last answer") if stored.stale else None
+        entry.problem = model.ImageProblem("registry does not answer; using its last answer") if stored.stale else None
         if stored.stale:
             return self._pace.after_failure.max_s
         return None if ref.is_immutable else self._pace.resolve_s
 
-    async def _serve(self, ref: ImageReference, entry: ImageEntry, stored: Stored) -> None:
+    async def _serve(self, ref: model.ImageReference, entry: model.ImageEntry, stored: Stored) -> None:
         """Serve the stored image from now on, and read it for the uses that Machines have for it."""
         uses = {use for name in self._referenced_by.get(ref, ()) for use in self._references[name].uses(ref)}
         known = entry.read if entry.stored is not None and entry.stored.digest == stored.digest else {}
@@ -251,11 +246,11 @@ class ImageController:
             log.info("image changed", image=ref.reference, digest=str(stored.digest))
             self._changed.set()
 
-    def _failed(self, ref: ImageReference, entry: ImageEntry, failure: Failure) -> float:
+    def _failed(self, ref: model.ImageReference, entry: model.ImageEntry, failure: Failure) -> float:
         entry.failures += 1
         refused = isinstance(failure, _UNUSABLE)
         again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(entry.failures)
-        problem = ImageProblem(str(failure), unusable=isinstance(failure, UnusableContent))
+        problem = model.ImageProblem(str(failure), unusable=isinstance(failure, UnusableContent))
         report = log.debug if entry.problem == problem else log.warning
         report("cannot pull image", image=ref.reference, why=str(failure), again_in_s=round(again_s, 1))
         entry.problem = problem
@@ -270,13 +265,13 @@ class ImageController:
             for ref in tuple(self._entries):
                 self._is_lost(ref)
 
-    def _is_lost(self, ref: ImageReference) -> bool:
+    def _is_lost(self, ref: model.ImageReference) -> bool:
         """Return whether the files of a served image are gone; if so, pull the image again."""
         entry = self._entries.get(ref)
         if entry is None or entry.stored is None or _image(entry.stored).is_on_disk:
             return False
         log.warning("image is missing from the cache", image=ref.reference, folder=str(entry.stored.root))
-        entry.stored, entry.read, entry.problem = None, {}, ImageProblem(LOST)
+        entry.stored, entry.read, entry.problem = None, {}, model.ImageProblem(LOST)
         self._controller.enqueue(ref)
         self._notify(set(self._referenced_by.get(ref, ())))
         return True
@@ -330,13 +325,17 @@ async def _unless_dropped(dropped: asyncio.Event, work: Coroutine[Any, Any, T]) 
         await asyncio.gather(task, waiting, return_exceptions=True)
 
 
-def _read(root: Path, use: ImageUse) -> Metadata | str | ImageProblem:
+def _read(root: Path, use: model.ImageUse) -> Metadata | str | model.ImageProblem:
     try:
-        return read_netboot(root) if use is ImageUse.NETBOOT else read_disk(root, alone=use is ImageUse.DISK_ALONE)
+        return (
+            read_netboot(root)
+            if use is model.ImageUse.NETBOOT
+            else read_disk(root, alone=use is model.ImageUse.DISK_ALONE)
+        )
     except UnusableContent as error:
-        return ImageProblem(str(error), unusable=True)
+        return model.ImageProblem(str(error), unusable=True)
     except OSError as error:
-        return ImageProblem(f"{error.filename}: {error.strerror}")
+        return model.ImageProblem(f"{error.filename}: {error.strerror}")
 
 
 def _image(stored: Stored) -> NetbootImage:

@@ -10,6 +10,6 @@ Pure modules:
 Around these, `index_updater` keeps the index equal to the API, `boot_progress` takes the events of the servers and
 reports problems, and `status_writer` writes the progress into the status. `template_data` reads the cluster's data for
 boot files, and `request_handler` connects everything with HTTP and TFTP. Addresses, sockets and headers belong to the
-servers in `dhcp`, `tftp` and `http`. The executor of a HostReplace lives elsewhere and reads the status that this
-package writes.
+servers in `dhcp`, `tftp` and `http`; `servers` starts them, and `process` all of network boot. The executor of a
+HostReplace lives elsewhere and reads the status that this package writes.
 """

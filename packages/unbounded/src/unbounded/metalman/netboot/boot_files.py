@@ -25,8 +25,7 @@ from unbounded.metalman.images.metadata import load_foreign
 from unbounded.metalman.netboot import image_paths, template_data
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
-from unbounded.metalman.netboot.dependencies import BootVisit
-from unbounded.metalman.netboot.model import BootImages, BootObservation, FactUnknown, TemplateContextSource
+from unbounded.metalman.netboot.model import BootImages, BootObservation, BootVisit, FactUnknown, TemplateContextSource
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 

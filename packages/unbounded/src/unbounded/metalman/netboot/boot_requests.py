@@ -34,11 +34,11 @@ from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationsStatus
 from unbounded.kube.api import AlreadyExists, Api, ApiError, NotFound
 from unbounded.kube.logs import Log
-from unbounded.metalman.boot_order import as_booted, boots_by_media
+from unbounded.metalman.boot_override import as_booted, boots_by_media
 from unbounded.metalman.http.response_signing import StatementKey
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.power import UNDOING
-from unbounded.metalman.replace import (
+from unbounded.metalman.replace_table import (
     BOOT_STAGES,
     BOOTING_KINDS,
     RETURN_STAGES,

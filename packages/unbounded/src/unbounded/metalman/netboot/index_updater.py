@@ -15,12 +15,12 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.metalman.boot_order import as_booted
+from unbounded.metalman.boot_override import as_booted
 from unbounded.metalman.host_network import installer_leases
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import is_counter_only, requested_boot
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
-from unbounded.metalman.replace import BOOTING_KINDS
+from unbounded.metalman.replace_table import BOOTING_KINDS
 from unbounded.operations.caches import INDEX_MACHINE
 from unbounded.operations.executor_selection import ExecutorKind
 

@@ -17,16 +17,8 @@ from unbounded.api.machine import MACHINES, LayoutRecord, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.logs import Log
+from unbounded.metalman import disk_choice
 from unbounded.metalman.console_text import redacted, secrets_of_profile
-from unbounded.metalman.disk_choice import (
-    LARGE_SECTOR_BYTES,
-    AwaitedDisk,
-    ChosenDisk,
-    DiskChoice,
-    DiskRefused,
-    DiskSelection,
-    choose_disk,
-)
 from unbounded.metalman.host_network import missing_nics, network_faults
 from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
@@ -67,7 +59,7 @@ log = Log("metalman.netboot")
 
 def check_install(
     machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport, sectors: Collection[int]
-) -> DiskChoice:
+) -> disk_choice.DiskChoice:
     """Choose the disk of an install, if the host also has the network cards of the Machine's network.
 
     A card may appear as late as a disk.
@@ -78,13 +70,19 @@ def check_install(
     """
     obstacle = network_obstacle(machine, report.hardware)
     if obstacle:
-        return DiskRefused(obstacle) if report.final or has_faults(machine) else AwaitedDisk(obstacle)
+        return (
+            disk_choice.DiskRefused(obstacle)
+            if report.final or has_faults(machine)
+            else disk_choice.AwaitedDisk(obstacle)
+        )
     selection = _selection(machine, boot, erase)
     disks, size = report.hardware.disks, report.image_bytes
-    choice = choose_disk(disks, selection, image_bytes=size, sectors=sectors, final=report.final)
-    is_large = isinstance(choice, ChosenDisk) and choice.disk.sector_bytes == LARGE_SECTOR_BYTES
-    if isinstance(choice, ChosenDisk) and is_large and not report.large_sectors:
-        return DiskRefused(f"disk {choice.disk.name} has sectors of {LARGE_SECTOR_BYTES} bytes: {UNAWARE}")
+    choice = disk_choice.choose_disk(disks, selection, image_bytes=size, sectors=sectors, final=report.final)
+    is_large = isinstance(choice, disk_choice.ChosenDisk) and choice.disk.sector_bytes == disk_choice.LARGE_SECTOR_BYTES
+    if isinstance(choice, disk_choice.ChosenDisk) and is_large and not report.large_sectors:
+        return disk_choice.DiskRefused(
+            f"disk {choice.disk.name} has sectors of {disk_choice.LARGE_SECTOR_BYTES} bytes: {UNAWARE}"
+        )
     return choice
 
 
@@ -143,13 +141,13 @@ def write_obstacle(
     obstacle = network_obstacle(machine, hardware)
     if obstacle:
         return FileRejected(409, obstacle)
-    choice = choose_disk(hardware.disks, _selection(machine, boot, erase), sectors=sectors)
-    return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)
+    choice = disk_choice.choose_disk(hardware.disks, _selection(machine, boot, erase), sectors=sectors)
+    return None if isinstance(choice, disk_choice.ChosenDisk) else FileRejected(409, choice.message)
 
 
-def _selection(machine: Machine, boot: str, erase: tuple[str, ...]) -> DiskSelection:
+def _selection(machine: Machine, boot: str, erase: tuple[str, ...]) -> disk_choice.DiskSelection:
     seen = boot_record(machine, boot)
-    return DiskSelection.of(machine, erase, None if seen is None else seen.erasure)
+    return disk_choice.DiskSelection.of(machine, erase, None if seen is None else seen.erasure)
 
 
 def profile_name(machine: Machine) -> str:

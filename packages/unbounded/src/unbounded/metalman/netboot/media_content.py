@@ -17,30 +17,23 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.kube.logs import Log
-from unbounded.metalman.boot_order import as_booted
+from unbounded.metalman.boot_override import as_booted
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.boot_service import NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, Part, media_image
 from unbounded.metalman.media.tickets import PresentedTicket, TicketKey
+from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.boot_files import BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex
-from unbounded.metalman.netboot.dependencies import BootVisit
-from unbounded.metalman.netboot.image_paths import (
-    STATEMENT,
-    TEMPLATE,
-    FileRole,
-    ImageFiles,
-    file_role,
-    is_signed,
-)
 from unbounded.metalman.netboot.model import (
     BootImages,
     BootImageSource,
     BootObservation,
     BootRequest,
+    BootVisit,
     NetbootImage,
 )
-from unbounded.metalman.replace import BOOTING_KINDS
+from unbounded.metalman.replace_table import BOOTING_KINDS
 from unbounded.operations.caches import INDEX_MACHINE
 
 CONFIG: Final = "grub/grub.cfg"
@@ -56,7 +49,7 @@ class NoMediaContent(Exception):
     """A netboot image lacks what virtual media needs; the message names it."""
 
 
-def media_content(files: ImageFiles, served: BootImages, rendered: bytes) -> MediaContent:
+def media_content(files: image_paths.ImageFiles, served: BootImages, rendered: bytes) -> MediaContent:
     """Return the content for a boot. Reads the folder of the image.
 
     Args:
@@ -68,7 +61,7 @@ def media_content(files: ImageFiles, served: BootImages, rendered: bytes) -> Med
     loader = None if name is None else _part(files, served.netboot, name)
     if name is None or loader is None:
         raise NoMediaContent("the netboot image names no loader for x86-64 UEFI (dhcpBootImageName)")
-    if words_path(files, served) == STATEMENT:
+    if words_path(files, served) == image_paths.STATEMENT:
         return MediaContent(loader, None, {}, words=rendered)
     folder, _, own = name.rpartition("/")
     second = None if own == SECOND_LOADER else _part(files, served.netboot, f"{folder}/{SECOND_LOADER}".lstrip("/"))
@@ -80,9 +73,9 @@ def media_content(files: ImageFiles, served: BootImages, rendered: bytes) -> Med
     return MediaContent(loader, second, {CONFIG: rendered, **kernels})
 
 
-def words_path(files: ImageFiles, served: BootImages) -> str:
+def words_path(files: image_paths.ImageFiles, served: BootImages) -> str:
     """Return the template with the words of a boot: of a signed image, whose loader is its kernel, or GRUB's menu."""
-    return STATEMENT if is_signed(files, served.netboot) else CONFIG
+    return image_paths.STATEMENT if image_paths.is_signed(files, served.netboot) else CONFIG
 
 
 def _kernels(served: BootImages) -> list[str]:
@@ -92,11 +85,14 @@ def _kernels(served: BootImages) -> list[str]:
     except OSError as error:
         raise NoMediaContent(f"the netboot image cannot be read: {error.strerror}") from error
     return [
-        name for name in names if file_role(name, served.loaders) is FileRole.KERNEL and not name.endswith(TEMPLATE)
+        name
+        for name in names
+        if image_paths.file_role(name, served.loaders) is image_paths.FileRole.KERNEL
+        and not name.endswith(image_paths.TEMPLATE)
     ]
 
 
-def _part(files: ImageFiles, image: NetbootImage, path: str) -> Part | None:
+def _part(files: image_paths.ImageFiles, image: NetbootImage, path: str) -> Part | None:
     found = files.find(image, path)
     return FilePart(found.path, found.size) if isinstance(found, OnDisk) else None
 
@@ -114,7 +110,7 @@ class BootMediaSource:
         index: BootIndex,
         images: BootImageSource,
         files: BootFiles,
-        library: ImageFiles,
+        library: image_paths.ImageFiles,
         key: TicketKey,
         *,
         note: Callable[[str, BootObservation], None],
@@ -185,7 +181,7 @@ class BootMediaSource:
             case Rendered(content=content):
                 return media_image(await asyncio.to_thread(media_content, self._library, served, content))
             case OnDisk():
-                raise NoMediaContent(f"the netboot image has no template {path}{TEMPLATE}")
+                raise NoMediaContent(f"the netboot image has no template {path}{image_paths.TEMPLATE}")
             case _:
                 raise NoMediaContent(f"{path} of the netboot image: {config.text}")
 

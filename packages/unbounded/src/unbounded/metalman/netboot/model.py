@@ -1,6 +1,6 @@
-"""Requested network boots and the servers' observations of them, as frozen data, and the ports of network boot.
+"""Requested network boots and the servers' observations of them, as frozen data, and the interfaces of network boot.
 
-The ports are images on disk, facts of the cluster, attestation, and MACs of neighbours.
+The interfaces are to images on disk, facts of the cluster, attestation, and MACs of neighbours.
 """
 
 from __future__ import annotations
@@ -70,6 +70,14 @@ class BootRequest:
         """Return the answer to a request that only an install makes, where the boot is none."""
         kind = "HostErase" if self.erases else "HostRescue" if self.rescues else "HostInspect"
         return f"this boot is for a {kind}, which installs nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class BootVisit:
+    """Request that belongs to a boot."""
+
+    request: BootRequest
+    machine: Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ that `duplicate_host` needs.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -18,9 +18,12 @@ from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
 from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.api.operation import MachineOperation
-from unbounded.kube.api import ApiError
-from unbounded.kube.clock import rfc3339
+from unbounded.kube.api import Api, ApiError
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused
 from unbounded.metalman.http.boot_service import (
     CloudInitEvent,
@@ -35,13 +38,12 @@ from unbounded.metalman.http.boot_service import (
 )
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.layout.model import LayoutImage
-from unbounded.metalman.netboot import image_paths
+from unbounded.metalman.media.tickets import TicketKey
+from unbounded.metalman.netboot import erase_and_rescue, image_paths, model
 from unbounded.metalman.netboot.boot_files import DIGEST, RETRY_S, SIZE, BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
-from unbounded.metalman.netboot.boot_requests import boot_record
-from unbounded.metalman.netboot.dependencies import BootVisit, NetbootDependencies
-from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
+from unbounded.metalman.netboot.boot_requests import PrefixKey, boot_record
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
 from unbounded.metalman.netboot.installs import LAYOUT, BootLayouts, check_install, profile_name, write_obstacle
 from unbounded.metalman.netboot.media_content import BootMediaSource
@@ -49,14 +51,8 @@ from unbounded.metalman.netboot.model import (
     BootImages,
     BootObservation,
     BootRequest,
+    BootVisit,
     BootWindow,
-)
-from unbounded.metalman.netboot.rescue_reports import (
-    RESCUE_OVER,
-    START_RESCUE,
-    is_rescue_over,
-    rescue_answer,
-    rescue_change,
 )
 from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_init_condition, image_written
 from unbounded.metalman.tftp.protocol import ErrorCode, TftpContent, TftpRejection
@@ -71,8 +67,43 @@ CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two host
 log = Log("metalman.netboot")
 
 
+@dataclass(frozen=True, slots=True)
+class NetbootDependencies:
+    """Dependencies of a site.
+
+    Args:
+        machines: of all sites; `site` selects, and None selects all.
+        operations: indexed by INDEX_MACHINE.
+        tickets: key of the tickets of virtual media.
+        server: the server's own address as clients reach it, four octets.
+        serve_url: URL of its HTTP server, as clients reach it.
+        neighbours: returns the MAC behind an address, if clients are on the server's segment.
+        allow_profile_scripts: commands of MachineProfiles may run on hosts.
+    """
+
+    api: Api
+    machines: Cache[Machine]
+    operations: Cache[MachineOperation]
+    images: model.BootImageSource
+    facts: model.TemplateContextSource
+    attestation: model.Attester
+    key: PrefixKey
+    tickets: TicketKey
+    server: bytes
+    serve_url: str
+    site: str | None = None
+    neighbours: model.MacLookup = lambda _address: None
+    announce: EventSink = no_events
+    metrics: ControllerMetrics | None = None
+    now: WallClock = utc_now
+    allow_profile_scripts: bool = False
+
+
 class NetbootRequestHandler:
-    """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.TftpFiles` while `run` runs."""
+    """Boots of one metalman, served while `run` runs.
+
+    Implements `http.boot_service.BootService` and `tftp.protocol.TftpFiles`.
+    """
 
     def __init__(self, parts: NetbootDependencies) -> None:
         self._parts = parts
@@ -112,7 +143,7 @@ class NetbootRequestHandler:
             stale=self._tracker.expire_repave,
             now=parts.now,
         )
-        self._erasures = ErasureService(parts.api, self._recorded, parts.now)
+        self._erasures = erase_and_rescue.ErasureService(parts.api, self._recorded, parts.now)
         self.media = BootMediaSource(
             parts.machines,
             parts.operations,
@@ -145,7 +176,7 @@ class NetbootRequestHandler:
         """Wait until all observations of a Machine up to now are in its status."""
         await self._writer.flush(machine)
 
-    # ---- http.ports.Boots
+    # ---- http.boot_service.BootService
 
     async def file(self, client: str, prefix: str | None, path: str) -> OnDisk | Rendered | NotReadyYet | FileRejected:
         """Return the file of a path for a client."""
@@ -243,13 +274,17 @@ class NetbootRequestHandler:
         request = visit.request
         if request.window is not BootWindow.INSTALLING:
             # a host that starts from its virtual CD drive once more is Off until the image is ejected
-            return SWITCH_OFF if request.by_media else WRITTEN
+            return erase_and_rescue.SWITCH_OFF if request.by_media else WRITTEN
         if request.erases:
             return await self._erasures.hardware(request, report)
         if not request.installs:
             text = "the installer has reported the hardware"
             recorded = await self._record_hardware(visit, report, NetbootMilestone.HARDWARE_REPORTED, text)
-            return (START_RESCUE if request.rescues else SWITCH_OFF) if recorded is DONE else recorded
+            return (
+                (erase_and_rescue.START_RESCUE if request.rescues else erase_and_rescue.SWITCH_OFF)
+                if recorded is DONE
+                else recorded
+            )
         try:  # a spec or a disk of the last install that the cache does not have yet would choose another disk
             machine = await self._parts.api.get(MACHINES, request.machine)
         except ApiError as error:
@@ -286,7 +321,7 @@ class NetbootRequestHandler:
         if isinstance(visit, ReportAnswer):
             return visit
         if not visit.request.erases or visit.request.window is not BootWindow.INSTALLING:
-            return OTHER_BOOT
+            return erase_and_rescue.OTHER_BOOT
         return await self._erasures.progress(visit.request, report)
 
     async def _layout_answer(
@@ -353,15 +388,15 @@ class NetbootRequestHandler:
         if isinstance(visit, ReportAnswer):
             return visit
         operation = self._operation(visit.request)
-        if operation is None or is_rescue_over(visit):
-            return RESCUE_OVER
-        change = rescue_change(visit, client, report)
+        if operation is None or erase_and_rescue.is_rescue_over(visit):
+            return erase_and_rescue.RESCUE_OVER
+        change = erase_and_rescue.rescue_change(visit, client, report)
         if change is not None:
             self._writer.note(visit.request.machine, change)
             recorded = await self._flushed(visit.request.machine)
             if recorded is not DONE or report.ended:
                 return recorded
-        return rescue_answer(operation)
+        return erase_and_rescue.rescue_answer(operation)
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""
@@ -373,7 +408,7 @@ class NetbootRequestHandler:
         boot, operation = visit.request.boot, self._operation(visit.request)
         return await self._parts.attestation.answer(visit.machine, request, boot, operation)
 
-    # ---- tftp.ports.TftpFiles
+    # ---- tftp.protocol.TftpFiles
 
     async def find(self, client: str, name: str) -> TftpContent | TftpRejection:
         """Return a file of the first stages for the host with this address."""

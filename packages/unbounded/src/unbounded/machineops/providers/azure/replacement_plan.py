@@ -11,21 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from unbounded.machineops import reasons
-from unbounded.machineops.provider import (
-    Cancel,
-    Instance,
-    Job,
-    Loss,
-    Next,
-    NotDone,
-    Power,
-    Progress,
-    Refusal,
-    ReplaceStep,
-    State,
-    Transient,
-)
+from unbounded.machineops import provider, reasons
 from unbounded.machineops.providers.azure import model, vm_properties
 from unbounded.machineops.providers.azure.errors import CAPACITY
 from unbounded.machineops.providers.azure.model import Document, VmReplacementState
@@ -39,21 +25,27 @@ EXTENDING: Final = "AddingExtensions"
 CLEARING: Final = "RemovingOldDisk"
 
 STEPS: Final = (
-    ReplaceStep(
-        SAVING, "Save", "the VM's model to be stored", "the VM's model is stored", 300, Cancel.AT_ONCE, settles=False
+    provider.ReplaceStep(
+        SAVING,
+        "Save",
+        "the VM's model to be stored",
+        "the VM's model is stored",
+        300,
+        provider.Cancel.AT_ONCE,
+        settles=False,
     ),
-    ReplaceStep(
+    provider.ReplaceStep(
         DETACHING,
         "Detach",
         "network interfaces and data disks to outlive the VM",
         "network interfaces and data disks outlive the VM",
         900,
-        Cancel.AT_ONCE,
+        provider.Cancel.AT_ONCE,
         undo=True,
         needs_what_is_kept=True,  # Azure does not show what was deleted with the VM
         settles=False,
     ),
-    ReplaceStep(
+    provider.ReplaceStep(
         DELETING,
         "DeleteOld",
         "the old VM to be deleted",
@@ -62,7 +54,7 @@ STEPS: Final = (
         undo=True,
         needs_what_is_kept=True,
     ),
-    ReplaceStep(
+    provider.ReplaceStep(
         CREATING,
         "Create",
         "the new VM to exist",
@@ -72,7 +64,7 @@ STEPS: Final = (
         needs_what_is_kept=True,
         settles=False,
     ),
-    ReplaceStep(
+    provider.ReplaceStep(
         RESTORING,
         "RestoreOptions",
         "the delete options of its resources to be restored",
@@ -80,7 +72,7 @@ STEPS: Final = (
         900,
         settles=False,
     ),
-    ReplaceStep(
+    provider.ReplaceStep(
         EXTENDING,
         "AddExtensions",
         "its extensions to be created",
@@ -88,7 +80,7 @@ STEPS: Final = (
         3600,
         settles=False,
     ),
-    ReplaceStep(
+    provider.ReplaceStep(
         CLEARING, "RemoveOldDisk", "the old OS disk to be deleted", "the old OS disk is deleted", 1800, settles=False
     ),
 )
@@ -136,7 +128,7 @@ class AzureObservation:
     place: str = ""
     missing: str = ""
     unsure: str = ""
-    creation: Progress | None = None
+    creation: provider.Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +139,7 @@ class StepDecision:
         disk: id of the disk to delete.
     """
 
-    next: Next
+    next: provider.Next
     do: AzureAction = AzureAction.NOTHING
     disk: str = ""
 
@@ -169,7 +161,7 @@ def _to_clear(state: VmReplacementState) -> list[str]:
     return [state.os_disk, *state.former_disks]
 
 
-def decide(observation: AzureObservation, job: Job) -> StepDecision:
+def decide(observation: AzureObservation, job: provider.Job) -> StepDecision:
     """Decide the current step of a replacement.
 
     Raises:
@@ -204,10 +196,12 @@ def _decide_begun(observation: AzureObservation, state: VmReplacementState, wher
     standing = _describe_resources(state, IS_THERE if is_new else NOT_MADE)
     words = f"VM {state.name}: {_power_text(vm)}; its model is in {observation.place}; {standing}"
     if not is_new and not model.is_old(vm, state):
-        raise Transient(f"a VM {state.name} exists that is neither the old one nor created by this operation; {words}")
+        raise provider.Transient(
+            f"a VM {state.name} exists that is neither the old one nor created by this operation; {words}"
+        )
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
-        return StepDecision(Next(CREATING if is_new else DETACHING, words, where, under_way=True))
+        return StepDecision(provider.Next(CREATING if is_new else DETACHING, words, where, under_way=True))
     if is_new:
         return _decide_new(vm, observation, state, words, where)
     return _decide_old(vm, state, f"{words}; {again} starts again", where)
@@ -218,12 +212,12 @@ def _decide_without_vm(
 ) -> StepDecision:
     """Decide the step while neither the old VM nor the new one exists."""
     creation = observation.creation
-    if creation is not None and creation.state is State.RUNNING:
-        return StepDecision(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
+    if creation is not None and creation.state is provider.State.RUNNING:
+        return StepDecision(provider.Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
     failed = None
-    if creation is not None and creation.state is State.FAILED:
-        failed = NotDone(_failure(creation.detail), f"Azure created no VM: {creation.detail}")
-    following = Next(CREATING, words, where, failed=failed)
+    if creation is not None and creation.state is provider.State.FAILED:
+        failed = provider.NotDone(_failure(creation.detail), f"Azure created no VM: {creation.detail}")
+    following = provider.Next(CREATING, words, where, failed=failed)
     return (
         StepDecision(following, AzureAction.DELETE_DISK, state.new_disk)
         if observation.disks
@@ -238,48 +232,48 @@ def _failure(message: str) -> str:
     return reasons.QUOTA_EXCEEDED if "quota" in message.lower() else reasons.PROVIDER_OPERATION_FAILED
 
 
-def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
+def _decide_first(observation: AzureObservation, job: provider.Job) -> StepDecision:
     vm, instance, former = observation.vm, job.instance, observation.former
     if former is not None and _is_only_record(vm, former):
         resources = _describe_resources(former, NOT_OBSERVED)
         words = f"its model is in {observation.place}, where an earlier HostReplace has left it; {resources}"
         there = f"VM {instance.name}: {_power_text(vm)}" if vm else f"VM {instance.id} does not exist"
-        return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
+        return StepDecision(provider.Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
     if vm is None:
         words = f"VM {instance.id} does not exist, and {observation.place} has no model of it"
         cause = reasons.secret_cause(reasons.MODEL_MISSING, observation.place.removeprefix("Secret "))
-        raise Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
+        raise provider.Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
         other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {observation.place}"
         words = (
             "a replacement would lose that model: remove the resources that it names and then that Secret, "
             "then create the HostReplace again"
         )
-        raise Refusal(
+        raise provider.Refusal(
             reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_OBSERVED)}"
         )
     if wrong := [*model.obstacles(vm), *filter(None, [observation.missing])]:
-        raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be recreated: {'; '.join(wrong)}")
+        raise provider.Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be recreated: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {_power_text(vm)}"
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
-        return StepDecision(Next(SAVING, words, _where(instance), under_way=True))
+        return StepDecision(provider.Next(SAVING, words, _where(instance), under_way=True))
     lost = losses(vm, next(iter(observation.disks.values()), {}), observation.unsure)
     losing = _describe_losses([each.consequence for each in lost])
     under_way = model.provisioning(vm) in _UNDER_WAY
-    step = Next(
+    step = provider.Next(
         SAVING, f"{words}; {losing}", _where(instance), under_way=under_way, progress=losing, losses=tuple(lost)
     )
     return StepDecision(step, AzureAction.NOTHING if under_way else AzureAction.SAVE)
 
 
-def losses(vm: Document, os_disk: Document, unsure: str = "") -> list[Loss]:
+def losses(vm: Document, os_disk: Document, unsure: str = "") -> list[provider.Loss]:
     """Return the losses of a replacement.
 
     Args:
         unsure: possible loss that could not be checked; empty for none.
     """
-    return [*model.losses(vm, os_disk), *([Loss("storageProfile.imageReference", unsure)] if unsure else [])]
+    return [*model.losses(vm, os_disk), *([provider.Loss("storageProfile.imageReference", unsure)] if unsure else [])]
 
 
 def _is_only_record(vm: Document | None, former: VmReplacementState) -> bool:
@@ -289,7 +283,7 @@ def _is_only_record(vm: Document | None, former: VmReplacementState) -> bool:
 
 def _never_ran(vm: Document) -> bool:
     """Return whether a new VM never got a host. Such a VM cannot be given other custom data."""
-    return model.provisioning(vm) == "failed" and vm_properties.power(model.statuses(vm)) is Power.RELEASED
+    return model.provisioning(vm) == "failed" and vm_properties.power(model.statuses(vm)) is provider.Power.RELEASED
 
 
 def _decide_old(vm: Document, stored: VmReplacementState, words: str, where: str) -> StepDecision:
@@ -297,16 +291,16 @@ def _decide_old(vm: Document, stored: VmReplacementState, words: str, where: str
     state, losing = model.provisioning(vm), _describe_losses([*stored.lost, *filter(None, [stored.unsure])])
     message = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
-        return StepDecision(Next(DELETING, words, message, under_way=True, progress=losing))
+        return StepDecision(provider.Next(DELETING, words, message, under_way=True, progress=losing))
     if state in _UNDER_WAY or not model.is_put_back(vm, stored):
         words = f"{words}; deleteOption is changed, and was {model.describe_options(stored)}"
     if state in _UNDER_WAY:
-        return StepDecision(Next(DETACHING, words, message, under_way=True, progress=losing))
+        return StepDecision(provider.Next(DETACHING, words, message, under_way=True, progress=losing))
     is_as_it_was = state == "succeeded" and model.is_put_back(
         vm, stored
     )  # after a failure, its deletion may have begun
     step = DELETING if model.is_detached_as_kept(vm, stored) else DETACHING
-    following = Next(step, words, message, progress=losing, is_as_it_was=is_as_it_was)
+    following = provider.Next(step, words, message, progress=losing, is_as_it_was=is_as_it_was)
     return StepDecision(following, AzureAction.DELETE_OLD if step == DELETING else AzureAction.DETACH)
 
 
@@ -319,22 +313,22 @@ def _decide_new(
 ) -> StepDecision:
     state = model.provisioning(vm)
     if state in ("creating", "deleting"):
-        return StepDecision(Next(CREATING, words, where, under_way=True))
+        return StepDecision(provider.Next(CREATING, words, where, under_way=True))
     if _never_ran(vm):
-        failed = NotDone(_reason(vm), f"Azure has left it as {_power_text(vm)}")
-        following = Next(CREATING, words, where, failed=failed)
+        failed = provider.NotDone(_reason(vm), f"Azure has left it as {_power_text(vm)}")
+        following = provider.Next(CREATING, words, where, failed=failed)
         return StepDecision(following, AzureAction.DELETE_VM if model.is_detached(vm) else AzureAction.DETACH)
     if vm_properties.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
         message = f"{_power_text(vm)}: it may still report; see its serial console"
-        return StepDecision(Next(CREATING, words, where, under_way=True, progress=message))
+        return StepDecision(provider.Next(CREATING, words, where, under_way=True, progress=message))
     if not model.is_restored(vm, stored):
         under_way = state in _UNDER_WAY
         return StepDecision(
-            Next(RESTORING, words, where, under_way=under_way),
+            provider.Next(RESTORING, words, where, under_way=under_way),
             AzureAction.NOTHING if under_way else AzureAction.RESTORE,
         )
     if state in _UNDER_WAY:
-        return StepDecision(Next(EXTENDING, words, where, under_way=True))
+        return StepDecision(provider.Next(EXTENDING, words, where, under_way=True))
     trouble = extension_faults(vm, stored)
     if state == "failed" and "failed" not in model.extensions(vm).values():
         return _failed_otherwise(stored, words, where)
@@ -343,7 +337,7 @@ def _decide_new(
     if absent := extensions_to_add(vm, stored):
         progress, more = f"{', '.join(absent)} to be created", len(absent) < len(stored.extensions)
         words = f"{words}; without extensions {', '.join(absent)}"
-        return StepDecision(Next(EXTENDING, words, where, progress=progress, more=more), AzureAction.EXTEND)
+        return StepDecision(provider.Next(EXTENDING, words, where, progress=progress, more=more), AzureAction.EXTEND)
     return _clearing(vm, observation, stored, words, where)
 
 
@@ -356,8 +350,8 @@ def _reason(vm: Document) -> str:
 def _failed_otherwise(state: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step for a new VM whose creation, or a later change, has failed. A repeated change shows its state."""
     if model.is_detached(state.body):
-        return StepDecision(Next(CREATING, words, where, under_way=True))
-    return StepDecision(Next(RESTORING, words, where), AzureAction.RESTORE)
+        return StepDecision(provider.Next(CREATING, words, where, under_way=True))
+    return StepDecision(provider.Next(RESTORING, words, where), AzureAction.RESTORE)
 
 
 def _clearing(
@@ -375,10 +369,10 @@ def _clearing(
             continue
         words = "; ".join((words, *theirs, f"OS disk {name} exists"))
         under_way = str((disk.get("properties") or {}).get("provisioningState")).lower() == "deleting"
-        step = Next(CLEARING, words, where, under_way=under_way)
+        step = provider.Next(CLEARING, words, where, under_way=under_way)
         return StepDecision(step, AzureAction.NOTHING if under_way else AzureAction.DELETE_DISK, disk_id)
     return StepDecision(
-        Next(None, "; ".join((_final_message(vm, state), *theirs, *extension_faults(vm, state))), where)
+        provider.Next(None, "; ".join((_final_message(vm, state), *theirs, *extension_faults(vm, state))), where)
     )
 
 
@@ -427,5 +421,5 @@ def _describe_resources(state: VmReplacementState, new_disk: str) -> str:
     return "; ".join(parts)
 
 
-def _where(instance: Instance) -> str:
+def _where(instance: provider.Instance) -> str:
     return f"Azure, {instance.id}"

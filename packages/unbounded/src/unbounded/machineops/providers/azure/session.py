@@ -9,24 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.machineops import reasons
-from unbounded.machineops.provider import (
-    PUT_BACK,
-    Action,
-    Instance,
-    Job,
-    Keep,
-    Loss,
-    Next,
-    NotDone,
-    Power,
-    Progress,
-    Record,
-    Refusal,
-    Taken,
-    Transient,
-    check_losses,
-)
+from unbounded.machineops import provider, reasons
 from unbounded.machineops.providers.azure import images, long_running_operations, model, replacement_plan, vm_properties
 from unbounded.machineops.providers.azure.errors import ArmRequest, Closed
 from unbounded.machineops.providers.azure.model import VmReplacementState
@@ -35,10 +18,10 @@ from unbounded.machineops.providers.azure.sdk_client import NOTHING, AzureClient
 from unbounded.machineops.providers.azure.vm_properties import VmId, vm_id
 
 VERBS: Final = {
-    Action.RESTART: ("restart", "restart"),
-    Action.POWER_OFF: ("power off", "powerOff"),
-    Action.DEALLOCATE: ("deallocate", "deallocate"),
-    Action.POWER_ON: ("start", "start"),
+    provider.Action.RESTART: ("restart", "restart"),
+    provider.Action.POWER_OFF: ("power off", "powerOff"),
+    provider.Action.DEALLOCATE: ("deallocate", "deallocate"),
+    provider.Action.POWER_ON: ("start", "start"),
 }
 """Each action in words, and as Azure names it in a path."""
 
@@ -58,58 +41,62 @@ class AzureSession:
         self._calls = calls
         self._observations: dict[str, _ObservedDecision] = {}
 
-    async def look(self, instance: Instance) -> Record:
+    async def look(self, instance: provider.Instance) -> provider.Record:
         where = f"Azure, instance view of {instance.id}"
         try:
             view = await self._calls.show(ArmRequest("read VM", instance.name, instance), f"{instance.id}/instanceView")
-        except Refusal as refusal:
+        except provider.Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise
-            return Record(Power.GONE, str(refusal), where)
+            return provider.Record(provider.Power.GONE, str(refusal), where)
         statuses = view.get("statuses") or []
-        return Record(vm_properties.power(statuses), f"VM {instance.name}: {vm_properties.describe(statuses)}", where)
+        return provider.Record(
+            vm_properties.power(statuses), f"VM {instance.name}: {vm_properties.describe(statuses)}", where
+        )
 
-    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+    async def ask(self, job: provider.Job, action: provider.Action, *, before: float) -> str | None:
         verb, name = VERBS[action]
         request = ArmRequest(f"{verb} VM", job.instance.name, job.instance, changes=True)
-        query = {"skipShutdown": "true"} if action is Action.POWER_OFF and job.says("force") else {}
+        query = {"skipShutdown": "true"} if action is provider.Action.POWER_OFF and job.says("force") else {}
         path = f"{job.instance.id}/{name}"
         headers = await self._calls.change(request, "POST", path, before=before, query=query)
         return long_running_operations.handle_of(headers)
 
-    async def follow(self, job: Job, handle: str) -> Progress:
+    async def follow(self, job: provider.Job, handle: str) -> provider.Progress:
         return await long_running_operations.progress(self._calls, job, handle)
 
     # Replacement
 
-    async def look_replace(self, job: Job, keep: Keep) -> Next:
+    async def look_replace(self, job: provider.Job, keep: provider.Keep) -> provider.Next:
         found = await self._observe(job, keep, self._observations.pop(job.uid, None))
         self._observations[job.uid] = found
         while len(self._observations) > MAX_OBSERVATIONS:
             del self._observations[next(iter(self._observations))]
         return found.position.next
 
-    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> Taken:
+    async def act_replace(
+        self, job: provider.Job, step: str, keep: provider.Keep, user_data: str, *, before: float
+    ) -> provider.Taken:
         # If Azure is slow, an observation takes longer than a call may wait, so the previous one is used; the etag
         # guards it.
         found = self._observations.pop(job.uid, None)
         if found is None or found.position.do is AzureAction.NOTHING:
             found = await self._observe(job, keep)
-        if step == PUT_BACK:
+        if step == provider.PUT_BACK:
             return await self._put_back(found, job, before)
         if found.position.next.step != step:
             return None  # completed in between
         try:
             return await self._execute(found, job, keep, user_data, before)
-        except Refusal as refusal:
+        except provider.Refusal as refusal:
             if step in (replacement_plan.SAVING, replacement_plan.DETACHING, replacement_plan.DELETING):
                 raise
             # Without the old VM the operation must not fail at once; what was not found is a part, such as the image.
             not_found = refusal.reason == reasons.INSTANCE_NOT_FOUND
             reason = reasons.PROVIDER_REFUSED if not_found else refusal.reason
-            raise NotDone(reason, str(refusal), refusal.cause) from refusal
+            raise provider.NotDone(reason, str(refusal), refusal.cause) from refusal
 
-    async def _put_back(self, found: _ObservedDecision, job: Job, before: float) -> float | None:
+    async def _put_back(self, found: _ObservedDecision, job: provider.Job, before: float) -> float | None:
         """Restore the old VM's delete options, unless they are original or a change is in progress."""
         following, vm, stored = found.position.next, found.seen.vm, found.seen.kept
         if (
@@ -124,7 +111,9 @@ class AzureSession:
             "restore the delete options of VM", job, stored, vm, model.put_back(vm, stored), before
         )
 
-    async def _observe(self, job: Job, keep: Keep, before: _ObservedDecision | None = None) -> _ObservedDecision:
+    async def _observe(
+        self, job: provider.Job, keep: provider.Keep, before: _ObservedDecision | None = None
+    ) -> _ObservedDecision:
         """Observe a replacement.
 
         Args:
@@ -148,7 +137,9 @@ class AzureSession:
             return await self._observe(job, keep)
         return found
 
-    async def _execute(self, found: _ObservedDecision, job: Job, keep: Keep, user_data: str, before: float) -> Taken:
+    async def _execute(
+        self, found: _ObservedDecision, job: provider.Job, keep: provider.Keep, user_data: str, before: float
+    ) -> provider.Taken:
         """Carry out the action of a position; return when Azure wants to be polled."""
         stored, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
@@ -167,13 +158,13 @@ class AzureSession:
     async def _change_vm(
         self,
         do: AzureAction,
-        job: Job,
+        job: provider.Job,
         state: VmReplacementState,
         vm: model.Document | None,
         disk: str,
         user_data: str,
         before: float,
-    ) -> Taken:
+    ) -> provider.Taken:
         match do:
             case AzureAction.DETACH if vm is not None:
                 return await self._update("detach the resources of VM", job, state, vm, model.detached(vm), before)
@@ -189,19 +180,21 @@ class AzureSession:
                 return await self._delete_disk(job, disk, before)
         return None
 
-    async def _save(self, job: Job, keep: Keep, observation: AzureObservation) -> None:
+    async def _save(self, job: provider.Job, keep: provider.Keep, observation: AzureObservation) -> None:
         vm, stored, lost = await self._current_state(job)
-        check_losses(lost, job.parameters, f"VM {stored.name}")
+        provider.check_losses(lost, job.parameters, f"VM {stored.name}")
         stored, former = msgspec.structs.replace(stored, unsure=observation.unsure), observation.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
             stored = model.completed_from_former(stored, model.reduced_to_missing(former, vm))
         await keep.store(stored.encoded())
 
-    async def _current_state(self, job: Job) -> tuple[model.Document, VmReplacementState, list[Loss]]:
+    async def _current_state(self, job: provider.Job) -> tuple[model.Document, VmReplacementState, list[provider.Loss]]:
         """Return the virtual machine, its state to save, and the losses."""
         vm = await self._vm(job.instance, "userData")
         if vm is None or model.pending_disks(vm):
-            raise Transient(f"VM {job.instance.name} does not exist any more, or a disk is being attached to it")
+            raise provider.Transient(
+                f"VM {job.instance.name} does not exist any more, or a disk is being attached to it"
+            )
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
         return (
             vm,
@@ -209,36 +202,46 @@ class AzureSession:
             replacement_plan.losses(vm, disk or {}),
         )
 
-    async def _delete_old(self, job: Job, keep: Keep, state: VmReplacementState, before: float) -> float | None:
+    async def _delete_old(
+        self, job: provider.Job, keep: provider.Keep, state: VmReplacementState, before: float
+    ) -> float | None:
         """Delete the old VM unless it was changed since its state was saved. Azure checks no etag on deletion."""
         vm, now, lost = await self._current_state(job)
         if not model.is_old(vm, state):
-            raise Transient(f"VM {state.name} is not the same one any more")
+            raise provider.Transient(f"VM {state.name} is not the same one any more")
         # A successful change leaves it succeeded. A failed VM may be half deleted and shows less than it had.
         anew = None if model.provisioning(vm) == "failed" else model.updated_state(now, state)
         if anew is not None:
-            check_losses(lost, job.parameters, f"VM {state.name}")
+            provider.check_losses(lost, job.parameters, f"VM {state.name}")
         if not model.is_detached(vm):
             await self._update("detach the resources of VM", job, state, vm, model.detached(vm), before)
         if anew is not None:
             await keep.store(anew.encoded())
         if anew is not None or not model.is_detached(vm):
-            raise Transient(
+            raise provider.Transient(
                 f"VM {state.name} was changed since its model was stored; storing and detaching the changes first"
             )
         return await self._delete_vm(job, state, before)
 
-    async def _delete_vm(self, job: Job, state: VmReplacementState, before: float) -> float | None:
+    async def _delete_vm(self, job: provider.Job, state: VmReplacementState, before: float) -> float | None:
         return await self._change("delete VM", state.name, job, "DELETE", _vm_path(job, state), before=before)
 
     async def _update(
-        self, verb: str, job: Job, state: VmReplacementState, vm: model.Document, body: dict[str, Any], before: float
+        self,
+        verb: str,
+        job: provider.Job,
+        state: VmReplacementState,
+        vm: model.Document,
+        body: dict[str, Any],
+        before: float,
     ) -> float | None:
         unchanged = {"If-Match": _quoted(vm["etag"])}
         place = _vm_path(job, state)
         return await self._change(verb, state.name, job, "PATCH", place, body, before=before, condition=unchanged)
 
-    async def _create(self, job: Job, state: VmReplacementState, user_data: str, before: float) -> Taken:
+    async def _create(
+        self, job: provider.Job, state: VmReplacementState, user_data: str, before: float
+    ) -> provider.Taken:
         """Create the VM and follow its long call: if that fails and removes the VM, no other record shows it."""
         # for a login that needs one; Azure requires three kinds of characters
         password = f"aA1-{secrets.token_urlsafe(32)}"
@@ -251,7 +254,7 @@ class AzureSession:
         return handle if followed else retry_after(headers)
 
     async def _extend(
-        self, job: Job, keep: Keep, state: VmReplacementState, vm: model.Document, before: float
+        self, job: provider.Job, keep: provider.Keep, state: VmReplacementState, vm: model.Document, before: float
     ) -> float | None:
         """Request all missing extensions. Each is a call of its own, and Azure may refuse those after the first for
         now.
@@ -260,22 +263,24 @@ class AzureSession:
         for number, name in enumerate(replacement_plan.extensions_to_add(vm, state)):
             try:
                 again_s = await self._put_extension(job, state, name, before)
-            except Transient:
+            except provider.Transient:
                 if number == 0:
                     raise
                 return again_s
-            except Refusal as refusal:
+            except provider.Refusal as refusal:
                 if refusal.reason == reasons.AUTH_REFUSED or isinstance(refusal, Closed):
                     raise
                 state = model.with_refused_extension(state, name, str(refusal))
                 await keep.store(state.encoded())
         return again_s
 
-    async def _put_extension(self, job: Job, state: VmReplacementState, name: str, before: float) -> float | None:
+    async def _put_extension(
+        self, job: provider.Job, state: VmReplacementState, name: str, before: float
+    ) -> float | None:
         place, body = f"{_vm_path(job, state)}/extensions/{name}", state.extensions[name]
         return await self._change(f"add extension {name} to VM", state.name, job, "PUT", place, body, before=before)
 
-    async def _delete_disk(self, job: Job, disk_id: str, before: float) -> float | None:
+    async def _delete_disk(self, job: provider.Job, disk_id: str, before: float) -> float | None:
         place, name = _disk_path(job.instance, disk_id), model.last(disk_id)
         return await self._change("delete disk", name, job, "DELETE", place, before=before)
 
@@ -283,7 +288,7 @@ class AzureSession:
         self,
         verb: str,
         name: str,
-        job: Job,
+        job: provider.Job,
         method: str,
         resource_id: str,
         body: dict[str, Any] | None = None,
@@ -296,15 +301,15 @@ class AzureSession:
         headers = await self._calls.change(request, method, resource_id, body, before=before, condition=condition)
         return retry_after(headers)
 
-    async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
+    async def _vm(self, instance: provider.Instance, expand: str) -> model.Document | None:
         request = ArmRequest("read VM", instance.name, instance)
         return await self._get(request, instance.id, {"$expand": expand})
 
-    async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
+    async def _disk(self, instance: provider.Instance, disk_id: str) -> model.Document | None:
         request = ArmRequest("read disk", model.last(disk_id), instance)
         return await self._get(request, _disk_path(instance, disk_id), {})
 
-    async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
+    async def _image(self, instance: provider.Instance, vm: model.Document) -> tuple[str, str]:
         """Return why the VM's image is not available, and the possible loss if that is unknown; each may be empty.
 
         Raises:
@@ -317,7 +322,7 @@ class AzureSession:
             versions = await self._calls.read(
                 ArmRequest("read image", image.name, image.instance(instance)), image.shown
             )
-        except Refusal as refusal:
+        except provider.Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
                 return "", images.unreadable_loss(image, refusal)
             return str(refusal), ""
@@ -327,7 +332,7 @@ class AzureSession:
         """Return a resource; None if it does not exist."""
         try:
             return await self._calls.show(request, resource_id, **query)
-        except Refusal as refusal:
+        except provider.Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise
             return None
@@ -340,11 +345,11 @@ def _decoded(content: bytes | None) -> VmReplacementState | None:
     return None if content is None else model.decoded(content)
 
 
-def _vm_path(job: Job, state: VmReplacementState) -> str:
+def _vm_path(job: provider.Job, state: VmReplacementState) -> str:
     return str(VmId(job.instance.scope, state.group, state.name))
 
 
-def _disk_path(instance: Instance, disk_id: str) -> str:
+def _disk_path(instance: provider.Instance, disk_id: str) -> str:
     group, name = model.disk_place(disk_id)
     return f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
 

@@ -12,29 +12,9 @@ import msgspec
 
 from unbounded.api.failures import Failure
 from unbounded.machineops import provider, reasons
-from unbounded.machineops.provider import (
-    Budget,
-    Cause,
-    Job,
-    Keep,
-    Loss,
-    Next,
-    NotDone,
-    Refusal,
-    Transient,
-    check_losses,
-)
 from unbounded.machineops.providers.oci import instances, launch
 from unbounded.machineops.providers.oci import replacement_plan as plan
 from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed
-from unbounded.machineops.providers.oci.replacement_plan import (
-    SAVING,
-    OciObservation,
-    OciReplacementState,
-    changes_since_start,
-    describe,
-    next_step,
-)
 from unbounded.machineops.providers.oci.sdk_client import Body, OciClient, OciReply
 from unbounded.machineops.providers.oci.work_requests import FAILED, CallTimes, OciWorkRequests, WorkOperation
 
@@ -69,7 +49,9 @@ VOLUMES: Final = PartKind("volume", "list_volume_attachments", ("compartmentId",
 class OciReplacement:
     """One pass of a replacement: an observation or an action."""
 
-    def __init__(self, calls: OciClient, budget: Budget, job: Job, keep: Keep, clock: CallTimes) -> None:
+    def __init__(
+        self, calls: OciClient, budget: provider.Budget, job: provider.Job, keep: provider.Keep, clock: CallTimes
+    ) -> None:
         self._calls = calls
         self._budget = budget
         self._job = job
@@ -79,7 +61,7 @@ class OciReplacement:
         self._old_shown: Body | None = None
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
 
-    async def look(self) -> Next:
+    async def look(self) -> provider.Next:
         stored = await self._load()
         if stored is None:
             old = await self._old_instance()
@@ -87,10 +69,12 @@ class OciReplacement:
             losing = plan.describe_losses(stored.lost)
             message = f"instance {stored.old}, which is {_state(old)}, can be replaced; {losing}"
             room = launch.user_data_room(stored.launch or {})
-            return Next(SAVING, message, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
+            return provider.Next(
+                plan.SAVING, message, self._where, progress=losing, most_user_data=room, losses=tuple(lost)
+            )
         try:
             observation = await self._observe(stored)
-            return next_step(
+            return plan.next_step(
                 await self._with_launch_progress(observation, stored)
                 if observation.bound == stored.old
                 else observation,
@@ -103,14 +87,14 @@ class OciReplacement:
 
     async def act(self, step: str, user_data: str, *, before: float) -> None:
         stored = await self._load()
-        if step == SAVING:
+        if step == plan.SAVING:
             if stored is None:
                 stored, lost = await self._build_state(await self._old_instance(), user_data)
-                check_losses(lost, self._job.parameters, f"instance {stored.old}")
+                provider.check_losses(lost, self._job.parameters, f"instance {stored.old}")
                 await self._store(stored)
             return
         if stored is None:
-            raise Transient(f"{step}: no state is stored for it; observing again")
+            raise provider.Transient(f"{step}: no state is stored for it; observing again")
         match step:
             case provider.PUT_BACK:
                 await self._put_back(stored, before)
@@ -123,23 +107,23 @@ class OciReplacement:
 
     # Observation
 
-    async def _load(self) -> OciReplacementState | None:
+    async def _load(self) -> plan.OciReplacementState | None:
         """Return the stored state. If it was lost after the launch, rebuild it from the new instance's tags."""
         content = await self._keep.load()
         if content is not None:
-            return msgspec.json.decode(content, type=OciReplacementState)
+            return msgspec.json.decode(content, type=plan.OciReplacementState)
         bound = await self._get("get_instance", self._job.instance.id)
         if bound is None:
             return None
         if launch.operation_of(bound) == self._job.uid:
-            return OciReplacementState(launch.predecessor(bound), new=bound["id"])
+            return plan.OciReplacementState(launch.predecessor(bound), new=bound["id"])
         mine = [each for each in await self._replacements_of(bound) if launch.operation_of(each) == self._job.uid]
-        return OciReplacementState(bound["id"], new=mine[0]["id"]) if mine else None
+        return plan.OciReplacementState(bound["id"], new=mine[0]["id"]) if mine else None
 
-    async def _store(self, state: OciReplacementState) -> None:
+    async def _store(self, state: plan.OciReplacementState) -> None:
         await self._keep.store(msgspec.json.encode(state))
 
-    async def _observe(self, state: OciReplacementState) -> OciObservation:
+    async def _observe(self, state: plan.OciReplacementState) -> plan.OciObservation:
         async with _concurrently() as calls:
             found, replacement = (
                 calls.create_task(self._get("get_instance", state.old)),
@@ -148,7 +132,7 @@ class OciReplacement:
         self._old_shown, (new_id, new) = found.result(), replacement.result()
         bound = self._job.instance.id
         landing = state.launching and not new and self._clock.launched_s(self._job.uid) < LANDING_S
-        observation = OciObservation(
+        observation = plan.OciObservation(
             bound, _state(self._old_shown), new_id, _state(new), orphans=state.orphans, landing=landing
         )
         if bound == state.old or observation.is_old_there:
@@ -161,7 +145,7 @@ class OciReplacement:
         orphans = of_orphans.result()[0]
         return replace(observation, boot_volumes=volumes, vnics=vnics, orphans=orphans, hidden=unsure + unsure_too)
 
-    async def _find_replacement(self, state: OciReplacementState) -> tuple[str, Body | None]:
+    async def _find_replacement(self, state: plan.OciReplacementState) -> tuple[str, Body | None]:
         """Return the replacement: the known one, else one with the operation's tags."""
         known = self._job.instance.id if self._job.instance.id != state.old else state.new
         if known is not None:
@@ -214,7 +198,7 @@ class OciReplacement:
         old = await self._get("get_instance", ident)
         if old is None:
             message = f"instance {ident} does not exist, or {self._calls.credential} has no permission to read it"
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
+            raise provider.Refusal(reasons.INSTANCE_NOT_FOUND, message)
         if _state(old) in instances.ENDED:
             message = f"instance {ident} is {_state(old)}"
             made = await self._replacements_of(old)
@@ -224,10 +208,10 @@ class OciReplacement:
                     f"{launch.operation_name(each)}: have spec.providerID of Machine {self._job.machine} name "
                     f"{instances.provider_id(each['id'])}"
                 )
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, message, _replaced_by(made))
+            raise provider.Refusal(reasons.INSTANCE_NOT_FOUND, message, _replaced_by(made))
         return old
 
-    async def _build_state(self, old: Body, user_data: str) -> tuple[OciReplacementState, list[Loss]]:
+    async def _build_state(self, old: Body, user_data: str) -> tuple[plan.OciReplacementState, list[provider.Loss]]:
         """Return the state to store of the old instance, and the losses.
 
         Raises:
@@ -243,17 +227,17 @@ class OciReplacement:
         vnics, boot_volumes, image = of_vnics.result(), of_boot_volumes.result(), of_image.result()
         primary = next((each for each in vnics if each.get("isPrimary") and each.get("subnetId")), None)
         if primary is None:
-            raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
+            raise provider.Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
         launch.check(old, of_volumes.result(), await self._require("get_subnet", primary["subnetId"]), self._job)
         if not boot_volumes:
             message = f"instance {ident} has no boot volume, which determines the size of the new one: attach one"
-            raise Refusal(reasons.PROVIDER_REFUSED, message)
+            raise provider.Refusal(reasons.PROVIDER_REFUSED, message)
         boot_volume = await self._require("get_boot_volume", boot_volumes[0])
         lost = launch.losses(old, vnics, image, boot_volume)
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         vnic_ids = tuple(str(each["id"]) for each in vnics)
         in_words = tuple(each.consequence for each in lost)
-        return OciReplacementState(
+        return plan.OciReplacementState(
             ident, body, boot_volumes, vnic_ids, in_words, was_off=_state(old) == instances.STOPPED
         ), lost
 
@@ -267,21 +251,21 @@ class OciReplacement:
             Refusal: an instance remains. With it there would be two replacements, or a forgotten one.
         """
         for each in await self._replacements_of(old):
-            raise Refusal(
+            raise provider.Refusal(
                 reasons.PROVIDER_REFUSED,
                 f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
                 f"operation {launch.operation_name(each)}, which did not come to its end: terminate it, or have "
                 f"spec.providerID of Machine {self._job.machine} name it; nothing was touched",
-                Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: str(each["id"])}),
+                provider.Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: str(each["id"])}),
             )
         before = launch.predecessor(old)
         if before and (state := _state(await self._get("get_instance", before))) not in ("", *instances.ENDED):
-            raise Refusal(
+            raise provider.Refusal(
                 reasons.PROVIDER_REFUSED,
                 f"instance {before}, which is {state}, is still there: {old['id']} was launched in its place by "
                 f"operation {launch.operation_name(old)}, which did not come to its end: terminate it, or take the tag "
                 f"{launch.TAG_OLD} off {old['id']} if it is to stay; nothing was touched",
-                Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: before}),
+                provider.Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: before}),
             )
 
     async def _image(self, old: Body) -> Body:
@@ -295,31 +279,31 @@ class OciReplacement:
             found = [each for each in found if each.get("compartmentId") is None]
             if not found:
                 words = f"no image of Canonical Ubuntu 24.04 fits shape {shape}: name an image in the parameter imageID"
-                raise Refusal(reasons.PROVIDER_REFUSED, words)
+                raise provider.Refusal(reasons.PROVIDER_REFUSED, words)
             return found[0]
         image = await self._get("get_image", desired)
         if image is None or image.get("lifecycleState") != "AVAILABLE":
             words = f"the image {desired[:255]!r} of the parameter imageID is {_state(image) or 'missing'}"
-            raise Refusal(reasons.PROVIDER_REFUSED, words)
+            raise provider.Refusal(reasons.PROVIDER_REFUSED, words)
         shapes = await self._list("list_shapes", compartment, image_id=desired)
         if shape not in [each.get("shape") for each in shapes]:
             words = f"the image {desired} of the parameter imageID does not fit shape {shape}"
-            raise Refusal(reasons.PROVIDER_REFUSED, words)
+            raise provider.Refusal(reasons.PROVIDER_REFUSED, words)
         return image
 
     # Steps
 
-    async def _stop(self, stored: OciReplacementState, before: float) -> None:
+    async def _stop(self, stored: plan.OciReplacementState, before: float) -> None:
         state = _state(await self._get("get_instance", stored.old))
         if state not in (instances.STOPPED, instances.STOPPING, *instances.ENDED):
             await self._write("instance_action", stored.old, "STOP", before=before)
 
-    async def _put_back(self, state: OciReplacementState, before: float) -> None:
+    async def _put_back(self, state: plan.OciReplacementState, before: float) -> None:
         """Start the old instance again unless a replacement exists or is being launched."""
         observation = await self._observe(state)
         if observation.landing:
             message = f"a launch was sent, and its instance may still appear: the old one stays for {LANDING_S:.0f} s"
-            raise Transient(f"{message}; {describe(observation, state)}")
+            raise provider.Transient(f"{message}; {plan.describe(observation, state)}")
         if (
             observation.bound == state.old
             and not observation.has_new
@@ -328,7 +312,7 @@ class OciReplacement:
         ):
             await self._write("instance_action", state.old, "START", before=before)
 
-    async def _launch_once(self, stored: OciReplacementState, before: float) -> None:
+    async def _launch_once(self, stored: plan.OciReplacementState, before: float) -> None:
         observation = await self._observe(stored)
         if observation.has_new:
             if observation.new == instances.STOPPED:
@@ -336,7 +320,7 @@ class OciReplacement:
             return
         body = stored.launch
         if body is None or not (observation.old and stored.may_launch(observation.old)):
-            raise Transient(f"no launch in this state: {describe(observation, stored)}")
+            raise provider.Transient(f"no launch in this state: {plan.describe(observation, stored)}")
         if observation.new in instances.ENDED:
             stored = await self._next_launch(
                 stored, observation.new_id, str(await self._launch_failure(stored, observation.new_id, observation.new))
@@ -348,7 +332,9 @@ class OciReplacement:
             reply = await self._launch_now(stored, body, before)
         except TokenUsed as error:  # the instance of this token has ended and is not shown any more
             await self._next_launch(stored, stored.new, f"the launched instance does not exist any more; {error}")
-            raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch had no result; {error}") from error
+            raise provider.NotDone(
+                reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch had no result; {error}"
+            ) from error
         ident, state = str(reply.body["id"]), _state(reply.body)
         stored = msgspec.structs.replace(stored, new=ident, work=reply.work_request)
         if state in instances.ENDED:
@@ -357,7 +343,7 @@ class OciReplacement:
             raise why
         await self._store(stored)
 
-    async def _launch_now(self, state: OciReplacementState, body: Body, before: float) -> OciReply:
+    async def _launch_now(self, state: plan.OciReplacementState, body: Body, before: float) -> OciReply:
         self._clock.launches(self._job.uid)
         try:
             token = state.retry_token(self._job.uid)
@@ -365,7 +351,9 @@ class OciReplacement:
         finally:
             self._clock.launches(self._job.uid)
 
-    async def _with_launch_progress(self, observation: OciObservation, state: OciReplacementState) -> OciObservation:
+    async def _with_launch_progress(
+        self, observation: plan.OciObservation, state: plan.OciReplacementState
+    ) -> plan.OciObservation:
         """Return the observation with the progress of the last launch, or its failure."""
         if observation.new in instances.ENDED:
             return replace(observation, failed=await self._launch_failure(state, observation.new_id, observation.new))
@@ -374,7 +362,7 @@ class OciReplacement:
         work = await self._works.get(self._job.instance, state.work)
         return observation if work is None else replace(observation, work=work.how_far, again_s=work.again_s)
 
-    async def _launch_failure(self, stored: OciReplacementState, ident: str, state: str) -> NotDone:
+    async def _launch_failure(self, stored: plan.OciReplacementState, ident: str, state: str) -> provider.NotDone:
         """Return the failure of an ended launch, from its work request if one is shown."""
         message = f"instance {ident} was launched and is {state}"
         work = await self._works.get(self._job.instance, stored.work) if stored.work else None
@@ -382,15 +370,17 @@ class OciReplacement:
             place = {"id": ident, "compartmentId": (stored.launch or {}).get("compartmentId")}
             work = await self._works.first_of(self._job.instance, place, WorkOperation.LAUNCH)
         if work is None:
-            return NotDone(reasons.NO_CAPACITY, f"{message}: there may be no host for it")
+            return provider.NotDone(reasons.NO_CAPACITY, f"{message}: there may be no host for it")
         if work.status not in FAILED:
-            return NotDone(
+            return provider.NotDone(
                 reasons.PROVIDER_OPERATION_FAILED, f"{message}: {work.words}, and it was terminated from outside"
             )
         why = await self._works.why(self._job.instance, work)
-        return NotDone(why.reason, f"{message}: {why}")
+        return provider.NotDone(why.reason, f"{message}: {why}")
 
-    async def _next_launch(self, state: OciReplacementState, ident: str | None, why: str) -> OciReplacementState:
+    async def _next_launch(
+        self, state: plan.OciReplacementState, ident: str | None, why: str
+    ) -> plan.OciReplacementState:
         """Store the state for the next launch, with the remains of the last one's instance, if that is known."""
         orphans = state.orphans
         if ident is not None:
@@ -400,14 +390,14 @@ class OciReplacement:
         await self._store(state)
         return state
 
-    async def _terminate(self, state: OciReplacementState, before: float) -> None:
+    async def _terminate(self, state: plan.OciReplacementState, before: float) -> None:
         observation = await self._observe(state)
         if observation.new in instances.ENDED:
             end = f"the replacement {observation.new_id} is {observation.new}"
             message = f"{end}: the resources of the old instance stay as they are"
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
+            raise provider.Refusal(reasons.INSTANCE_NOT_FOUND, message)
         if observation.bound == state.old or observation.new != instances.RUNNING:
-            raise Transient(f"no termination in this state: {describe(observation, state)}")
+            raise provider.Transient(f"no termination in this state: {plan.describe(observation, state)}")
         if observation.is_old_there:
             await self._store(await self._current_state(state))
             keeps = {"preserve_boot_volume": False, "preserve_data_volumes_created_at_launch": True}
@@ -418,11 +408,11 @@ class OciReplacement:
                 f"{state.old} was terminated from outside and its boot volume was preserved: delete that if you do "
                 "not need it"
             )
-            raise Refusal(reasons.WOULD_BE_LOST, message)
+            raise provider.Refusal(reasons.WOULD_BE_LOST, message)
         for each in observation.boot_volumes if plan.is_gone(observation, state) else ():
             await self._write("delete_boot_volume", each, before=before)
 
-    async def _current_state(self, state: OciReplacementState) -> OciReplacementState:
+    async def _current_state(self, state: plan.OciReplacementState) -> plan.OciReplacementState:
         """Return the state with the parts that the termination of the old instance deletes now.
 
         Raises:
@@ -435,7 +425,7 @@ class OciReplacement:
             of_volumes = calls.create_task(self._attached(VOLUMES, old))
         boot_volumes, vnics, volumes = of_boot_volumes.result(), of_vnics.result(), of_volumes.result()
         away = tuple(each for each in state.boot_volumes if each not in boot_volumes)
-        came = changes_since_start(
+        came = plan.changes_since_start(
             state,
             boot_volumes=boot_volumes,
             detached=(await self._remaining(BOOT_VOLUMES, away, old))[0],
@@ -448,7 +438,7 @@ class OciReplacement:
             message = (
                 f"{', '.join(came)} since the replacement of {state.old} began; it is terminated once that is undone"
             )
-            raise NotDone(reasons.WOULD_BE_LOST, message)
+            raise provider.NotDone(reasons.WOULD_BE_LOST, message)
         lost = dict.fromkeys((*state.lost, *(f"its {each} as changed since" for each in changes)))
         return msgspec.structs.replace(
             state, boot_volumes=boot_volumes, vnics=vnics, lost=tuple(lost), terminating=True
@@ -473,27 +463,27 @@ class OciReplacement:
         try:
             return await self._read(call, ident)
         except OciNotFound as error:
-            raise Refusal(reasons.AUTH_REFUSED, f"{ident}: {error}") from error
+            raise provider.Refusal(reasons.AUTH_REFUSED, f"{ident}: {error}") from error
 
     async def _list(self, call: str, *args: str, **query: str) -> list[Body]:
         try:
             return await self._calls.every(self._budget, self._job.instance, call, *args, **query)
         except OciNotFound as error:
-            raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
+            raise provider.Refusal(reasons.AUTH_REFUSED, str(error)) from error
 
     async def _write(self, call: str, *args: str | Body, before: float, **options: Any) -> OciReply:
         await self._budget.write(self._calls.scope(self._job.instance), before=before)
         try:
             return await self._calls.write(self._job.instance, call, *args, before=before, **options)
         except OciNotFound as error:  # the last observation showed it
-            raise Refusal(reasons.AUTH_REFUSED, str(error)) from error
+            raise provider.Refusal(reasons.AUTH_REFUSED, str(error)) from error
 
 
-def _replaced_by(made: Sequence[Body]) -> Cause | None:
+def _replaced_by(made: Sequence[Body]) -> provider.Cause | None:
     """Return the cause that other instances replaced this one; a single one is named."""
     ids = [instances.provider_id(each["id"]) for each in made]
     about = {reasons.PROVIDER_ID: ids[0]} if len(ids) == 1 else {}
-    return Cause(code=reasons.INSTANCE_REPLACED, about=about) if ids else None
+    return provider.Cause(code=reasons.INSTANCE_REPLACED, about=about) if ids else None
 
 
 @asynccontextmanager

@@ -14,15 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.machineops.provider import Cancel, Next, NotDone, ReplaceStep
-from unbounded.machineops.providers.oci.instances import (
-    ENDED,
-    RUNNING,
-    STARTING,
-    STOPPED,
-    STOPPING,
-    TERMINATED,
-    provider_id,
-)
+from unbounded.machineops.providers.oci import instances
 from unbounded.machineops.providers.oci.launch import TAG_UID
 
 SAVING: Final = "Saving"
@@ -110,7 +102,11 @@ class OciReplacementState(msgspec.Struct, frozen=True):
 
     def may_launch(self, old: str) -> bool:
         """Return whether a replacement may be launched in this lifecycle state of the old instance."""
-        return old in ("", STOPPED) or old in ENDED or (old == RUNNING and self.cannot_be_stopped)
+        return (
+            old in ("", instances.STOPPED)
+            or old in instances.ENDED
+            or (old == instances.RUNNING and self.cannot_be_stopped)
+        )
 
     def retry_token(self, uid: str) -> str:
         return f"unbounded-launch-{uid}-{self.ended}"
@@ -157,11 +153,11 @@ class OciObservation:
 
     @property
     def is_old_there(self) -> bool:
-        return self.old != "" and self.old not in ENDED
+        return self.old != "" and self.old not in instances.ENDED
 
     @property
     def has_new(self) -> bool:
-        return self.new != "" and self.new not in ENDED
+        return self.new != "" and self.new not in instances.ENDED
 
 
 def next_step(observation: OciObservation, state: OciReplacementState, where: str) -> Next:
@@ -169,8 +165,8 @@ def next_step(observation: OciObservation, state: OciReplacementState, where: st
     description = describe(observation, state)
     if observation.bound != state.old:
         return _final_steps(observation, state, description, where)
-    if observation.new == RUNNING:
-        return Next(HANDING_OVER, description, where, new_instance=provider_id(observation.new_id))
+    if observation.new == instances.RUNNING:
+        return Next(HANDING_OVER, description, where, new_instance=instances.provider_id(observation.new_id))
     if observation.has_new:
         how_far = f" ({observation.work})" if observation.work else ""
         parts = (
@@ -179,13 +175,15 @@ def next_step(observation: OciObservation, state: OciReplacementState, where: st
             describe_losses(state.lost),
         )
         progress = "; ".join(parts)
-        under_way = observation.new != STOPPED
+        under_way = observation.new != instances.STOPPED
         return Next(LAUNCHING, description, where, under_way=under_way, progress=progress, again_s=observation.again_s)
-    as_it_was = observation.old == (STOPPED if state.was_off else RUNNING) and not observation.landing
+    as_it_was = (
+        observation.old == (instances.STOPPED if state.was_off else instances.RUNNING) and not observation.landing
+    )
     if state.may_launch(observation.old):
         return Next(LAUNCHING, description, where, is_as_it_was=as_it_was, failed=observation.failed)
     progress = f"it is {observation.old}; {describe_losses(state.lost)}"
-    under_way = observation.old in (STOPPING, STARTING)
+    under_way = observation.old in (instances.STOPPING, instances.STARTING)
     return Next(STOPPING_OLD, description, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
 
 
@@ -196,14 +194,17 @@ def _final_steps(observation: OciObservation, state: OciReplacementState, descri
     """
     terminating = Next(TERMINATING_OLD, description, where)
     waited_for = Next(TERMINATING_OLD, description, where, under_way=True, progress=description)
-    if observation.new in ENDED:
+    if observation.new in instances.ENDED:
         return terminating  # and refused
-    if observation.new == RUNNING and (
+    if observation.new == instances.RUNNING and (
         observation.is_old_there or (observation.boot_volumes and is_gone(observation, state))
     ):
         return terminating
     is_over = (
-        observation.new == RUNNING and is_gone(observation, state) and not observation.vnics and not observation.hidden
+        observation.new == instances.RUNNING
+        and is_gone(observation, state)
+        and not observation.vnics
+        and not observation.hidden
     )
     return (
         Next(None, final_message(observation, state), where) if is_over else waited_for
@@ -214,7 +215,7 @@ def is_gone(observation: OciObservation, state: OciReplacementState) -> bool:
     """Return whether the old instance has ended. After its termination was requested, a hidden instance counts as
     ended.
     """
-    return observation.old == TERMINATED or (observation.old == "" and state.terminating)
+    return observation.old == instances.TERMINATED or (observation.old == "" and state.terminating)
 
 
 def changes_since_start(
@@ -270,13 +271,17 @@ def _describe_launched(observation: OciObservation, state: OciReplacementState) 
     if observation.has_new:
         return []
     if observation.bound != state.old:
-        bind = f"bind the Machine to {provider_id(state.old)} again, and start the old one with HostPowerOn"
-        return [bind] if observation.old == STOPPED else []
+        bind = f"bind the Machine to {instances.provider_id(state.old)} again, and start the old one with HostPowerOn"
+        return [bind] if observation.old == instances.STOPPED else []
     if state.launch is None or not state.may_launch(observation.old):
         return []
     body = state.launch
     found = f"{TAG_UID}: {body['freeformTags'][TAG_UID]}, name {body['displayName']}, in {body['compartmentId']}"
-    only = "; HostPowerOn starts the old one again once no such instance exists" if observation.old == STOPPED else ""
+    only = (
+        "; HostPowerOn starts the old one again once no such instance exists"
+        if observation.old == instances.STOPPED
+        else ""
+    )
     return [f"what is launched has freeform tag {found}{only}"]
 
 
@@ -291,7 +296,7 @@ def describe(observation: OciObservation, state: OciReplacementState) -> str:
     parts += _describe_orphans(observation.orphans)
     parts += [f"VNIC {each} is left" for each in observation.vnics]
     parts += [f"{each} may be left, and is not listed" for each in observation.hidden]
-    if state.launch is None and not state.terminating and observation.old in ENDED:
+    if state.launch is None and not state.terminating and observation.old in instances.ENDED:
         parts.append("the stored state is lost, so it is unknown whether its boot volume is left")
     parts += [describe_losses(state.lost)] if state.lost else []
     return "; ".join(parts)

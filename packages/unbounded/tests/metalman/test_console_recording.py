@@ -15,7 +15,7 @@ from unbounded.api.core import SECRETS as CORE_SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.kube.api import Forbidden
-from unbounded.metalman.boot_recording import (
+from unbounded.metalman.console_recording import (
     KEPT_BYTES,
     MARGIN_BYTES,
     LastOutput,

@@ -1,8 +1,9 @@
-"""Erasures of a HostErase: the disks that metalman names to the installer, the permission to begin each, its progress.
+"""Answers to the reports of a HostErase's installer and of a HostRescue's rescue system, and what these reports change.
 
-A disk is begun only after both statuses say so, and while the API itself has the operation neither cancelled nor over,
-and the Node drained: what a status calls untouched is untouched. The operation's own status has it first of all because
-another process may end the operation, with the disks that it knows of.
+HostErase: the disks that metalman names to the installer, the permission to begin each, and its progress. A disk is
+begun only after both statuses say so, and while the API itself has the operation neither cancelled nor over, and the
+Node drained: what a status calls untouched is untouched. The operation's own status has it first of all because another
+process may end the operation, with the disks that it knows of.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from msgspec.structs import replace
 from unbounded.api.conditions import ConditionType
 from unbounded.api.hardware import DiskState, HardwareSource
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
-from unbounded.api.machine_status import DiskErasureRecord, ErasureState, merge_erasures
+from unbounded.api.machine_status import DiskErasureRecord, ErasureState, RescueSystem, merge_erasures, rescue_text
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api, ApiError, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path
-from unbounded.metalman.erase_choice import choose_erasures, erasures_text, not_blank
+from unbounded.metalman.disks_to_erase import choose_erasures, erasures_text, not_blank
 from unbounded.metalman.erase_stages import check_drained
-from unbounded.metalman.http.boot_service import HardwareReport, ReportAnswer
+from unbounded.metalman.http.boot_service import HardwareReport, ReportAnswer, RescueReport
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_requests import boot_record
-from unbounded.metalman.netboot.model import BootObservation, BootRequest
-from unbounded.metalman.replace import BOOT_STAGES
+from unbounded.metalman.netboot.model import BootObservation, BootRequest, BootVisit, BootWindow
+from unbounded.metalman.replace_table import BOOT_STAGES
 from unbounded.operations.executor_protocol import Refusal
-from unbounded.operations.parameters import disks_to_erase
+from unbounded.operations.parameters import disks_to_erase, rescue_keys, rescue_minutes
 
 RETRY_S: Final = 5
 SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
@@ -218,3 +219,32 @@ def _is_system_disk(machine: Machine, record: DiskErasureRecord) -> bool:
     paths = (machine.status.target_disk, *(() if layout is None else layout.disks))
     mine = [disk for disk in disks if disk.serial_number == record.serial_number]
     return any(disk.state == DiskState.OWN or any(path and has_path(disk, path) for path in paths) for disk in mine)
+
+
+START_RESCUE: Final = ReportAnswer(200, {"status": "ok", "action": "Rescue"})
+RESCUE_OVER: Final = ReportAnswer(409, {"error": "this boot has no rescue system, or its rescue has ended"})
+
+
+def is_rescue_over(visit: BootVisit) -> bool:
+    """Return whether a boot has no rescue system any more, or is for another kind of operation."""
+    request = visit.request
+    seen = boot_record(visit.machine, request.boot)
+    is_ended = seen is not None and seen.milestone == NetbootMilestone.RESCUE_ENDED
+    return is_ended or not request.rescues or request.window is not BootWindow.INSTALLING
+
+
+def rescue_change(visit: BootVisit, client: str, report: RescueReport) -> BootObservation | None:
+    """Return the observation that a report makes; None if the status has it already."""
+    boot = visit.request.boot
+    if report.ended:
+        return BootObservation(boot, NetbootMilestone.RESCUE_ENDED, message="the user switched the rescue system off")
+    system, seen = RescueSystem(address=client, host_key=report.host_key), boot_record(visit.machine, boot)
+    if seen is not None and seen.rescue == system:
+        return None
+    return BootObservation(boot, NetbootMilestone.RESCUE_STARTED, message=rescue_text(system), rescue=system)
+
+
+def rescue_answer(operation: MachineOperation) -> ReportAnswer:
+    """Return the answer with the keys that may log in, and the seconds after which the rescue system ends by itself."""
+    keys, seconds = "\n".join(rescue_keys(operation)), str(rescue_minutes(operation) * 60)
+    return ReportAnswer(200, {"status": "ok", "authorizedKeys": keys, "seconds": seconds})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine_status import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused
-from unbounded.metalman.erase_choice import (
+from unbounded.metalman.disks_to_erase import (
     ErasurePlan,
     choose_erasures,
     erasures_text,

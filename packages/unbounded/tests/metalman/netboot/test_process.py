@@ -20,7 +20,7 @@ from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 from unbounded.kube.process import HealthCheck, Runtime, StartupError, running_caches
 from unbounded.metalman.controller import caches_of
-from unbounded.metalman.netboot_process import NetbootProcess
+from unbounded.metalman.netboot.process import NetbootProcess
 from unbounded.metalman.settings import DhcpMode, MetalmanSettings, NetbootSettings
 
 CLUSTER = {"server": "https://10.0.0.1:6443", "certificate-authority-data": ""}

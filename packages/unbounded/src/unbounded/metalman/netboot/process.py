@@ -34,11 +34,10 @@ from unbounded.metalman.images.metadata import FOLDER
 from unbounded.metalman.images.model import NetbootImageDefaults
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey, StatementKeys, prefix_key
-from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import MacLookup
-from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
+from unbounded.metalman.netboot.request_handler import NetbootDependencies, NetbootRequestHandler
+from unbounded.metalman.netboot.servers import HostNetwork, KernelNetwork, NetbootServers, Reachability, reach
 from unbounded.metalman.netboot.template_data import ClusterTemplateContext
-from unbounded.metalman.netboot_servers import HostNetwork, KernelNetwork, NetbootServers, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
 from unbounded.operations.caches import Caches
 

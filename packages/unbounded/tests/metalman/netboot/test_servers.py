@@ -15,7 +15,7 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, DhcpServerMode, WithheldReservation, address_octets
-from unbounded.metalman.netboot_servers import KernelNetwork, NetbootServers, Reachability, reach, why_not
+from unbounded.metalman.netboot.servers import KernelNetwork, NetbootServers, Reachability, reach, why_not
 from unbounded.metalman.settings import DhcpMode, FlagNames, NetbootSettings
 from unbounded.metalman.tftp.protocol import TftpContent, TftpRejection
 

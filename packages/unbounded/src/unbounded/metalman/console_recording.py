@@ -80,7 +80,7 @@ class LastOutput:
 
 
 @dataclass(slots=True)
-class BootRecording:
+class ConsoleRecording:
     """The recording of one operation."""
 
     machine: str
@@ -90,7 +90,7 @@ class BootRecording:
     task: asyncio.Task[None] | None = None
 
 
-class BootRecorder:
+class ConsoleRecorder:
     """Recorder of the boots of running operations.
 
     Args:
@@ -116,7 +116,7 @@ class BootRecorder:
         self._emit = event_sink(runtime.events)
         self._tasks: asyncio.TaskGroup | None = None
         self._offers: dict[str, ConsoleOffers] = {}  # until the recording begins, by UID of the operation
-        self._recordings: dict[str, BootRecording] = {}  # by UID of the operation
+        self._recordings: dict[str, ConsoleRecording] = {}  # by UID of the operation
         self._refused: dict[str, float] = {}  # until when, by BMC and system
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class BootRecorder:
             return
         offers = self._offers.pop(uid)
         if self._refused.get(binding_of(machine), 0.0) <= loop_time():
-            recording = self._recordings[uid] = BootRecording(machine.name, offers)
+            recording = self._recordings[uid] = ConsoleRecording(machine.name, offers)
             recording.task = self._tasks.create_task(self._record(recording), name=f"recording of {machine.name}")
 
     def _changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
@@ -163,7 +163,7 @@ class BootRecorder:
 
     # Recording
 
-    async def _record(self, recording: BootRecording) -> None:
+    async def _record(self, recording: ConsoleRecording) -> None:
         """Read the console, and open it again when it ends."""
         failures = 0
         while failures < OPENINGS:
@@ -185,7 +185,7 @@ class BootRecorder:
             failures = 1 if is_read else failures + 1
             await asyncio.sleep(AGAIN.after(failures))
 
-    async def _read(self, recording: BootRecording, machine: Machine) -> bool:
+    async def _read(self, recording: ConsoleRecording, machine: Machine) -> bool:
         """Read the console until it ends; return whether there was output."""
         is_read = False
         recording.secrets |= await self._secrets(machine)
@@ -230,7 +230,7 @@ class BootRecorder:
 
     # Keeping
 
-    async def _keep(self, recording: BootRecording, operation: MachineOperation) -> None:
+    async def _keep(self, recording: ConsoleRecording, operation: MachineOperation) -> None:
         """Store the output of a boot that has failed; nothing where there is none."""
         if not recording.output.data:
             return
@@ -254,7 +254,7 @@ class BootRecorder:
             await asyncio.sleep(AGAIN.after(attempt))
         log.warning("console output is lost", machine=recording.machine, operation=operation.name)
 
-    async def _store(self, recording: BootRecording, machine: Machine, operation: MachineOperation) -> None:
+    async def _store(self, recording: ConsoleRecording, machine: Machine, operation: MachineOperation) -> None:
         secrets = recording.secrets | await self._secrets(machine)
         if len(secrets) > MOST_SECRETS:
             raise Rejected(f"its user data have {len(secrets)} possible secrets; {MOST_SECRETS} can be searched for")

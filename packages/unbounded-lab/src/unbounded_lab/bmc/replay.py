@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from unbounded_lab.bmc.fault_settings import BOOT_TARGETS, RESET_TYPES, BmcFaults
+from unbounded_lab.bmc.faults import BOOT_TARGETS, RESET_TYPES, BmcFaults
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, SimulatedHost
 
 FORMAT: Final = "unbounded-bmc-profile/v1"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from unbounded.metalman.bmc_certification.checks import CHECKS
-from unbounded.metalman.bmc_certification.uses import (
+from unbounded.metalman.bmc_certification.grades import (
     INSTALLS,
     NEEDS,
     OVERALL,

@@ -32,7 +32,7 @@ from unbounded.operations.executor_protocol import NotDone, Target
 log = Log("metalman")
 
 
-class BootOrder:
+class BootOverrides:
     """Boot overrides of one site's BMCs."""
 
     def __init__(self, api: Api, now: WallClock) -> None:

@@ -25,13 +25,13 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.bmc_access import BmcAccess, redfish_of
-from unbounded.metalman.boot_order import boots_by_media, media_boot
+from unbounded.metalman.boot_override import boots_by_media, media_boot
 from unbounded.metalman.inventory_controller import is_ours
 from unbounded.metalman.media.tickets import IMAGE_NAME, MediaUrls, machine_of, plain_address
 from unbounded.metalman.redfish.bmc_interface import PasswordRejected, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.virtual_media import MediaDrive
-from unbounded.metalman.replace import BOOTING_KINDS
+from unbounded.metalman.replace_table import BOOTING_KINDS
 from unbounded.operations import reasons
 from unbounded.operations.executor_protocol import NotDone, Refusal
 
