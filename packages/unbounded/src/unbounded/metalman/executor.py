@@ -11,12 +11,11 @@ import dataclasses
 from functools import lru_cache
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
-from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, utc_now
@@ -38,10 +37,13 @@ from unbounded.metalman.boot_override import BootOverrides, as_booted, boots_by_
 from unbounded.metalman.console_recording import ConsoleRecorder
 from unbounded.metalman.disks_to_erase import is_begun
 from unbounded.metalman.erase_stages import check_drained
-from unbounded.metalman.host_network import installer_fault, network_faults
-from unbounded.metalman.layout.compiler import check_signed
-from unbounded.metalman.layout.model import ProfileFault
-from unbounded.metalman.netboot.installs import profile_name
+from unbounded.metalman.netboot.installs import (
+    boots_signed_image,
+    image_refusal,
+    network_refusal,
+    profile_name,
+    profile_refusal,
+)
 from unbounded.metalman.password_rotation import PasswordSecrets, check_conflict
 from unbounded.metalman.power_read_times import ReadTimes
 from unbounded.metalman.power_reader import PowerReadings
@@ -51,10 +53,7 @@ from unbounded.metalman.reasons import (
     CERTIFICATE_CHANGED,
     CERTIFICATE_UNTRUSTED,
     CREDENTIALS_REFUSED,
-    NETWORK_INVALID,
     NEW_PASSWORD_REFUSED,
-    NO_IMAGE,
-    PROFILE_INVALID,
     TASK_FAILED,
 )
 from unbounded.metalman.redfish.bmc_interface import (
@@ -552,43 +551,6 @@ class RedfishExecutor:
                 return Refusal(CERTIFICATE_UNTRUSTED, f"{error}; correct spec.pxe.redfish.caBundle")
             case _:
                 return Refusal(BMC_REFUSED, str(error))
-
-
-def image_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
-    """Return why a Machine cannot boot the installer, or be installed, without an image; None if it can."""
-    pxe = machine.spec.pxe
-    if installs and pxe is not None and pxe.image is None:
-        return Refusal(NO_IMAGE, "spec.pxe.image is absent: the host is in stock, and there is nothing to install")
-    state = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
-    return None if state is None or state.reason != ConditionReason.NO_IMAGE else Refusal(NO_IMAGE, state.message)
-
-
-def network_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
-    """Return why a Machine cannot boot the installer, or be installed, with its declared network; None if it can."""
-    network = machine.spec.network
-    faults = [*network_faults(network)] if installs and network is not None else []
-    if boots_by_media(machine) and (fault := installer_fault(machine)):
-        faults.append(fault)
-    return Refusal(NETWORK_INVALID, "; ".join(faults)) if faults else None
-
-
-def boots_signed_image(machine: Machine) -> bool:
-    """Return whether the programs of the Machine's image are signed, as metalman's condition says."""
-    return any(
-        one.type == ConditionType.NETBOOT_IMAGE_READY and one.reason == ConditionReason.PULLED_SIGNED
-        for one in machine.status.conditions
-    )
-
-
-def profile_refusal(machine: Machine, profile: MachineProfile) -> Refusal | None:
-    """Return why the Machine's image cannot be installed by its profile; None if it can, whatever the disks are."""
-    if not boots_signed_image(machine):
-        return None
-    try:
-        check_signed(profile.spec)
-    except ProfileFault as error:
-        return Refusal(PROFILE_INVALID, f"MachineProfile {profile.name}: {error}")
-    return None
 
 
 def _as_booted(target: Target) -> Target:

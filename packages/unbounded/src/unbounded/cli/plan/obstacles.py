@@ -146,11 +146,14 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
 
 def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareStatus, profiles: Profiles) -> str:
     """Return the layout that metalman would compile, as text for people, or why it would compile none."""
-    from unbounded.metalman.executor import boots_signed_image  # noqa: PLC0415  # as above
     from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415
     from unbounded.metalman.layout.model import DiskLayout, LayoutImage, summary  # noqa: PLC0415
     from unbounded.metalman.layout.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
-    from unbounded.metalman.netboot.installs import layout_request, profile_name  # noqa: PLC0415
+    from unbounded.metalman.netboot.installs import (  # noqa: PLC0415  # as above
+        boots_signed_image,
+        layout_request,
+        profile_name,
+    )
 
     name = profile_name(machine)
     if name not in profiles:
@@ -213,7 +216,7 @@ def _reference_boot(operation: MachineOperation, machine: Machine) -> str:
 
 def _boot_refusals(operation: MachineOperation, machine: Machine) -> Iterator[Refusal]:
     """Yield metalman's rejections of the Machine's image and network."""
-    from unbounded.metalman.executor import image_refusal, network_refusal  # noqa: PLC0415  # as above
+    from unbounded.metalman.netboot.installs import image_refusal, network_refusal  # noqa: PLC0415  # as above
 
     installs = operation.spec.operation_kind == OperationKind.HOST_REPLACE
     image = image_refusal(machine, installs=True) if installs else None
@@ -222,7 +225,7 @@ def _boot_refusals(operation: MachineOperation, machine: Machine) -> Iterator[Re
 
 def _profile_refusal(machine: Machine, profiles: Profiles) -> Refusal | None:
     """Return metalman's rejection of the profile of a HostReplace; None where there is none, or it was not read."""
-    from unbounded.metalman.executor import profile_refusal  # noqa: PLC0415  # as above
+    from unbounded.metalman.netboot.installs import profile_refusal  # noqa: PLC0415  # as above
 
     reference = None if machine.spec.pxe is None else machine.spec.pxe.profile_ref
     profile = None if reference is None else profiles.get(reference.name)

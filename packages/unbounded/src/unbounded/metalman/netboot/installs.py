@@ -1,7 +1,8 @@
 """Installs by the installer's report, before the first byte: the disk of an image, or the layout of a MachineProfile.
 
 A layout is compiled again for each request from what the status has, so any replica serves it. The record of the boot
-in `status.layout` says which one was announced.
+in `status.layout` says which one was announced. The refusals need no report: the executor and `plan` check them before
+the host is changed.
 """
 
 from __future__ import annotations
@@ -12,21 +13,32 @@ from typing import Final
 
 import msgspec
 
+from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.hardware import HardwareFacts
 from unbounded.api.machine import MACHINES, LayoutRecord, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.metalman import disk_choice
+from unbounded.metalman.boot_override import boots_by_media
 from unbounded.metalman.console_text import redacted, secrets_of_profile
-from unbounded.metalman.host_network import missing_nics, network_faults
+from unbounded.metalman.host_network import installer_fault, missing_nics, network_faults
 from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
-from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
+from unbounded.metalman.layout.compiler import LayoutRequest, check_signed, compile_layout
 from unbounded.metalman.layout.matching import DiskConsent
-from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutImage, LayoutRefused, LayoutWait
+from unbounded.metalman.layout.model import (
+    DiskLayout,
+    LayoutChoice,
+    LayoutImage,
+    LayoutRefused,
+    LayoutWait,
+    ProfileFault,
+)
 from unbounded.metalman.netboot.boot_files import has_network_config
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.image_paths import content_etag
+from unbounded.metalman.reasons import NETWORK_INVALID, NO_IMAGE, PROFILE_INVALID
+from unbounded.operations.executor_protocol import Refusal
 
 UNREPORTED: Final = FileRejected(
     409,
@@ -319,3 +331,40 @@ def merged_record(old: LayoutRecord | None, new: LayoutRecord) -> LayoutRecord:
         return new
     before = tuple(one for one in old.erasures if one not in new.erasures)
     return msgspec.structs.replace(new, erasures=(*before, *new.erasures))
+
+
+def image_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
+    """Return why a Machine cannot boot the installer, or be installed, without an image; None if it can."""
+    pxe = machine.spec.pxe
+    if installs and pxe is not None and pxe.image is None:
+        return Refusal(NO_IMAGE, "spec.pxe.image is absent: the host is in stock, and there is nothing to install")
+    state = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+    return None if state is None or state.reason != ConditionReason.NO_IMAGE else Refusal(NO_IMAGE, state.message)
+
+
+def network_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
+    """Return why a Machine cannot boot the installer, or be installed, with its declared network; None if it can."""
+    network = machine.spec.network
+    faults = [*network_faults(network)] if installs and network is not None else []
+    if boots_by_media(machine) and (fault := installer_fault(machine)):
+        faults.append(fault)
+    return Refusal(NETWORK_INVALID, "; ".join(faults)) if faults else None
+
+
+def boots_signed_image(machine: Machine) -> bool:
+    """Return whether the programs of the Machine's image are signed, as metalman's condition says."""
+    return any(
+        one.type == ConditionType.NETBOOT_IMAGE_READY and one.reason == ConditionReason.PULLED_SIGNED
+        for one in machine.status.conditions
+    )
+
+
+def profile_refusal(machine: Machine, profile: MachineProfile) -> Refusal | None:
+    """Return why the Machine's image cannot be installed by its profile; None if it can, whatever the disks are."""
+    if not boots_signed_image(machine):
+        return None
+    try:
+        check_signed(profile.spec)
+    except ProfileFault as error:
+        return Refusal(PROFILE_INVALID, f"MachineProfile {profile.name}: {error}")
+    return None
