@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Final, Self
 
 from aiohttp import web
 
@@ -55,6 +57,26 @@ class LabListener:
         self.shut()
         self._keeper.close()
         await self._server.shutdown(0.01)
+
+
+class LabServer(ABC):
+    """A simulator in this process that serves inside `async with`."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Serve; returns when connections are accepted."""
+
+    @abstractmethod
+    async def stop(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
 
 
 def _reserved(port: int) -> socket.socket:

@@ -6,8 +6,7 @@ import asyncio
 import ssl
 from contextlib import suppress
 from tempfile import NamedTemporaryFile
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
@@ -27,7 +26,7 @@ from unbounded_lab.bmc.replay import BmcRecording
 from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.faults import changed
 from unbounded_lab.http import OK, LabReply
-from unbounded_lab.listener import HOST, LabListener, hang_up, send, server
+from unbounded_lab.listener import HOST, LabListener, LabServer, hang_up, send, server
 
 CUSTOM: Final = "custom"
 """The profile of a BMC with single faults set."""
@@ -35,7 +34,7 @@ CHECK_S: Final = 10.0
 """Time after which an idle stream of events checks its connection."""
 
 
-class LabBmc:
+class LabBmc(LabServer):
     """One BMC in this process: `async with LabBmc(profile="slow") as bmc:` serves it at `bmc.url`.
 
     Args:
@@ -77,15 +76,6 @@ class LabBmc:
         self._minder: asyncio.Task[None] | None = None
         self._woken: set[asyncio.Event] = set()  # of the open streams
         self._plain: LabListener | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Serve; returns when connections are accepted."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aiohttp import web
 from cryptography import x509
@@ -30,7 +29,7 @@ from unbounded_lab.cloud.misbehaviours import CloudFaults, Misbehaviours
 from unbounded_lab.faults import changed
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 from unbounded_lab.keys import derived, derived_key
-from unbounded_lab.listener import HOST, LabListener, send, server
+from unbounded_lab.listener import HOST, LabListener, LabServer, send, server
 
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 VALID_TO: Final = datetime(2054, 1, 1, tzinfo=UTC)
@@ -96,7 +95,7 @@ class LabAuthority:
         return builder.sign(self._key, SHA256(), ecdsa_deterministic=True)
 
 
-class LabCloud(ABC, Generic[D]):
+class LabCloud(LabServer, Generic[D]):
     """One cloud in this process; `async with` serves it at `url`. Each provider has its own class.
 
     Args:
@@ -131,15 +130,6 @@ class LabCloud(ABC, Generic[D]):
     @abstractmethod
     def _begin(self, faults: D, now: float) -> Cloud:
         """Create the cloud in its initial state."""
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Serve; returns when connections are accepted."""

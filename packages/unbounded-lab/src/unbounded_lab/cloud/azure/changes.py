@@ -308,17 +308,9 @@ def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now
     def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)
 
-    operation = estate.begin(
-        "VirtualMachines.Reimage",
-        machine.id,
-        machine.location,
-        now,
-        takes_s=estate.times.create_s,
-        done=done,
-        undone=undone,
+    return estate.begin_update(
+        "VirtualMachines.Reimage", machine, now, takes_s=estate.times.create_s, done=done, undone=undone
     )
-    estate.put_machine(replace(machine, provisioning=Provisioning.UPDATING, operation=operation.id), now)
-    return operation
 
 
 def _renew_os_disk(estate: AzureResources, machine: VirtualMachine, at: float) -> None:

@@ -199,18 +199,15 @@ def put_extension(
         estate.extensions.put(extension.key, replace(extension, provisioning=model.Provisioning.FAILED), at)
         estate.failed(machine, at, problem)
 
-    operation = estate.begin(
+    estate.extensions.put(extension.key, extension, now)
+    return estate.begin_update(
         "VirtualMachineExtensions.CreateOrUpdate",
-        machine.id,
-        machine.location,
+        machine,
         now,
         takes_s=estate.times.extension_s,
         done=done,
         undone=undone,
     )
-    estate.extensions.put(extension.key, extension, now)
-    estate.put_machine(replace(machine, provisioning=model.Provisioning.UPDATING, operation=operation.id), now)
-    return operation
 
 
 def delete_extension(estate: AzureResources, extension: model.Extension, now: float) -> model.LongRunningOperation:
@@ -226,17 +223,9 @@ def delete_extension(estate: AzureResources, extension: model.Extension, now: fl
     def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)
 
-    operation = estate.begin(
-        "VirtualMachineExtensions.Delete",
-        machine.id,
-        machine.location,
-        now,
-        takes_s=estate.times.extension_s,
-        done=done,
-        undone=undone,
+    return estate.begin_update(
+        "VirtualMachineExtensions.Delete", machine, now, takes_s=estate.times.extension_s, done=done, undone=undone
     )
-    estate.put_machine(replace(machine, provisioning=model.Provisioning.UPDATING, operation=operation.id), now)
-    return operation
 
 
 def extension_not_found(machine: model.VirtualMachine, name: str) -> AzureProblem:

@@ -175,6 +175,21 @@ class AzureResources:
         self.agenda.put(now + takes_s, partial(self._end, operation.id, done, undone, fault))
         return operation
 
+    def begin_update(
+        self,
+        call: str,
+        machine: model.VirtualMachine,
+        now: float,
+        *,
+        takes_s: float,
+        done: Done,
+        undone: Undone,
+    ) -> model.LongRunningOperation:
+        """Accept a long-running operation on a machine, which is Updating until its end; see `begin`."""
+        operation = self.begin(call, machine.id, machine.location, now, takes_s=takes_s, done=done, undone=undone)
+        self.put_machine(replace(machine, provisioning=model.Provisioning.UPDATING, operation=operation.id), now)
+        return operation
+
     def cancel(self, operation_id: str, at: float) -> None:
         """End an operation that a later one has preempted."""
         operation = self.operations.get(operation_id)
