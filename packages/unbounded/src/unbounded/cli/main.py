@@ -141,7 +141,7 @@ def _simulate(simulator: str, arguments: Sequence[str]) -> int:
         require(LAB, parser.prog)
     except ValueError as error:
         parser.error(str(error))
-    command = import_module(f"{LAB}.{simulator}.command")
+    command = import_module(f"{LAB}.{simulator}.__main__")
     parser.description = command.DESCRIPTION
     command.add_arguments(parser)
     add_version(parser)
