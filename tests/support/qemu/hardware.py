@@ -152,9 +152,12 @@ def _disk(hardware: Hardware, boot: HostBootOverride) -> list[str]:
 def _drive(hardware: Hardware, boot: HostBootOverride) -> list[str]:
     if hardware.drive is None:
         return []
+    by_usb = hardware.firmware is Firmware.ARM64  # its board has no IDE
+    drive = "usb-storage,drive=drive0" if by_usb else "ide-cd,drive=drive0"
     return [
         *("-drive", f"if=none,id=drive0,media=cdrom,format=raw,readonly=on,file={hardware.drive}"),
-        *("-device", "ide-cd,drive=drive0" + (",bootindex=1" if boot.source == "Cd" else "")),
+        *(("-device", "qemu-xhci") if by_usb else ()),
+        *("-device", drive + (",bootindex=1" if boot.source == "Cd" else "")),
     ]
 
 

@@ -148,7 +148,6 @@ NIC = "network__ethernets__2"
             (PXE, {"pxe__bootMode": mode, "pxe__redfish": None}, "spec.pxe.bootMode", "needs a BMC: set redfish")
             for mode in ("VirtualMedia", "UEFIHTTP")
         ),
-        (PXE, {"pxe__bootMode": "VirtualMedia", "pxe__architecture": "arm64"}, "spec.pxe.bootMode", "amd64 only"),
         (PXE, {"pxe__bootMode": "VirtualMedia", "pxe__dhcpLeases": []}, "spec.pxe.bootMode", "set pxe.dhcpLeases, or"),
         (PXE, {"pxe__profileRef": {}}, "spec.pxe.profileRef.name", "Required"),
         (PXE, {"pxe__rootDeviceHints": {}}, "spec.pxe.rootDeviceHints", "at least one hint"),
@@ -198,6 +197,7 @@ def test_a_machine_is_refused(spec: str, changes: Object, field: str, words: str
     [
         (PXE, {"pxe__redfish__passwordRef__namespace": "any-other"}),
         (PXE, {"pxe__redfish__url": "http://10.0.0.9:8000/redfish/v1"}),
+        (PXE, {"pxe__bootMode": "VirtualMedia", "pxe__architecture": "arm64"}),
         (PXE, {"pxe__dhcpLeases__0__mac": "AA:bb:CC:dd:EE:ff"}),
         (PXE, {"pxe__dhcpLeases__0__subnetMask": "255.255.255.255"}),
         (PXE, {"pxe__dhcpLeases__0__subnetMask": "255.255.252.0"}),

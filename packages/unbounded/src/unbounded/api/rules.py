@@ -211,11 +211,6 @@ MACHINE_RULES: Final[RuleTable] = {
             "a bootMode other than Network needs a BMC: set redfish",
             ".bootMode",
         ),
-        ValidationRule(
-            f"self.bootMode != '{machine_spec.BootMode.VIRTUAL_MEDIA}' || self.architecture == 'amd64'",
-            "bootMode VirtualMedia supports architecture amd64 only",
-            ".bootMode",
-        ),
     ),
     machine_spec.RootDeviceHints: (
         ValidationRule(

@@ -418,6 +418,25 @@ async def test_unusable_image_is_reported_until_a_new_push(
         await lab.says("Pulled")
 
 
+async def test_image_without_the_loader_of_virtual_media_is_unusable_for_its_machines(
+    lab: Lab, registry: Registry
+) -> None:
+    arm64 = b"bootFiles: {arm64: shimx64.efi}\n"
+    registry.add(netboot(**{"metadata.yaml": arm64}), "v1")
+    async with lab.replica():
+        await lab.machine("m1", bootMode="VirtualMedia")
+        await lab.machine("m2", bootMode="VirtualMedia", architecture="arm64")
+        await lab.machine("m3")
+        told = await lab.says(
+            "UnusableImage", "names no loader for amd64 UEFI (dhcpBootImageName in its metadata.yaml)"
+        )
+        assert "spec.pxe.bootMode VirtualMedia" in told
+        await lab.says("Pulled", name="m2")
+        await lab.says("Pulled", name="m3")
+        await lab.api.patch(MACHINES, "m1", {"spec": {"pxe": {"architecture": "arm64"}}})
+        await lab.says("Pulled")
+
+
 async def test_a_disk_image_is_to_hold_a_disk(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(), "net")
     registry.add(image([files({"disk/readme": b"x"})]), "disk")

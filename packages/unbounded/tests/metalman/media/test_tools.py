@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,14 +63,15 @@ def copied(esp: Path, path: str, folder: Path) -> bytes:
     return content
 
 
-def test_firmware_finds_one_efi_partition_with_both_loaders(tmp_path: Path) -> None:
-    given = content(tmp_path)
+@pytest.mark.parametrize("machine_type", ["X64", "AA64"])
+def test_firmware_finds_one_efi_partition_with_both_loaders(tmp_path: Path, machine_type: str) -> None:
+    given = replace(content(tmp_path), machine_type=machine_type)
     iso = tmp_path / "boot.iso"
     iso.write_bytes(whole(media_image(given)))
     esp = partition(iso, tmp_path)
-    for name, part in (("BOOTX64.EFI", given.loader), ("GRUBX64.EFI", given.second_loader)):
+    for name, part in (("BOOT", given.loader), ("GRUB", given.second_loader)):
         assert part is not None
-        assert copied(esp, name, tmp_path) == taken(part, 0, part_size(part))
+        assert copied(esp, f"{name}{machine_type}.EFI", tmp_path) == taken(part, 0, part_size(part))
 
 
 @pytest.mark.parametrize("mib", [1, 33, 70])

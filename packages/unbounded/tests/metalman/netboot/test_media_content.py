@@ -20,12 +20,17 @@ FILES = (
 LOADERS = {Loader.X64: "shimx64.efi", Loader.HTTP: "ipxe.efi"}
 
 
-def made(folder: Path, files: tuple[str, ...] = FILES, loaders: Mapping[Loader, str] = LOADERS) -> MediaContent:
+def made(
+    folder: Path,
+    files: tuple[str, ...] = FILES,
+    loaders: Mapping[Loader, str] = LOADERS,
+    architecture: str = "amd64",
+) -> MediaContent:
     for name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     image = NetbootImage(folder, f"sha256:{folder}")
-    return media_content(ImageFiles(), BootImages(image, image, loaders), b"rendered")
+    return media_content(ImageFiles(), BootImages(image, image, loaders), b"rendered", architecture)
 
 
 def named(part: object) -> str:
@@ -53,6 +58,14 @@ def test_the_second_loader_lies_beside_the_first(tmp_path: Path) -> None:
     assert named(content.second_loader) == "grubx64.efi"
 
 
+def test_arm64_machine_gets_the_loaders_of_arm64(tmp_path: Path) -> None:
+    files = ("shimx64.efi", "grubx64.efi", "shimaa64.efi", "grubaa64.efi", "vmlinuz", "initrd")
+    content = made(tmp_path, files, {**LOADERS, Loader.ARM64: "shimaa64.efi"}, "arm64")
+    assert content.second_loader is not None
+    assert [named(content.loader), named(content.second_loader)] == ["shimaa64.efi", "grubaa64.efi"]
+    assert content.machine_type == "AA64"
+
+
 def test_signed_image_has_its_program_and_the_words_of_the_boot_alone(tmp_path: Path) -> None:
     content = made(
         tmp_path,
@@ -64,22 +77,23 @@ def test_signed_image_has_its_program_and_the_words_of_the_boot_alone(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("files", "loaders", "message"),
+    ("files", "loaders", "architecture", "message"),
     [
-        (FILES, {Loader.HTTP: "ipxe.efi"}, "no loader for x86-64 UEFI"),
-        (("vmlinuz",), LOADERS, "no loader for x86-64 UEFI"),
-        (("shimx64.efi", "vmlinuz.tmpl"), LOADERS, "no kernel"),
+        (FILES, {Loader.HTTP: "ipxe.efi"}, "amd64", r"no loader for amd64 UEFI \(dhcpBootImageName in"),
+        (FILES, LOADERS, "arm64", r"no loader for arm64 UEFI \(bootFiles.arm64 in"),
+        (("vmlinuz",), LOADERS, "amd64", "no loader for amd64 UEFI"),
+        (("shimx64.efi", "vmlinuz.tmpl"), LOADERS, "amd64", "no kernel"),
     ],
-    ids=["not named", "not there", "no kernel"],
+    ids=["not named", "of another architecture", "not there", "no kernel"],
 )
 def test_an_image_without_what_a_host_needs_is_refused(
-    tmp_path: Path, files: tuple[str, ...], loaders: Mapping[Loader, str], message: str
+    tmp_path: Path, files: tuple[str, ...], loaders: Mapping[Loader, str], architecture: str, message: str
 ) -> None:
     with pytest.raises(NoMediaContent, match=message):
-        made(tmp_path, files, loaders)
+        made(tmp_path, files, loaders, architecture)
 
 
 def test_an_image_whose_folder_is_gone_is_refused(tmp_path: Path) -> None:
     image = NetbootImage(tmp_path / "gone", "sha256:gone")
     with pytest.raises(NoMediaContent):
-        media_content(ImageFiles(), BootImages(image, image, LOADERS), b"")
+        media_content(ImageFiles(), BootImages(image, image, LOADERS), b"", "amd64")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,10 +24,11 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.metalman.boot_override import boots_by_media
 from unbounded.metalman.http.boot_service import NotReadyYet
 from unbounded.metalman.images import model
 from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
-from unbounded.metalman.netboot.model import BootImages, NetbootImage
+from unbounded.metalman.netboot.model import UEFI_LOADERS, BootImages, NetbootImage, no_uefi_loader
 
 PULLS_AT_ONCE: Final = 4
 RETRY_S: Final = 5
@@ -108,7 +110,23 @@ class ImageController:
     def states(self, machine: Machine) -> tuple[model.ImageState, ...]:
         """Return the state of each image of a Machine."""
         refs = model.references_of(machine, self._defaults)
-        return () if refs is None else tuple(self._state(ref, refs) for ref in refs.all())
+        if refs is None:
+            return ()
+        states = tuple(self._state(ref, refs) for ref in refs.all())
+        fault = self._media_fault(machine, refs)
+        if not fault:
+            return states
+        return (replace(states[0], digest="", problem=model.ImageProblem(fault, unusable=True)), *states[1:])
+
+    def _media_fault(self, machine: Machine, refs: model.ImageReferences) -> str:
+        """Return why virtual media cannot have the netboot image; empty if it can, or the Machine boots otherwise."""
+        entry, pxe = self._entries.get(refs.netboot), machine.spec.pxe
+        metadata = None if entry is None else entry.read.get(model.ImageUse.NETBOOT)
+        if pxe is None or not boots_by_media(machine) or not isinstance(metadata, Metadata):
+            return ""
+        if UEFI_LOADERS[pxe.architecture].loader in metadata.loaders:
+            return ""
+        return f"it {no_uefi_loader(pxe.architecture)}, as spec.pxe.bootMode VirtualMedia needs it"
 
     def _now(self, machine: Machine) -> BootImages | NotReadyYet:
         refs = model.references_of(machine, self._defaults)

@@ -26,9 +26,8 @@ DESCRIPTORS: Final = 3  # of the volume, of the boot catalog, and their end
 CATALOG_AT: Final = SYSTEM_SECTORS + DESCRIPTORS
 TABLES_AT: Final = CATALOG_AT + 1
 LABEL: Final = "UNBOUNDED_BOOT"
-LOADER: Final = "EFI/BOOT/BOOTX64.EFI"  # on removable media (UEFI 2.10, 3.5.1.1)
-SECOND_LOADER: Final = "EFI/BOOT/GRUBX64.EFI"  # which shim starts
-WORDS: Final = f"{LOADER}.extra.d/boot.cred"  # systemd-stub(7): the program finds it as /.extra/credentials/boot.cred
+EFI_FOLDER: Final = "EFI/BOOT"
+WORDS: Final = ".extra.d/boot.cred"  # behind the loader; systemd-stub(7) puts it at /.extra/credentials/boot.cred
 DATE: Final = bytes(7)
 LARGEST_COUNT: Final = 0xFFFF
 LARGEST_FILE: Final = (1 << 32) - SECTOR
@@ -89,12 +88,14 @@ class MediaContent:
         second_loader: what the loader starts from its own folder; None if it needs none.
         files: the other files by path, with at most one folder.
         words: the words of the boot, which systemd's stub gives to a loader that has kernel and installer in it.
+        machine_type: part of the loaders' names on removable media: X64 or AA64 (UEFI 2.10, 3.5.1.1).
     """
 
     loader: Part
     second_loader: Part | None
     files: Mapping[str, Part]
     words: bytes | None = None
+    machine_type: str = "X64"
 
 
 def media_image(content: MediaContent) -> MediaImage:
@@ -103,11 +104,12 @@ def media_image(content: MediaContent) -> MediaImage:
     Raises:
         ValueError: a file is too large, or a path has more than one folder; the message names it.
     """
-    loaders = {LOADER: content.loader}
+    first = f"{EFI_FOLDER}/BOOT{content.machine_type}.EFI"
+    loaders = {first: content.loader}
     if content.second_loader is not None:
-        loaders[SECOND_LOADER] = content.second_loader
+        loaders[f"{EFI_FOLDER}/GRUB{content.machine_type}.EFI"] = content.second_loader
     if content.words is not None:
-        loaders[WORDS] = content.words
+        loaders[f"{first}{WORDS}"] = content.words
     esp = fat.fat_layout({name: part_size(part) for name, part in loaders.items()})
     esp_sectors = _sectors(esp.size)
     folders = _folders(content.files)

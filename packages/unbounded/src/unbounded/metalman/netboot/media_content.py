@@ -18,7 +18,6 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.kube.logs import Log
 from unbounded.metalman.boot_override import as_booted
-from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.boot_service import NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, Part, media_image
 from unbounded.metalman.media.tickets import PresentedTicket, TicketKey
@@ -26,18 +25,19 @@ from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.boot_files import BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.model import (
+    UEFI_LOADERS,
     BootImages,
     BootImageSource,
     BootObservation,
     BootRequest,
     BootVisit,
     NetbootImage,
+    no_uefi_loader,
 )
 from unbounded.metalman.replace_table import BOOTING_KINDS
 from unbounded.operations.caches import INDEX_MACHINE
 
 CONFIG: Final = "grub/grub.cfg"
-SECOND_LOADER: Final = "grubx64.efi"  # which shim starts from its own folder
 OPEN_S: Final = 5.0  # from the insertion to the cache's knowledge of it
 POLL_S: Final = 0.05
 CACHED_IMAGES: Final = 256
@@ -49,28 +49,33 @@ class NoMediaContent(Exception):
     """A netboot image lacks what virtual media needs; the message names it."""
 
 
-def media_content(files: image_paths.ImageFiles, served: BootImages, rendered: bytes) -> MediaContent:
+def media_content(
+    files: image_paths.ImageFiles, served: BootImages, rendered: bytes, architecture: str
+) -> MediaContent:
     """Return the content for a boot. Reads the folder of the image.
 
     Args:
         rendered: the template of `words_path`, for the Machine.
+        architecture: that of the Machine.
     Raises:
         NoMediaContent: the image has no loader for UEFI, or no kernel.
     """
-    name = served.loaders.get(Loader.X64)
+    uefi = UEFI_LOADERS[architecture]
+    name = served.loaders.get(uefi.loader)
     loader = None if name is None else _part(files, served.netboot, name)
     if name is None or loader is None:
-        raise NoMediaContent("the netboot image names no loader for x86-64 UEFI (dhcpBootImageName)")
+        raise NoMediaContent(f"the netboot image {no_uefi_loader(architecture)}")
     if words_path(files, served) == image_paths.STATEMENT:
-        return MediaContent(loader, None, {}, words=rendered)
+        return MediaContent(loader, None, {}, rendered, uefi.machine_type)
     folder, _, own = name.rpartition("/")
-    second = None if own == SECOND_LOADER else _part(files, served.netboot, f"{folder}/{SECOND_LOADER}".lstrip("/"))
+    grub = f"grub{uefi.machine_type.lower()}.efi"  # which shim starts from its own folder
+    second = None if own == grub else _part(files, served.netboot, f"{folder}/{grub}".lstrip("/"))
     kernels = {
         kernel: part for kernel in _kernels(served) if (part := _part(files, served.netboot, kernel)) is not None
     }
     if not kernels:
         raise NoMediaContent("the netboot image has no kernel in its first folder")
-    return MediaContent(loader, second, {CONFIG: rendered, **kernels})
+    return MediaContent(loader, second, {CONFIG: rendered, **kernels}, machine_type=uefi.machine_type)
 
 
 def words_path(files: image_paths.ImageFiles, served: BootImages) -> str:
@@ -172,14 +177,17 @@ class BootMediaSource:
         Raises:
             NoMediaContent, ValueError: that is not possible.
         """
-        served = self._images.of(visit.machine)
+        served, pxe = self._images.of(visit.machine), visit.machine.spec.pxe
         if isinstance(served, NotReadyYet):
             raise NoMediaContent(served.text)
+        if pxe is None:
+            raise NoMediaContent("the Machine has no spec.pxe any more")
         path = words_path(self._library, served)
         config = await self._files.file(visit, served, path, private=False)
         match config:
             case Rendered(content=content):
-                return media_image(await asyncio.to_thread(media_content, self._library, served, content))
+                made = await asyncio.to_thread(media_content, self._library, served, content, pxe.architecture)
+                return media_image(made)
             case OnDisk():
                 raise NoMediaContent(f"the netboot image has no template {path}{image_paths.TEMPLATE}")
             case _:

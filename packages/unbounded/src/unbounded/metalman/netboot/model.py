@@ -196,6 +196,32 @@ class BootImages:
         return self.netboot.is_on_disk and self.disk.is_on_disk
 
 
+@dataclass(frozen=True, slots=True)
+class UefiLoader:
+    """Boot file by which UEFI firmware starts without a network.
+
+    Args:
+        key: its key in `metadata.yaml`.
+        machine_type: UEFI's name of the processors, a part of the names of loaders (UEFI 2.10, 3.5.1.1).
+    """
+
+    loader: Loader
+    key: str
+    machine_type: str
+
+
+UEFI_LOADERS: Final[Mapping[str, UefiLoader]] = {
+    "amd64": UefiLoader(Loader.X64, "dhcpBootImageName", "X64"),
+    "arm64": UefiLoader(Loader.ARM64, "bootFiles.arm64", "AA64"),
+}
+"""By `spec.pxe.architecture`."""
+
+
+def no_uefi_loader(architecture: str) -> str:
+    """Return the fault of a netboot image without a loader for the UEFI firmware of an architecture."""
+    return f"names no loader for {architecture} UEFI ({UEFI_LOADERS[architecture].key} in its metadata.yaml)"
+
+
 class BootImageSource(Protocol):
     def of(self, machine: Machine) -> BootImages | NotReadyYet:
         """Return the images of a Machine, or `NotReadyYet` with the reason if they are not on disk. Does not block."""
