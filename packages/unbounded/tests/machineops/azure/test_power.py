@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.machineops.azure.world import azure_world, swift
+from tests.machineops.azure.world import azure_world, running_azure, swift
 from tests.operations.staging import result
 from unbounded.api.machine import MACHINES
 from unbounded.kube.tls import client_context
@@ -41,9 +41,7 @@ COMPLETE = ("Complete", "Succeeded")
 async def test_each_operation_is_the_call_of_the_table(
     kind: str, parameters: dict[str, str], before: str | None, asked: list[str], after: VmPower
 ) -> None:
-    async with azure_world() as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure() as world:
         if before:
             given = {"deallocate": "true"} if before == "Deallocate" else {}
             await world.operation("before", "HostPowerOff", "m1", parameters=given)
@@ -59,9 +57,7 @@ async def test_each_operation_is_the_call_of_the_table(
 @pytest.mark.slow
 @swift
 async def test_a_restart_takes_few_calls_and_the_polls_that_azure_asks_for() -> None:
-    async with azure_world() as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure() as world:
         await asyncio.sleep(10)  # a new Machine is written to
         ended = await world.carried_out("HostReboot")
         assert [evidence.what for evidence in ended.status.evidence] == [power.EVIDENCE_RESTARTED]
@@ -143,9 +139,7 @@ PROFILES: Final = [name for name in MISBEHAVIOURS.names() if name != "ideal" and
 @pytest.mark.parametrize("profile", PROFILES)
 @swift
 async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str, kind: str) -> None:
-    async with azure_world(profile) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(profile) as world:
         ended = await world.carried_out(kind)
         wanted, words = OTHERWISE.get((profile, kind), (COMPLETE, ""))
         assert result(ended) == wanted, ended.status.message

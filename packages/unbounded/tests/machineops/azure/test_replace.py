@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_left, of_replacements
-from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
+from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, running_azure, swift
 from tests.operations.staging import in_stage, result
 from tests.operations.world import Running
 from tests.support.waiting import eventually
@@ -45,9 +45,7 @@ WAS: Final = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0
 @pytest.mark.parametrize("shape", [RICH, VmShape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
 @swift
 async def test_the_new_one_has_all_that_the_old_one_had(shape: VmShape) -> None:
-    async with azure_world(shape=shape) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(shape=shape) as world:
         before, old_id = document(world), world.cloud.machines()["vm-1"].vm_id
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
@@ -72,10 +70,8 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: VmShape) -> None:
 
 @swift
 async def test_azure_change_is_polled_only_after_its_retry_after() -> None:
-    async with azure_world(shape=RICH) as world:
-        await world.begin()
+    async with running_azure(shape=RICH) as world:
         world.cloud.estate.times = AzureTimes(create_s=20.0, delete_s=20.0, poll_s=12.0)
-        world.controller().start()
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         journal = [each for each in world.cloud.journal if not each.call.startswith("Login.")]
         changes = [number for number, each in enumerate(journal) if each.method != "GET" and each.status < 300]
@@ -91,11 +87,9 @@ async def test_azure_change_is_polled_only_after_its_retry_after() -> None:
 
 @swift
 async def test_cancel_does_not_wait_for_retry_after() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(shape=PLAIN) as world:
         before = document(world)
         world.cloud.estate.times = AzureTimes(poll_s=200.0)
-        world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         await eventually(lambda: "Update" in world.asked())
         await asyncio.sleep(5)
@@ -108,9 +102,7 @@ async def test_cancel_does_not_wait_for_retry_after() -> None:
 
 @swift
 async def test_what_would_be_lost_is_said_before_anything_is_touched() -> None:
-    async with azure_world(shape=RICH) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(shape=RICH) as world:
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
         message = ended.status.message or ""
@@ -137,9 +129,7 @@ async def test_loss_of_os_disk_settings_is_rejected_with_strict_keep() -> None:
 @pytest.mark.slow
 @swift
 async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(shape=PLAIN) as world:
         assert result(await world.carried_out("HostReplace", {"keep": "strict"})) == COMPLETE
         await nothing_is_left(world)
 
@@ -149,9 +139,7 @@ async def _failed(
     shape: VmShape, *, deadline_s: int = 7200, **faults: Any
 ) -> AsyncIterator[tuple[AzureWorld, MachineOperation]]:
     """A world in which a first replacement, `first`, has failed, with what goes wrong set right again."""
-    async with azure_world(shape=shape) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(shape=shape) as world:
         world.cloud.set_faults(**faults)
         ended = await world.carried_out("HostReplace", name="first", deadlineSeconds=deadline_s)
         assert ended.status.phase == "Failed"
@@ -193,10 +181,7 @@ async def test_next_replacement_creates_the_vm_of_a_failed_one(gone: str) -> Non
 @pytest.mark.slow
 @swift
 async def test_machine_deleted_without_a_vm_can_be_recreated_and_replaced() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.cloud.set_faults(cores_quota=0)
-        world.controller().start()
+    async with running_azure(shape=PLAIN, cores_quota=0) as world:
         await world.operation("op", "HostReplace", "m1")
         await in_stage(world, "op", "Creating")
         await asyncio.sleep(30)
@@ -216,10 +201,7 @@ async def test_machine_deleted_without_a_vm_can_be_recreated_and_replaced() -> N
 
 @swift
 async def test_allocation_failure_of_the_new_vm_is_reported_at_once() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.cloud.set_faults(sizes_out_of_capacity=("Standard_D2s_v5",))
-        world.controller().start()
+    async with running_azure(shape=PLAIN, sizes_out_of_capacity=("Standard_D2s_v5",)) as world:
         await world.operation("op", "HostReplace", "m1")
         await eventually(lambda: "CreateOrUpdate" in world.asked())
         failed = "the last attempt failed: Azure has left it as "
@@ -269,10 +251,7 @@ WITHOUT: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 @swift
 async def test_deleted_replacement_state_is_reported_with_all_remaining_resources(when: str) -> None:
     stage, faults = WITHOUT[when]
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.cloud.set_faults(**faults)
-        world.controller().start()
+    async with running_azure(shape=PLAIN, **faults) as world:
         await world.operation("op", "HostReplace", "m1")
         await in_stage(world, "op", stage)
         await asyncio.sleep(10)
@@ -299,9 +278,7 @@ async def test_deleted_replacement_state_is_reported_with_all_remaining_resource
 
 @swift
 async def test_a_vm_that_nobody_kept_is_not_made() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(shape=PLAIN) as world:
         await world.api.patch(MACHINES, "m1", {"spec": {"providerID": f"azure://{world.cloud.id_of('vm-9')}"}})
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.INSTANCE_NOT_FOUND)
@@ -490,10 +467,8 @@ CAUSES: Final = {
 @pytest.mark.parametrize("profile", [name for name in MISBEHAVIOURS.names() if name != "ideal"])
 @swift
 async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> None:
-    async with azure_world(profile, shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(profile, shape=PLAIN) as world:
         before = document(world)
-        world.controller().start()
         ended = await world.carried_out("HostReplace")
         wanted, words = OTHERWISE.get(profile, (COMPLETE, ""))
         assert result(ended) == wanted, ended.status.message
@@ -534,10 +509,8 @@ async def _changed_while_detaching(world: AzureWorld, *, disk: Any = None, **cha
 @swift
 async def test_what_somebody_changes_before_it_is_deleted_is_kept_too(what: str) -> None:
     shape, change = MEANWHILE[what]
-    async with azure_world(shape=shape) as world:
-        await world.begin()
+    async with running_azure(shape=shape) as world:
         before = _options(document(world))
-        world.controller().start()
         await world.operation("op", "HostReplace", "m1")
         changed = await _changed_while_detaching(world, **change)
         ended = await world.ended("op", within_s=9000)
@@ -562,9 +535,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.slow
 @swift
 async def test_settings_added_after_saving_fail_a_strict_replacement() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure(shape=PLAIN) as world:
         await world.operation("op", "HostReplace", "m1", parameters={"keep": "strict"})
         await _changed_while_detaching(world, identity={"type": "SystemAssigned"})
         ended = await world.ended("op", within_s=9000)
@@ -593,10 +564,7 @@ UNADDED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
 @swift
 async def test_failed_extension_is_named_and_the_others_are_added(trouble: str) -> None:
     faults, words = UNADDED[trouble]
-    async with azure_world(shape=RICH) as world:
-        await world.begin()
-        world.cloud.set_faults(**faults)
-        world.controller().start()
+    async with running_azure(shape=RICH, **faults) as world:
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         assert words in ended.status.evidence[-1].where
@@ -612,12 +580,10 @@ async def test_failed_extension_is_named_and_the_others_are_added(trouble: str) 
 
 @swift
 async def test_extension_is_retried_after_a_temporary_read_only_error() -> None:
-    async with azure_world(shape=RICH) as world:
-        await world.begin()
+    async with running_azure(shape=RICH) as world:
         world.cloud.set_faults(
             only=("VirtualMachineExtensions.CreateOrUpdate",), errors=("ReadOnlyDisabledSubscription",)
         )
-        world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         assert "ReadOnlyDisabledSubscription" not in ended.status.evidence[-1].where
@@ -657,10 +623,8 @@ def _made_of(world: AzureWorld, image: str) -> str:
 @pytest.mark.parametrize("image", IMAGES)
 @swift
 async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(image: str) -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(shape=PLAIN) as world:
         name = _made_of(world, image)
-        world.controller().start()
         assert result(await world.carried_out("HostReplace", {"keep": "strict"}, name="first")) == COMPLETE
         asked = len(world.asked())
         world.cloud.estate.others.clear()
@@ -675,11 +639,9 @@ async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(im
 @pytest.mark.parametrize("image", ["latest", "gallery", "community"])
 @swift
 async def test_unreadable_image_is_rejected_or_reported_as_possible_loss(image: str) -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(shape=PLAIN) as world:
         name = _made_of(world, image)
         world.cloud.set_faults(only=LOOKS, errors=("AuthorizationFailed",), errors_go_on=True)
-        world.controller().start()
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         is_own = "id" in IMAGES[image][0]
         assert result(ended) == ("Failed", reasons.AUTH_REFUSED if is_own else reasons.WOULD_BE_LOST)
@@ -715,9 +677,7 @@ async def test_failed_creation_without_a_vm_is_reported_from_its_async_operation
 
 @swift
 async def test_a_system_that_does_not_report_is_told_with_where_to_look() -> None:
-    async with azure_world("provisioning-times-out", shape=PLAIN) as world:
-        await world.begin()
-        world.controller().start()
+    async with running_azure("provisioning-times-out", shape=PLAIN) as world:
         await world.operation("op", "HostReplace", "m1")
         words = "it may still report; see its serial console"
         told = await world.until("op", lambda one: words in (one.status.message or ""), within_s=120)
@@ -741,13 +701,11 @@ MADE_WITH: Final[Mapping[str, Mapping[str, Any]]] = {
 @pytest.mark.parametrize("part", MADE_WITH)
 @swift
 async def test_creation_only_vm_properties_do_not_prevent_a_new_vm(part: str) -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(shape=PLAIN) as world:
         machine = world.cloud.machines()["vm-1"]
         own = MADE_WITH[part].get(part) or {**machine.properties[part], **MADE_WITH[part]}
         model = {**machine.model, "properties": {**machine.properties, part: own}}
         world.cloud.estate.put_machine(replace(machine, model=model), world.cloud.clock.now())
-        world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         assert world.asked().count("CreateOrUpdate") == 1
@@ -757,11 +715,9 @@ async def test_creation_only_vm_properties_do_not_prevent_a_new_vm(part: str) ->
 @pytest.mark.slow
 @swift
 async def test_resource_lock_is_reported_and_former_changes_are_restored() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(shape=PLAIN) as world:
         before = document(world)
         world.cloud.set_faults(locked=("vm-1",))
-        world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
         assert "ScopeLocked" in (ended.status.message or "")
@@ -807,11 +763,9 @@ async def test_rolled_back_replacement_keeps_the_state_of_missing_extensions() -
 @pytest.mark.slow
 @swift
 async def test_new_vm_in_failed_provisioning_state_is_updated_once_more() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
+    async with running_azure(shape=PLAIN) as world:
         twice = ("InternalExecutionError",) * 2  # the detaching that came true all the same, and the restoring
         world.cloud.set_faults(operation_errors=twice, operation_errors_for=("VirtualMachines.Update",))
-        world.controller().start()
         assert result(await world.carried_out("HostReplace")) == COMPLETE
         assert world.asked() == ["Update", "Delete", "CreateOrUpdate", "Update", "Update"]
         assert world.cloud.machines()["vm-1"].provisioning is Provisioning.SUCCEEDED
@@ -821,10 +775,9 @@ async def test_new_vm_in_failed_provisioning_state_is_updated_once_more() -> Non
 @pytest.mark.slow
 @swift
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
-    async with azure_world(shape=PLAIN) as world:
-        await world.begin()
-        world.cloud.set_faults(only=("VirtualMachines.CreateOrUpdate",), errors=("NotFound",), errors_go_on=True)
-        world.controller().start()
+    async with running_azure(
+        shape=PLAIN, only=("VirtualMachines.CreateOrUpdate",), errors=("NotFound",), errors_go_on=True
+    ) as world:
         assert result(await world.carried_out("HostReplace")) == ("Failed", reasons.PROVIDER_REFUSED)
 
 
@@ -894,10 +847,8 @@ async def test_it_survives_a_crash_at_any_await(crashed: Crashed) -> None:
 async def test_an_answer_that_is_lost_anywhere_costs_no_machine() -> None:
     for lost in ("lost_before", "lost_after", "cut_off"):
         for spared in range(5):
-            async with azure_world(shape=PLAIN) as world:
-                await world.begin()
-                world.cloud.set_faults(of="changes", spared=spared, **{lost: 1})
-                world.controller().start()
+            faults: dict[str, Any] = {"of": "changes", "spared": spared, lost: 1}
+            async with running_azure(shape=PLAIN, **faults) as world:
                 ended = await world.carried_out("HostReplace")
                 assert result(ended) == COMPLETE, (lost, spared, ended.status.message)
                 await nothing_is_left(world)

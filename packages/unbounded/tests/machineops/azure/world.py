@@ -153,6 +153,19 @@ async def azure_world(
         assert cloud.checked.mismatches == [], cloud.checked.mismatches
 
 
+@asynccontextmanager
+async def running_azure(
+    profile: str = "ideal", *, shape: VmShape | None = None, **faults: Any
+) -> AsyncIterator[AzureWorld]:
+    """A world with its Machine, these faults, and a controller."""
+    async with azure_world(profile, shape=shape) as world:
+        await world.begin()
+        if faults:
+            world.cloud.set_faults(**faults)
+        world.controller().start()
+        yield world
+
+
 def swift(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run a test in time that only passes while nothing is to be done."""
 
