@@ -54,26 +54,21 @@ def test_bmc_is_restarted_once_and_its_host_stays_as_it_is(power: HostPower, fau
     run(scene())
 
 
-def test_a_bmc_that_loses_the_answer_to_its_reset_is_reset_once() -> None:
+@pytest.mark.parametrize(
+    ("faults", "ends", "restarts"),
+    [
+        pytest.param(BmcFaults(lost_after=1), ("Complete", "Succeeded"), 1, id="the answer is lost"),
+        pytest.param(BmcFaults(lost_before=1), ("Failed", "OutcomeUnknown"), 0, id="the request is lost"),
+    ],
+)
+def test_a_reset_without_an_answer_is_not_sent_twice(faults: BmcFaults, ends: tuple[str, str], restarts: int) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        async with LabBmc(faults=BmcFaults(lost_after=1)) as bmc, metalman(cluster):
+        async with LabBmc(faults=faults) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done("BMCReset", machine)
-            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
-            assert bmc.bmc.restarts == 1
-
-    run(scene())
-
-
-def test_a_reset_that_never_arrived_is_not_sent_twice() -> None:
-    async def scene() -> None:
-        cluster = Cluster()
-        async with LabBmc(faults=BmcFaults(lost_before=1)) as bmc, metalman(cluster):
-            (machine,) = await cluster.add(bmc)
-            operation = await cluster.done("BMCReset", machine)
-            assert result(operation) == ("Failed", "OutcomeUnknown"), operation.status.message
-            assert bmc.bmc.restarts == 0
+            assert result(operation) == ends, operation.status.message
+            assert bmc.bmc.restarts == restarts
 
     run(scene())
 

@@ -44,7 +44,7 @@ class FleetBmc:
     _http: ClientSession
 
     async def truth(self) -> dict[str, Any]:
-        """Return the true state of the BMC and its hosts, as `control.py` reports it."""
+        """Return the true state of the BMC and its hosts, as its control interface reports it."""
         truth: dict[str, Any] = await self._json("GET", "")
         return truth
 
