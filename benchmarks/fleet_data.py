@@ -197,44 +197,44 @@ async def fill(data: Path, count: int, *, joined: bool = False) -> None:
     Args:
         joined: also create the Nodes and their MachineConfiguration.
     """
-    registry = ServerCore()
-    await registry.open(data)
+    core = ServerCore()
+    await core.open(data)
     try:
         for definition in custom_resource_definitions():
-            await registry.writes.create(DEFINITIONS, "", _document(definition), WriteOptions())
-        machines, operations = await _served(registry, MACHINES), await _served(registry, MACHINE_OPERATIONS)
+            await core.writes.create(DEFINITIONS, "", _document(definition), WriteOptions())
+        machines, operations = await _served(core, MACHINES), await _served(core, MACHINE_OPERATIONS)
         if joined:
-            configurations = await _served(registry, MACHINE_CONFIGURATIONS)
-            versions = await _served(registry, MACHINE_CONFIGURATION_VERSIONS)
-            await _store(registry, iter([(NAMESPACES, namespace()), (configurations, configuration())]))
-            await _store(registry, ((versions, version(number)) for number in range(1, len(VERSIONS) + 1)))
+            configurations = await _served(core, MACHINE_CONFIGURATIONS)
+            versions = await _served(core, MACHINE_CONFIGURATION_VERSIONS)
+            await _store(core, iter([(NAMESPACES, namespace()), (configurations, configuration())]))
+            await _store(core, ((versions, version(number)) for number in range(1, len(VERSIONS) + 1)))
         kinds: list[tuple[Resource, Callable[[int], Object]]] = [
             (machines, partial(machine, joined=joined)),
             (operations, operation),
         ]
         kinds += [(NODES, node), (SECRETS, secret)] if joined else []
         waiting = ((resource, make(number)) for number in range(count) for resource, make in kinds)
-        await asyncio.gather(*(_store(registry, waiting) for _ in range(AT_ONCE)))
+        await asyncio.gather(*(_store(core, waiting) for _ in range(AT_ONCE)))
     finally:
-        await registry.close()
+        await core.close()
 
 
-async def _served(registry: ServerCore, kind: Kind[Any]) -> Resource:
+async def _served(core: ServerCore, kind: Kind[Any]) -> Resource:
     async with asyncio.timeout(20):
         while True:
-            resource = (registry.catalog.version(kind.group, kind.version) or {}).get(kind.plural)
+            resource = (core.catalog.version(kind.group, kind.version) or {}).get(kind.plural)
             if resource is not None:
                 return resource
             await asyncio.sleep(0.01)
 
 
-async def _store(registry: ServerCore, waiting: Iterator[tuple[Resource, Object]]) -> None:
+async def _store(core: ServerCore, waiting: Iterator[tuple[Resource, Object]]) -> None:
     for resource, body in waiting:
         meta = body["metadata"]
-        await registry.writes.create(resource, meta.get("namespace", ""), _document(body), WriteOptions())
+        await core.writes.create(resource, meta.get("namespace", ""), _document(body), WriteOptions())
         if status := body.get("status"):
             target = WriteTarget(resource, "", meta["name"], "status")
-            await registry.writes.patch(target, patches.MERGE, msgspec.json.encode({"status": status}), WriteOptions())
+            await core.writes.patch(target, patches.MERGE, msgspec.json.encode({"status": status}), WriteOptions())
 
 
 def _document(body: Object) -> RequestDocument:

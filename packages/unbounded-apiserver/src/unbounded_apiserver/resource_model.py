@@ -1,4 +1,4 @@
-"""Resources as the registry sees them, the protocol of built-in and custom types, and conversion of versions.
+"""Resources as the server sees them, the protocol of built-in and custom types, and conversion of versions.
 
 An object is stored in one version and converted to the requested one.
 """

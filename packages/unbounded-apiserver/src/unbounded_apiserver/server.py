@@ -84,9 +84,7 @@ class ApiServer:
             first_groups: the groups that discovery lists after the built-in ones and before all others.
         """
         self.data_dir = data_dir
-        self.registry = ServerCore(
-            node_times=node_times, namespaces=namespaces, granted=granted, first_groups=first_groups
-        )
+        self.core = ServerCore(node_times=node_times, namespaces=namespaces, granted=granted, first_groups=first_groups)
         self._bind = bind
         self._port = port
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)
@@ -117,7 +115,7 @@ class ApiServer:
             StatusError: one of the server's own objects cannot be stored.
             OSError: the server cannot listen on the address.
         """
-        await self.registry.open(self.data_dir)
+        await self.core.open(self.data_dir)
         try:
             await self._listen()
         except BaseException:
@@ -127,15 +125,15 @@ class ApiServer:
     async def _listen(self) -> None:
         authority = CertificateAuthority(self.data_dir)
         context = server_context(authority, self._hosts)
-        roles = self.registry.roles
-        store, now = self.registry.store, self.registry.now
+        roles = self.core.roles
+        store, now = self.core.store, self.core.now
         self._audit = AuditLog(self.data_dir / "audit.log", now)
         tokens = AccountTokens(store, TokenKey(authority.directory), now)
-        guard = AuthChain([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.registry.authorizers)
+        guard = AuthChain([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.core.authorizers)
         reviews = Reviews(roles, guard, tokens, now)
         self._kubelets = KubeletClient(authority, now, verify=self._verify_kubelets)
         self._api = ApiHandler(
-            self.registry,
+            self.core,
             guard,
             version_info(),
             lambda: self.url.removeprefix("https://"),
@@ -188,7 +186,7 @@ class ApiServer:
         if self._audit is not None:
             self._audit.close()
             self._audit = None
-        await self.registry.close()
+        await self.core.close()
 
 
 def _last_port(kubeconfig: Path) -> int:

@@ -96,7 +96,7 @@ async def test_what_is_written_into_a_gathering_role_does_not_stay(served: tuple
 @pytest.mark.slow
 async def test_the_default_roles_are_gathered_from_the_start(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
-    stored = [r.decode() for r in server.registry.store.snapshot(CLUSTER_ROLES.name).with_prefix("")]
+    stored = [r.decode() for r in server.core.store.snapshot(CLUSTER_ROLES.name).with_prefix("")]
     found = {r["metadata"]["name"]: r for r in stored}
     for name in AGGREGATED:
         assert (

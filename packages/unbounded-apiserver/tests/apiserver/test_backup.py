@@ -72,7 +72,7 @@ async def test_a_backup_is_one_state_of_a_server_that_goes_on_writing(tmp_path: 
             assert {name for name in there if name.startswith(f"w{writer}-")} == {
                 f"w{writer}-{n}" for n in range(count)
             }
-        assert server.registry.store.revision > manifest.revision
+        assert server.core.store.revision > manifest.revision
 
 
 @pytest.mark.slow

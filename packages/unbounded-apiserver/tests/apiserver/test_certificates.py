@@ -433,34 +433,34 @@ async def test_a_request_that_has_had_its_time_is_gone(tmp_path: Path) -> None:
     clock = [NOW]
 
     async def opened() -> ServerCore:
-        registry = ServerCore(now=lambda: clock[0])
-        await registry.open(tmp_path)
-        return registry
+        core = ServerCore(now=lambda: clock[0])
+        await core.open(tmp_path)
+        return core
 
-    async def are_left(registry: ServerCore, names: list[str]) -> bool:
-        return registry.store.snapshot(csr_types.REQUESTS.name).keys == names
+    async def are_left(core: ServerCore, names: list[str]) -> bool:
+        return core.store.snapshot(csr_types.REQUESTS.name).keys == names
 
-    registry = await opened()
+    core = await opened()
     try:
         for name, kind in (("waits", ""), ("denied", "Denied")):
             obj = asking(name)
             csr_types.REQUESTS.type.decode(obj)
             obj |= {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
-            await registry.writes.create_object(csr_types.REQUESTS, "", obj, WriteOptions())
+            await core.writes.create_object(csr_types.REQUESTS, "", obj, WriteOptions())
             if kind:
-                await registry.writes.edit(
+                await core.writes.edit(
                     WriteTarget(csr_types.REQUESTS, "", name),
                     lambda obj: csr_types.with_condition(obj, "Denied", "R", "", NOW),
                 )
     finally:
-        await registry.close()
+        await core.close()
     for later, left in ((HOUR - MINUTES, ["denied", "waits"]), (HOUR, ["waits"]), (24 * HOUR, [])):
         clock[0] = NOW + later
-        registry = await opened()
+        core = await opened()
         try:
-            await eventually(partial(are_left, registry, left))
+            await eventually(partial(are_left, core, left))
         finally:
-            await registry.close()
+            await core.close()
 
 
 @pytest.mark.slow
@@ -535,7 +535,7 @@ async def test_what_a_signer_does_not_sign_is_said(served: tuple[ApiServer, Clie
 async def test_a_certificate_is_good_until_it_expires_also_on_an_open_connection(tmp_path: Path) -> None:
     clock = [datetime.now(UTC)]
     server = ApiServer(tmp_path)
-    server.registry.now = lambda: clock[0]
+    server.core.now = lambda: clock[0]
     await server.start()
     try:
         authority = CertificateAuthority(tmp_path)

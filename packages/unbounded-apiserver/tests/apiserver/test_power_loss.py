@@ -81,7 +81,7 @@ def opener(disk: LossyDisk, synchronous: str) -> Callable[[Path], Journal]:
     return partial(Tuned, connector=disk.connect)
 
 
-async def write_on(registry: ServerCore, ledger: Ledger, writer: int, chance: random.Random) -> None:
+async def write_on(core: ServerCore, ledger: Ledger, writer: int, chance: random.Random) -> None:
     """Create, patch and delete objects until cancelled."""
     count = len(ledger.begun)
     while True:
@@ -89,20 +89,20 @@ async def write_on(registry: ServerCore, ledger: Ledger, writer: int, chance: ra
         name = f"w{writer}-{chance.randrange(KEYS)}"
         key = f"{NAMESPACE}/{name}"
         target = WriteTarget(CONFIG_MAPS, NAMESPACE, name)
-        there = registry.store.get(CONFIG_MAPS.name, key) is not None
+        there = core.store.get(CONFIG_MAPS.name, key) is not None
         if there and chance.random() < 0.2:
             step = ledger.begin(key, "")
-            await registry.deletes.delete(target, DeleteOptions())
+            await core.deletes.delete(target, DeleteOptions())
             ledger.acknowledge(step)
             continue
         step = ledger.begin(key, f"{writer}.{count}")
         body = b'{"data":{"token":"%b","filling":"%b"}}' % (step.token.encode(), b"x" * chance.randrange(3000))
         if there:
-            outcome = await registry.writes.patch(target, MERGE, body, WriteOptions())
+            outcome = await core.writes.patch(target, MERGE, body, WriteOptions())
         else:
             whole = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%b"},%b' % (name.encode(), body[1:])
             document = RequestDocument.read(whole, "ConfigMap")
-            outcome = await registry.writes.create(CONFIG_MAPS, NAMESPACE, document, WriteOptions())
+            outcome = await core.writes.create(CONFIG_MAPS, NAMESPACE, document, WriteOptions())
         written = RequestDocument.read(outcome.body, "ConfigMap").value
         ledger.acknowledge(step, int(written["metadata"]["resourceVersion"]))
 
@@ -119,11 +119,11 @@ async def storm(directory: Path, disk: LossyDisk, ledger: Ledger, chance: random
         loop.call_soon_threadsafe(lost.set_result, photo)
 
     disk.lose_power(chance.randrange(1, OPERATIONS), power_goes)
-    registry = ServerCore(Store(history_changes=HISTORY, open_journal=opener(disk, synchronous)))
-    await registry.open(directory)
+    core = ServerCore(Store(history_changes=HISTORY, open_journal=opener(disk, synchronous)))
+    await core.open(directory)
     numbers = [chance.random() for _ in range(WRITERS)]
     writers = [
-        asyncio.create_task(write_on(registry, ledger, writer, random.Random(number)))
+        asyncio.create_task(write_on(core, ledger, writer, random.Random(number)))
         for writer, number in enumerate(numbers)
     ]
     try:
@@ -136,7 +136,7 @@ async def storm(directory: Path, disk: LossyDisk, ledger: Ledger, chance: random
         for writer in writers:
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
-        await registry.close()
+        await core.close()
 
 
 async def check(directory: Path, ledger: Ledger, chance: random.Random) -> None:

@@ -87,8 +87,8 @@ async def test_answers_are_those_of_a_kube_apiserver(name: str, tmp_path: Path) 
             for definition in golden_definitions():
                 await client.ask("POST", DEFINITIONS, definition, headers={"User-Agent": AGENT})
             await eventually(lambda: established(client))
-        await server.registry.store.wait_idle()
-        server.registry.store.compact(server.registry.store.revision)
+        await server.core.store.wait_idle()
+        server.core.store.compact(server.core.store.revision)
         known = {"$csr": base64.b64encode(signing_request("somebody")[0]).decode()}
         known |= {"$continue1": old_token()} if name == "12-expired" else {}
         replay = Replay(client, known, hopeless=reason)

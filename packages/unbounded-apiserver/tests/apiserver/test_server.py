@@ -132,13 +132,13 @@ async def test_keys_are_for_the_owner_alone_and_outlive_a_restart(tmp_path: Path
 
 
 async def test_namespaces_of_the_settings_are_there_from_the_start(tmp_path: Path) -> None:
-    registry = ServerCore(namespaces=("plants",))
-    await registry.open(tmp_path)
+    core = ServerCore(namespaces=("plants",))
+    await core.open(tmp_path)
     try:
-        names = {record.name for record in registry.store.snapshot(NAMESPACES.name).with_prefix("")}
+        names = {record.name for record in core.store.snapshot(NAMESPACES.name).with_prefix("")}
         assert names == {"default", "kube-system", "kube-public", "kube-node-lease", "plants"}
     finally:
-        await registry.close()
+        await core.close()
 
 
 async def test_a_second_server_on_the_same_data_is_refused(served: tuple[ApiServer, Client]) -> None:
@@ -311,13 +311,13 @@ class NamespaceGoesMeanwhile(Store):
 
 async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(tmp_path: Path) -> None:
     store = NamespaceGoesMeanwhile()
-    registry = ServerCore(store)
-    await registry.open(tmp_path)
+    core = ServerCore(store)
+    await core.open(tmp_path)
     lab = RequestDocument.read(b'{"metadata":{"name":"lab"}}', "Namespace")
-    await registry.writes.create(NAMESPACES, "", lab, WriteOptions())
+    await core.writes.create(NAMESPACES, "", lab, WriteOptions())
 
     async def delete_and_wait() -> None:
-        await registry.deletes.delete(WriteTarget(NAMESPACES, "", "lab"), DeleteOptions())
+        await core.deletes.delete(WriteTarget(NAMESPACES, "", "lab"), DeleteOptions())
 
         async def absent() -> bool:
             return store.get(NAMESPACES.name, "lab") is None
@@ -325,13 +325,13 @@ async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(
         await eventually(absent)
 
     store.meanwhile = delete_and_wait
-    made = registry.writes.create(
+    made = core.writes.create(
         CONFIG_MAP_RESOURCE, "lab", RequestDocument.read(b'{"metadata":{"name":"c"}}', "ConfigMap"), WriteOptions()
     )
     with pytest.raises(StatusError, match='namespaces "lab" not found'):
         await made
     assert store.get(CONFIG_MAP_RESOURCE.name, "lab/c") is None
-    await registry.close()
+    await core.close()
 
 
 async def test_a_default_added_to_a_schema_shows_in_stored_objects(client: Client) -> None:
@@ -347,39 +347,39 @@ async def test_a_default_added_to_a_schema_shows_in_stored_objects(client: Clien
 
 async def test_an_expired_event_is_deleted(tmp_path: Path) -> None:
     moment = [datetime.now(UTC)]
-    registry = ServerCore(now=lambda: moment[0])
-    await registry.open(tmp_path)
+    core = ServerCore(now=lambda: moment[0])
+    await core.open(tmp_path)
     event = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Node", "name": "n"},
     }
-    await registry.writes.create(
+    await core.writes.create(
         EVENTS, "default", RequestDocument.read(json.dumps(event).encode(), "Event"), WriteOptions()
     )
-    await registry.close()
+    await core.close()
     moment[0] += timedelta(minutes=59)
-    registry = ServerCore(now=lambda: moment[0])
-    await registry.open(tmp_path)
-    assert registry.store.get(EVENTS.name, "default/e") is not None
-    await registry.close()
+    core = ServerCore(now=lambda: moment[0])
+    await core.open(tmp_path)
+    assert core.store.get(EVENTS.name, "default/e") is not None
+    await core.close()
     moment[0] += timedelta(minutes=2)
-    registry = ServerCore(now=lambda: moment[0])
-    await registry.open(tmp_path)
+    core = ServerCore(now=lambda: moment[0])
+    await core.open(tmp_path)
 
     async def expired() -> bool:
-        return registry.store.get(EVENTS.name, "default/e") is None
+        return core.store.get(EVENTS.name, "default/e") is None
 
     await eventually(expired)
-    await registry.close()
+    await core.close()
 
 
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "2020-06-31T00:00:00Z"])
 async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_path: Path, moment: str) -> None:
     now = datetime.now(UTC)
-    registry = ServerCore(now=lambda: now)
-    await registry.open(tmp_path)
+    core = ServerCore(now=lambda: now)
+    await core.open(tmp_path)
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -389,16 +389,16 @@ async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_
     }
     with contextlib.suppress(StatusError):  # some of them are no times
         document = RequestDocument.read(json.dumps(event).encode(), "Event")
-        await registry.writes.create(EVENTS, "default", document, WriteOptions())
-    await registry.close()
-    registry = ServerCore(now=lambda: now + timedelta(hours=2))
-    await registry.open(tmp_path)
+        await core.writes.create(EVENTS, "default", document, WriteOptions())
+    await core.close()
+    core = ServerCore(now=lambda: now + timedelta(hours=2))
+    await core.open(tmp_path)
 
     async def expired() -> bool:
-        return registry.store.get(EVENTS.name, "default/e") is None
+        return core.store.get(EVENTS.name, "default/e") is None
 
     await eventually(expired)
-    await registry.close()
+    await core.close()
 
 
 async def test_a_client_that_does_not_read_is_cut_off(
@@ -416,7 +416,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
     reader, writer = await asyncio.open_connection(sock=plain, ssl=context, server_hostname="localhost", limit=4096)
     writer.write(f"GET {CONFIG_MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     await reader.readline()
-    listeners = server.registry.store._collection("configmaps").listeners
+    listeners = server.core.store._collection("configmaps").listeners
     watching = len(listeners)
     for count in range(80):
         await client.merge(f"{CONFIG_MAPS}/big", {"metadata": {"labels": {"n": str(count)}}})
@@ -430,7 +430,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
 
 async def test_a_watch_ends_when_its_client_goes_away(served: tuple[ApiServer, Client]) -> None:
     server, client = served
-    listeners = server.registry.store._collection("configmaps").listeners
+    listeners = server.core.store._collection("configmaps").listeners
     before = len(listeners)
     response = await client.session.get(client.url + f"{CONFIG_MAPS}?watch=true")
 
@@ -449,7 +449,7 @@ async def test_a_watch_ends_when_its_client_goes_away(served: tuple[ApiServer, C
 async def test_an_event_is_encoded_once_for_all_watchers(served: tuple[ApiServer, Client]) -> None:
     server, client = served
     await client.create(CONFIG_MAPS, config_map("one", labels={"a": "1"}))
-    reads, lines = server.registry.reads, EventLines()
+    reads, lines = server.core.reads, EventLines()
     watches = [
         await reads.watch(CONFIG_MAP_RESOURCE, "", ListOptions(labels=text)) for text in ("a in (1)", "a", "a=1")
     ]

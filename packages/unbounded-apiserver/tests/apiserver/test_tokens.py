@@ -168,10 +168,10 @@ async def test_tokens_outlive_a_restart_and_are_good_for_one_server_alone(tmp_pa
 @pytest.mark.slow
 async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    registry = ServerCore(now=lambda: clock[0])
-    await registry.open(tmp_path)
+    core = ServerCore(now=lambda: clock[0])
+    await core.open(tmp_path)
     try:
-        tokens = AccountTokens(registry.store, TokenKey(tmp_path), lambda: clock[0])
+        tokens = AccountTokens(core.store, TokenKey(tmp_path), lambda: clock[0])
         request: dict[str, Any] = {"metadata": {}, "spec": {"expirationSeconds": 600}}
         tokens.issue(User("admin"), ResourcePath(None, "default", "default", "token"), request)
         token, begin = request["status"]["token"], clock[0]
@@ -180,7 +180,7 @@ async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
             clock[0] = begin + timedelta(seconds=after_s)
             assert (tokens.identify(token, (ISSUER,)) is not None) is good, after_s
     finally:
-        await registry.close()
+        await core.close()
 
 
 def parts(token: str) -> list[dict[str, Any]]:
@@ -318,26 +318,26 @@ async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple
 @pytest.mark.slow
 async def test_token_that_expired_during_downtime_is_deleted_at_start(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
-    registry = ServerCore(now=lambda: clock[0])
-    await registry.open(tmp_path)
+    core = ServerCore(now=lambda: clock[0])
+    await core.open(tmp_path)
     obj = bootstrap()
     obj["data"] = {"expiration": base64.b64encode(b"2026-01-01T01:00:00Z").decode()}
     obj |= {"apiVersion": "v1", "kind": "Secret"}
     del obj["stringData"]
-    await registry.writes.create_object(SECRET_KIND, "kube-system", obj, WriteOptions())
-    await registry.close()
+    await core.writes.create_object(SECRET_KIND, "kube-system", obj, WriteOptions())
+    await core.close()
     for later, names in ((59, ["kube-system/bootstrap-token-abcdef"]), (60, [])):
         clock[0] = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=later)
-        registry = ServerCore(now=lambda: clock[0])
-        await registry.open(tmp_path)
+        core = ServerCore(now=lambda: clock[0])
+        await core.open(tmp_path)
         try:
 
-            async def are_left(registry: ServerCore = registry, names: list[str] = names) -> bool:
-                return list(registry.store.snapshot("secrets").keys) == names
+            async def are_left(core: ServerCore = core, names: list[str] = names) -> bool:
+                return list(core.store.snapshot("secrets").keys) == names
 
             await eventually(are_left)
         finally:
-            await registry.close()
+            await core.close()
 
 
 @pytest.mark.slow

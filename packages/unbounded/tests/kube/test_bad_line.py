@@ -93,7 +93,7 @@ class World:
         await self.server.start()
 
     def _compact(self, line: Proxy) -> None:
-        store = self.server.registry.store
+        store = self.server.core.store
         store.compact(store.revision)
 
     async def _compact_unseen(self, line: Proxy) -> None:

@@ -42,11 +42,11 @@ log = Log(__name__)
 
 
 class ApiHandler:
-    """The request handler of a registry."""
+    """The request handler of a server."""
 
     def __init__(
         self,
-        registry: ServerCore,
+        core: ServerCore,
         guard: AuthChain,
         version: Mapping[str, str],
         address: Callable[[], str],
@@ -56,16 +56,16 @@ class ApiHandler:
         kubelets: KubeletClient,
         connections: Callable[[], metrics.ConnectionCounts],
     ) -> None:
-        self._registry = registry
+        self._core = core
         self._guard = guard
         self._note = note
-        self._resources = Resources(registry, guard, answers, kubelets, note)
-        self._openapi = OpenApi(registry.catalog)
-        self._router = PathRouter(registry.catalog)
+        self._resources = Resources(core, guard, answers, kubelets, note)
+        self._openapi = OpenApi(core.catalog)
+        self._router = PathRouter(core.catalog)
         self._requests = metrics.RequestCounts()
         self._metrics = metrics.ApiMetrics(
             self._requests,
-            registry.store,
+            core.store,
             watches=self._resources.watches,
             streams=self._resources.streams,
             connections=connections,
@@ -74,8 +74,8 @@ class ApiHandler:
         self._memory = BodyMemory()
         self._failed = LogLimiter(log.exception, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[ApiCall], HttpReply]] = {
-            "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
-            **health_handlers(lambda: registry.store.storage_error),
+            "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(core.catalog))),
+            **health_handlers(lambda: core.store.storage_error),
             "/metrics": lambda call: call.answer(self._metrics.text(), media=metrics.CONTENT_TYPE),
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": self._openapi_v2,
@@ -166,7 +166,7 @@ class ApiHandler:
         return call.answer(self._openapi.v2())
 
     def _discover(self, call: ApiCall, listing: DiscoveryPath) -> HttpReply:
-        catalog = self._registry.catalog
+        catalog = self._core.catalog
         if call.request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
         accept = call.head.accept

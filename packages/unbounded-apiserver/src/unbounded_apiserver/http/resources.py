@@ -67,26 +67,26 @@ VERBS: Final[Mapping[tuple[str, bool], str]] = {
 
 
 class Resources:
-    """The verbs on a registry's resources, with their authorization."""
+    """The verbs on the resources of a server, with their authorization."""
 
     def __init__(
         self,
-        registry: ServerCore,
+        core: ServerCore,
         guard: AuthChain,
         answers: Mapping[str, Answer],
         kubelets: KubeletClient,
         note: Callable[[AuditEntry], None],
     ) -> None:
-        self._registry = registry
+        self._core = core
         self._guard = guard
         self._answers = answers
-        self._escalation = EscalationCheck(registry.roles, guard)
+        self._escalation = EscalationCheck(core.roles, guard)
         self._signers = SignerRights(guard)
-        self._nodes = NodeRestriction(registry.store, guard.decide)
-        self._evictions = Evictions(registry.store, registry.budgets, registry.writes, registry.deletes, registry.now)
-        self._policy_checks = PolicyChecks(registry.policies, guard)
-        self._kubelets = KubeletProxy(registry.store, guard, self._policy_checks, kubelets, note)
-        self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
+        self._nodes = NodeRestriction(core.store, guard.decide)
+        self._evictions = Evictions(core.store, core.budgets, core.writes, core.deletes, core.now)
+        self._policy_checks = PolicyChecks(core.policies, guard)
+        self._kubelets = KubeletProxy(core.store, guard, self._policy_checks, kubelets, note)
+        self._param_rights = ParamRights(core.store, core.catalog, guard.decide)
         self._lines = EventLines()
         self._streams: set[WatchStream] = set()
         self._handlers: Mapping[str, Handler] = {
@@ -141,19 +141,19 @@ class Resources:
     async def _get(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         requested = revision(first(call.query, "resourceVersion"))
-        record = await self._registry.reads.get(resource, place.namespace, place.name, requested)
+        record = await self._core.reads.get(resource, place.namespace, place.name, requested)
         return self._one(call, resource, WriteResult(served_body(resource, record.body)))
 
     async def _list(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         options = ListOptions.read(call.query, watch=False)
-        found = await self._registry.reads.list(resource, place.namespace, options)
+        found = await self._core.reads.list(resource, place.namespace, options)
         return self._page(call, resource, found)
 
     async def _watch(self, call: ApiCall, place: ResourcePath) -> web.StreamResponse:
         resource = _known(place)
         options = ListOptions.read(call.query, watch=True)
-        watch = await self._registry.reads.watch(resource, place.namespace, options)
+        watch = await self._core.reads.watch(resource, place.namespace, options)
         stream = WatchStream(
             resource,
             watch,
@@ -182,9 +182,9 @@ class Resources:
         answer = self._answers.get(resource.name)
         if answer is not None:
             return self._answer(
-                call, place, answer, self._registry.writes.review(resource, place.subresource, document, options)
+                call, place, answer, self._core.writes.review(resource, place.subresource, document, options)
             )
-        outcome = await self._registry.writes.create(resource, place.namespace, document, options)
+        outcome = await self._core.writes.create(resource, place.namespace, document, options)
         return self._one(call, resource, outcome)
 
     def _answer(self, call: ApiCall, place: ResourcePath, answer: Answer, review: Object) -> HttpReply:
@@ -238,7 +238,7 @@ class Resources:
         options = self._write_options(call, place, "UpdateOptions")
         document = await read_object(call, resource)
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
-        return self._one(call, resource, await self._registry.writes.update(target, document, options))
+        return self._one(call, resource, await self._core.writes.update(target, document, options))
 
     async def _patch(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
@@ -250,7 +250,7 @@ class Resources:
         if kind not in supported:
             raise status.unsupported_media(supported)
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
-        writes = self._registry.writes
+        writes = self._core.writes
         if kind == patches.APPLY:
             outcome = await writes.apply(target, await read_configuration(call), options)
         else:
@@ -261,7 +261,7 @@ class Resources:
         resource = _known(place)
         options = self._guarded(call, resource, await read_delete_options(call))
         target = WriteTarget(resource, place.namespace, place.name)
-        deleted = await self._registry.deletes.delete(target, options)
+        deleted = await self._core.deletes.delete(target, options)
         if deleted.body is not None:
             return self._one(call, resource, WriteResult(deleted.body))
         done = status.success(resource.group, resource.plural, place.name, deleted.uid)
@@ -271,7 +271,7 @@ class Resources:
         resource = _known(place)
         selection = ListOptions.read(call.query, watch=False)
         options = self._guarded(call, resource, await read_delete_options(call))
-        found = await self._registry.deletes.delete_collection(resource, place.namespace, selection, options)
+        found = await self._core.deletes.delete_collection(resource, place.namespace, selection, options)
         return self._page(call, resource, found)
 
     def _guarded(self, call: ApiCall, resource: Resource, options: DeleteOptions) -> DeleteOptions:

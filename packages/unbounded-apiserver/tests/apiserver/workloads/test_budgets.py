@@ -276,7 +276,7 @@ async def test_a_grant_shows_in_the_status_before_the_pod_goes(served: tuple[Api
     first = watch.text.splitlines()[0]
     assert '"disruptedPods":{"one":"' in first
     assert '"disruptionsAllowed":0' in first
-    assert server.registry.store.get(PODS.name, "default/one") is not None
+    assert server.core.store.get(PODS.name, "default/one") is not None
 
 
 @pytest.mark.slow
@@ -378,9 +378,9 @@ async def test_a_pod_that_turns_ready_meanwhile_needs_the_budget(served: tuple[A
     await run_pod(client, "one", ready=False)
     await client.merge(f"{POD_PATH}/one/status", {"status": {"phase": phase}})
     await create_budget(client, minAvailable=1, unhealthyPodEvictionPolicy="AlwaysAllow")
-    registry = server.registry
-    budgets = TurnsReady(registry.store)
-    evictions = Evictions(registry.store, budgets, registry.writes, registry.deletes, registry.now)
+    core = server.core
+    budgets = TurnsReady(core.store)
+    evictions = Evictions(core.store, budgets, core.writes, core.deletes, core.now)
     with pytest.raises(StatusError) as refused:
         await evictions.evict("default", "one", {"metadata": {"name": "one"}}, dry_run=False)
     assert (refused.value.code, refused.value.message) == (429, MUST)
@@ -398,11 +398,11 @@ async def test_a_pod_that_turns_ready_meanwhile_needs_the_budget(served: tuple[A
 async def test_grants_and_marks_without_a_deletion_end_after_two_minutes(served: tuple[ApiServer, Client]) -> None:
     """As a server leaves them that ended between the grant and the deletion."""
     server, client = served
-    registry = server.registry
+    core = server.core
     await run_pod(client, "one")
     await create_budget(client, minAvailable=0)
     await become(client, disruptionsAllowed=1)
-    left = metadata.format_time(registry.now() - timedelta(seconds=118))
+    left = metadata.format_time(core.now() - timedelta(seconds=118))
 
     def grant(budget: Object) -> None:
         budget["status"]["disruptedPods"] = {"one": left}
@@ -411,13 +411,11 @@ async def test_grants_and_marks_without_a_deletion_end_after_two_minutes(served:
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "m"}
         pod["status"]["conditions"].append({**condition, "lastProbeTime": None, "lastTransitionTime": left})
 
-    await registry.writes.edit(WriteTarget(BUDGETS, "default", "b"), grant)
+    await core.writes.edit(WriteTarget(BUDGETS, "default", "b"), grant)
     await become(client, currentHealthy=0, disruptionsAllowed=0)
     await become(client, currentHealthy=1, disruptionsAllowed=1)
-    await registry.writes.edit(WriteTarget(PODS, "default", "one"), mark)
-    soon = DisruptionController(
-        registry.store, registry.budgets, registry.writes, registry.now, mark_lasts=timedelta(seconds=0.2)
-    )
+    await core.writes.edit(WriteTarget(PODS, "default", "one"), mark)
+    soon = DisruptionController(core.store, core.budgets, core.writes, core.now, mark_lasts=timedelta(seconds=0.2))
     soon.begin()
     task = asyncio.create_task(soon.run())
 

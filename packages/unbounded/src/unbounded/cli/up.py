@@ -91,7 +91,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         with servers.storage_errors(settings):
             await _install(admin, screen)
             await _publish(admin, server, settings, screen)
-        health.check("storage", lambda: server.registry.store.storage_error)
+        health.check("storage", lambda: server.core.store.storage_error)
         screen.print_message(_welcome(settings, server, health, reached))
         epochs = servers.EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
