@@ -3,20 +3,23 @@
 
 stub=/usr/lib/systemd/boot/efi/linuxx64.efi.stub
 
-# signed_installer PARTS VERSION FOLDER: installer.efi, whose initrd has the public key of the site's statements, and the
-# templates that it takes its boot from.
+# signed_installer PARTS VERSION FOLDER: installer.efi, whose initrd has the public key of the site's statements and, with a
+# disk image, the digests of what is in FOLDER for the disk; and the templates that it takes its boot from.
 signed_installer() {
-  local parts=$1 folder=$3 key=$1/build/key
+  local parts=$1 folder=$3 key=$1/build/key file
   mkdir -p "$key/etc/unbounded"
   install -m 0644 "$keys/statement.pub" "$key/etc/unbounded/"
+  if [ -n "$disk" ]; then
+    for file in "$folder"/*.sha256; do
+      printf '%s  %s\n' "$(head -c 64 "$file")" "$(basename "$file" .sha256)"
+    done >"$key/etc/unbounded/files.sha256"
+  fi
   find "$key" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
   pack_cpio "$parts" "$key" | zstd -q >>"$parts/build/installer"
   signed_program "$parts" "/boot/vmlinuz-$2" /build/installer \
     "panic=30 printk.devkmsg=on console=tty0 console=$serial,115200n8" "$folder/installer.efi"
   cp -r "$here/netboot/cloud-init" "$here/signed/." "$folder/"
-  cat >"$folder/metadata.yaml" <<YAML
-dhcpBootImageName: installer.efi
-YAML
+  echo "dhcpBootImageName: installer.efi" >>"$folder/metadata.yaml"
 }
 
 # signed_system PARTS ROOT FILE: the kernel and the initrd of a root file system below PARTS, with the command line of its

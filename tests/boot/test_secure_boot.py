@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import copy
+import hashlib
 import re
 import socket
 import subprocess
@@ -21,8 +22,10 @@ from tests.boot.bench import MAC, bench
 from tests.boot.rack import ADDRESS, MACHINE, MEDIA, SEEN, Rack, blank_disk, media_rack, rack, seen, static_network
 from tests.boot.served import served
 from tests.cli.running import KUBECTL
-from tests.fetch.layers import from_layout
+from tests.fetch.layers import files, from_layout, with_layer
 from tests.fetch.registries import push
+from tests.images.content import image as disk_image
+from tests.images.content import packed
 from tests.images.support import TOP
 from tests.support.qemu import Firmware, Hardware, Segment
 from tests.support.qemu.segment import ip
@@ -149,12 +152,15 @@ async def changing(net: Segment, path: str, old: bytes, new: bytes) -> AsyncIter
         yield made
 
 
-async def prepare(it: Rack, image: Path, keys: Path, pxe: Mapping[str, Any] = BY_HTTP, **spec: Any) -> None:
-    """Give metalman the key of statements, and the Machine the signed image."""
+async def prepare(
+    it: Rack, image: Path, keys: Path, pxe: Mapping[str, Any] = BY_HTTP, *, layer: bytes = b"", **spec: Any
+) -> None:
+    """Give metalman the key of statements, and the Machine the signed image, with one more layer if there is one."""
     key = base64.b64encode((keys / "statement.key").read_bytes()).decode()
     name = {"name": "metalman-statement-key", "namespace": "unbounded-kube"}
     await it.up.apply({"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"statement.key": key}})
-    await push(it.registry, "images/signed", "v1", from_layout(image / "oci"))
+    pushed = from_layout(image / "oci")
+    await push(it.registry, "images/signed", "v1", with_layer(pushed, layer) if layer else pushed)
     await it.add_machine("images/signed:v1", pxe=pxe, **spec)
 
 
@@ -181,6 +187,28 @@ async def test_nothing_is_written_that_the_site_has_not_signed(net: Segment, ima
         await it.ask("HostReplace")
         await it.machine.shows("an answer that the site has not signed", within_s=STARTS_S)
         await it.machine.shows("the installation failed", within_s=STARTS_S)
+        assert disk.stat().st_blocks == 0
+
+
+@needs_kubectl
+async def test_a_signed_installer_writes_no_disk_image_of_another_build(
+    net: Segment, image: Path, tmp_path: Path
+) -> None:
+    """The registry has another disk image beside the installer, and metalman signs that."""
+    disk, other = blank_disk(tmp_path, 5 << 30), packed(disk_image(), "zst")
+    digest = hashlib.sha256(other).hexdigest()
+    changed = {
+        "disk.img.zst": other,
+        "disk.img.zst.sha256": f"{digest}  disk.img.zst\n".encode(),
+        "metadata.yaml": f"dhcpBootImageName: {INSTALLER}\ndiskImageSHA256: {digest}\n".encode(),
+    }
+    layer = files({f"disk/{name}": content for name, content in changed.items()})
+    async with rack(secure(image / "keys", disk), net, tmp_path) as it:
+        await prepare(it, image, image / "keys", layer=layer)
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=REPLACES_S)
+        assert status["phase"] == "Failed", status
+        assert f"disk.img.zst has the SHA-256 {digest}, and the signed installer was built with" in status["message"]
         assert disk.stat().st_blocks == 0
 
 
@@ -306,9 +334,8 @@ async def test_a_changed_installer_does_not_start(net: Segment, image: Path, tmp
             program[len(program) * 3 // 4] ^= 1
         case _:
             keys = other_keys(tmp_path / "other")
-    files = {INSTALLER: bytes(program)}
     async with (
-        served(net, MAC, files, tmp_path / "served", LOADERS) as it_has,
+        served(net, MAC, {INSTALLER: bytes(program)}, tmp_path / "served", LOADERS) as it_has,
         bench(secure(keys), net, tmp_path / "machine") as it,
     ):
         await it.power_on(BootTarget.UEFI_HTTP)

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -259,6 +259,11 @@ class Host:
             (self.root / "dev/disk/by-id" / f"ata-DISK_{serial}").symlink_to(f"../../{file}")
         return path
 
+    def expects(self, digests: Mapping[str, str]) -> None:
+        """Give the installer the list of a signed one: the SHA-256 of each file that it was built with."""
+        lines = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+        (self.root / "files.sha256").write_text(lines)
+
     def partition(self, disk: str, name: str) -> None:
         (self.root / "sys/block" / disk / name).mkdir()
 
@@ -276,6 +281,7 @@ class Host:
             "UDEV": str(self.root / "udev"),
             "KMSG": str(self.root / "said"),
             "RESOLV": str(self.root / "resolv.conf"),
+            "FILES_EXPECTED": str(self.root / "files.sha256"),
             "CMDLINE": f"BOOT_IMAGE=/vmlinuz console=ttyS0 {line}",
             "PAUSE_S": "0.01",
             "REPORT_EVERY_S": "0",

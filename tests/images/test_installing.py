@@ -110,6 +110,26 @@ async def test_agent_with_a_wrong_digest_fails_before_the_disk_is_written(
     assert Path("/dev", disk.name).read_bytes() == before
 
 
+@pytest.mark.parametrize("other", ["", "disk.img.zst", AGENT])
+async def test_a_signed_installer_writes_the_files_alone_that_it_was_built_with(
+    host: Host, disk: Disk, tmp_path: Path, other: str
+) -> None:
+    """metalman and the registry agree on the others."""
+    before = Path("/dev", disk.name).read_bytes()
+    data, agent = system(tmp_path), b"#!/bin/sh\n"
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in
+               (("disk.img.zst", packed(data, "zst")), (AGENT, agent))}  # fmt: skip
+    expected = digests | ({other: "0" * 64} if other else {})
+    host.expects(expected)
+    code, failures, _ = await install(host, disk, data, agent=agent)
+    if not other:
+        assert (code, failures) == (0, [])
+        return
+    assert code == 1
+    assert failures[0].startswith(f"Preparing: {other} has the SHA-256 {digests[other]}, and the signed installer was ")
+    assert Path("/dev", disk.name).read_bytes() == before
+
+
 async def test_host_reimages_its_own_install_and_rejects_another_machines(
     host: Host, disk: Disk, tmp_path: Path
 ) -> None:

@@ -373,6 +373,17 @@ async def test_image_without_the_archive_is_refused_before_a_write(laid: Laid) -
     assert laid.blocks == [0, 0]
 
 
+async def test_a_signed_installer_unpacks_the_archive_alone_that_it_was_built_with(laid: Laid) -> None:
+    digest = hashlib.sha256(laid.archive).hexdigest()
+    laid.host.expects({"disk.img.zst": digest})
+    failed = await laid.install(laid.text())
+    assert failed.startswith(f"Preparing: rootfs.tar.zst has the SHA-256 {digest}, and the signed installer was ")
+    assert failed.endswith("; nothing was written")
+    assert laid.blocks == [0, 0]
+    laid.host.expects({"rootfs.tar.zst": digest})
+    assert await laid.install(laid.text()) == ""
+
+
 async def test_scripts_of_a_profile_run_before_and_after(laid: Laid) -> None:
     """The one after it runs in the installed system, which has no shell here: its failure is the installation's."""
     left = laid.host.root / "ran"

@@ -24,6 +24,7 @@ fetch_agent() {
         return 1
     }
     agent_digest=$(head -c 64 "$T/body")
+    is_expected "$AGENT" "$agent_digest" || return 1
     agent_try=1
     while :; do
         HTTP_LIMIT_S=600 patiently request GET "$SERVE_URL/$AGENT" || {

@@ -50,7 +50,8 @@ find_rootfs() {
     patiently request GET "$SERVE_URL/$ROOTFS.sha256" ||
         trouble "the image has no $ROOTFS, which a MachineProfile is installed from: $(what_came)" || return 1
     SHA256=$(head -c 64 "$T/body")
-    printf '%s\n' "$SHA256" | grep -qxE '[0-9a-f]{64}' || trouble "$ROOTFS.sha256 has no 64 digits"
+    printf '%s\n' "$SHA256" | grep -qxE '[0-9a-f]{64}' || trouble "$ROOTFS.sha256 has no 64 digits" || return 1
+    is_expected "$ROOTFS" "$SHA256"
 }
 
 # take_disks UID: the layout's disks, if they still are what was reported: "ID NAME TABLE" for each in $T/taken. TABLE is
