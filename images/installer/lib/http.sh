@@ -18,7 +18,7 @@ request() {
     esac
     rm -f "$T/answer" "$T/status" "$T/headers" "$T/body" "$T/unsigned"
     request_nonce=
-    [ ! -e "$STATEMENT_KEY" ] || request_nonce=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
+    [ ! -e "$STATEMENT_KEY" ] || request_nonce=$(printf '%s' $(od -An -v -tx1 -N 32 /dev/urandom))
     {
         printf '%s %s HTTP/1.0\r\nHost: %s\r\n' "$1" "${request_path:-/}" "$request_host"
         [ -z "${4:-}" ] || printf '%s\r\n' "$4"
@@ -46,8 +46,10 @@ request() {
 # is_stated REQUEST SENT: whether the site has signed the answer to this request.
 is_stated() {
     stated_range=$(header Content-Range)
-    printf '%s\n' "unbounded-statement 1" "$1" "$request_nonce" "$(printf '%s' "$2" | sha256sum | head -c 64)" "$STATUS" \
-        "${stated_range:--}" "$(sha256sum <"$T/body" | head -c 64)" >"$T/statement"
+    stated_sent=$(printf '%s' "$2" | sha256sum)
+    stated_body=$(sha256sum <"$T/body")
+    printf '%s\n' "unbounded-statement 1" "$1" "$request_nonce" "${stated_sent%% *}" "$STATUS" \
+        "${stated_range:--}" "${stated_body%% *}" >"$T/statement"
     header Unbounded-Statement | base64 -d >"$T/signature" 2>/dev/null
     [ "${#request_nonce}" = 64 ] && openssl pkeyutl -verify -pubin -inkey "$STATEMENT_KEY" -rawin -in "$T/statement" \
         -sigfile "$T/signature" >/dev/null 2>&1
@@ -80,7 +82,9 @@ take_answer() {
 
 # header NAME: its value in the last answer.
 header() {
-    grep -i "^$1:" "$T/headers" | head -n 1 | sed 's/^[^:]*: *//'
+    header_line=$(grep -i -m 1 "^$1:" "$T/headers") || return 0
+    header_line=${header_line#*:}
+    printf '%s\n' "${header_line#"${header_line%%[! ]*}"}"
 }
 
 whole_answer() {
