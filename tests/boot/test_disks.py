@@ -28,6 +28,7 @@ BOOTS_S = 300.0  # alone it takes a twentieth of that
 ENDS_S = 240.0
 
 
+@pytest.mark.soak  # CI has late disks on loop devices, and one here
 async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
     tmp_path: Path,
 ) -> None:
@@ -50,6 +51,7 @@ async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
     assert all(disk.untouched for disk in (first, second, large))
 
 
+@pytest.mark.soak  # CI has it on a loop device
 async def test_host_without_required_tpm_fails_before_the_disk_is_written(tmp_path: Path) -> None:
     only = ScsiDisk.made(tmp_path, "only")
     async with site() as where:
