@@ -24,7 +24,7 @@ from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, NetbootImage
 from unbounded.metalman.netboot.request_handler import NetbootDependencies, NetbootRequestHandler
-from unbounded.metalman.templates import TemplateContext
+from unbounded.metalman.netboot.template_context import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 
 SERVER = "127.0.0.1"

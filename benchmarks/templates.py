@@ -10,7 +10,8 @@ import msgspec
 
 from benchmarks.frame import Limit, Measured, run_benchmark
 from unbounded.api.machine import Machine
-from unbounded.metalman.templates import Template, TemplateContext, template_data
+from unbounded.gotemplate import Template
+from unbounded.metalman.netboot.template_context import TemplateContext, template_data
 
 AMOUNT: Final = "{renders:g} renders of a GRUB file"
 RENDERS: Final = 50_000

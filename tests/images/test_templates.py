@@ -13,7 +13,8 @@ import yaml
 from tests.images.support import TOP
 from unbounded.agent.paths import DAEMON_UNIT, HostPaths
 from unbounded.api.machine import Machine
-from unbounded.metalman.templates import Template, TemplateContext, template_data
+from unbounded.gotemplate import Template
+from unbounded.metalman.netboot.template_context import TemplateContext, template_data
 
 NETBOOT = TOP / "images" / "host-debian12" / "netboot"
 SERVE_URL = "http://10.0.0.1:8880/boot/k3jq2v7x5m4n6p8r9s1t3u5w7y"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.metalman.support.netboot_objects import machine
 from tests.metalman.support.netboot_site import LOADERS, FixedFacts, put
+from unbounded.gotemplate import TemplateError
 from unbounded.metalman.http.boot_service import OnDisk
 from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.image_paths import (
@@ -27,7 +28,6 @@ from unbounded.metalman.netboot.image_paths import (
     unpacked_bytes,
 )
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
-from unbounded.metalman.templates import TemplateError
 
 
 def test_image_file_is_found_after_its_folder_returns(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, MacLookup, NetbootImage
 from unbounded.metalman.netboot.request_handler import NetbootDependencies, NetbootRequestHandler
-from unbounded.metalman.templates import TemplateContext
+from unbounded.metalman.netboot.template_context import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 
 SERVER: Final = "10.0.0.1"

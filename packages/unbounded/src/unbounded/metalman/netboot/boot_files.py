@@ -16,6 +16,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
+from unbounded.gotemplate import TemplateError
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
@@ -27,7 +28,6 @@ from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
 from unbounded.metalman.netboot.model import BootImages, BootObservation, BootVisit, FactUnknown, TemplateContextSource
 from unbounded.metalman.packet_counters import RepeatFilter
-from unbounded.metalman.templates import TemplateError
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"

@@ -30,12 +30,13 @@ from typing import BinaryIO, Final, cast
 import zstandard
 
 from unbounded.api.machine import Machine
+from unbounded.gotemplate import Template
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.disk_choice import SECTOR_BYTES, SECTORS
 from unbounded.metalman.http.boot_service import OnDisk
 from unbounded.metalman.layout.model import LayoutImage
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
-from unbounded.metalman.templates import Template, TemplateContext, template_data
+from unbounded.metalman.netboot.template_context import TemplateContext, template_data
 
 USER_DATA: Final = "cloud-init/user-data"
 NETWORK_CONFIG: Final = "cloud-init/network-config"

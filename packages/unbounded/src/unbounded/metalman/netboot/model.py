@@ -18,7 +18,7 @@ from unbounded.api.machine_status import DiskErasureRecord, RescueSystem
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.boot_service import NotReadyYet, ReportAnswer
-from unbounded.metalman.templates import TemplateContext
+from unbounded.metalman.netboot.template_context import TemplateContext
 
 
 class BootWindow(Enum):

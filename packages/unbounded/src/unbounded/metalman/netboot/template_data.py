@@ -24,7 +24,7 @@ from unbounded.kube.api import READ_FORBIDDEN, Api, ApiError, Forbidden, NotFoun
 from unbounded.kube.clock import utc_now
 from unbounded.metalman.attest.quote import pcr_policy
 from unbounded.metalman.netboot.model import FactUnknown
-from unbounded.metalman.templates import TemplateContext
+from unbounded.metalman.netboot.template_context import TemplateContext
 
 _FIELD: Final = "spec.kubernetes.bootstrapTokenRef"
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from unbounded.metalman.templates import types as go
-from unbounded.metalman.templates.fmt import sprint, sprintf
-from unbounded.metalman.templates.types import CallFailed, GoField, GoKind, GoType, Method, Signature, Value
+from unbounded.gotemplate import types as go
+from unbounded.gotemplate.fmt import sprint, sprintf
+from unbounded.gotemplate.types import CallFailed, GoField, GoKind, GoType, Method, Signature, Value
 
 NIL_POINTER: Final = "runtime error: invalid memory address or nil pointer dereference"
 

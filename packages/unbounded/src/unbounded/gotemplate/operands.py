@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from unbounded.metalman.templates import access, nodes, types
-from unbounded.metalman.templates.access import MISSING, as_object, checked
-from unbounded.metalman.templates.functions import BUILTINS, wrapped
-from unbounded.metalman.templates.run import Argument, Eval, RenderState, Stage
+from unbounded.gotemplate import access, nodes, types
+from unbounded.gotemplate.access import MISSING, as_object, checked
+from unbounded.gotemplate.functions import BUILTINS, wrapped
+from unbounded.gotemplate.run import Argument, Eval, RenderState, Stage
 
 Functions = Mapping[str, types.Signature]
 _EXPECTED: Final = {

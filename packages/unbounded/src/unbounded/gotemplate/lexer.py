@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from unbounded.metalman.templates.literals import quote
+from unbounded.gotemplate.literals import quote
 
 
 class T(Enum):

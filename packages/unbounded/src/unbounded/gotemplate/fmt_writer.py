@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.metalman.templates.literals import quote
+from unbounded.gotemplate.literals import quote
 
 _BASES: Final = {2: "b", 8: "o", 10: "d", 16: "x"}
 

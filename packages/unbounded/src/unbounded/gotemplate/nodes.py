@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from unbounded.metalman.templates.literals import Number, quote
+from unbounded.gotemplate.literals import Number, quote
 
 
 @dataclass(frozen=True, slots=True)

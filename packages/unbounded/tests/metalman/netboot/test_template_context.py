@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from unbounded.api.machine import Machine
-from unbounded.metalman.templates import RenderError, Template, TemplateContext, template_data
+from unbounded.gotemplate import RenderError, Template
+from unbounded.metalman.netboot.template_context import TemplateContext, template_data
 
 MANIFEST: Final[dict[str, Any]] = {
     "apiVersion": "unbounded-cloud.io/v1alpha3",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.metalman.templates.fmt import sprintf
-from unbounded.metalman.templates.types import of
+from unbounded.gotemplate.fmt import sprintf
+from unbounded.gotemplate.types import of
 
 
 @pytest.mark.parametrize(

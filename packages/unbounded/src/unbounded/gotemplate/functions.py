@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from unbounded.metalman.templates.fmt import sprint, sprintf, sprintln
-from unbounded.metalman.templates.types import (
+from unbounded.gotemplate.fmt import sprint, sprintf, sprintln
+from unbounded.gotemplate.types import (
     ANY,
     BOOL,
     INT,

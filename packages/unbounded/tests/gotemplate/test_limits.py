@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.templates import ParseError, RenderError, Template, TemplateError, TemplateLimits
-from unbounded.metalman.templates.literals import quote, unquote
+from unbounded.gotemplate import ParseError, RenderError, Template, TemplateError, TemplateLimits
+from unbounded.gotemplate.literals import quote, unquote
 
 SMALL = TemplateLimits(steps=1000, letters=2000, depth=10)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
-from unbounded.metalman.templates.literals import quote
-from unbounded.metalman.templates.nodes import Node
-from unbounded.metalman.templates.types import GoType, RenderError, Value
+from unbounded.gotemplate.literals import quote
+from unbounded.gotemplate.nodes import Node
+from unbounded.gotemplate.types import GoType, RenderError, Value
 
 _STEP_LETTERS: Final = 64  # a function's result of this length costs as much as a step
 

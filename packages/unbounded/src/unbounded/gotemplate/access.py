@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from unbounded.metalman.templates.literals import quote
-from unbounded.metalman.templates.nodes import Node
-from unbounded.metalman.templates.run import Argument, RenderState
-from unbounded.metalman.templates.types import (
+from unbounded.gotemplate.literals import quote
+from unbounded.gotemplate.nodes import Node
+from unbounded.gotemplate.run import Argument, RenderState
+from unbounded.gotemplate.types import (
     ANY,
     NILABLE,
     RAW,

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from unbounded.metalman.templates import types
-from unbounded.metalman.templates.fmt import sprint, sprintf
-from unbounded.metalman.templates.functions import BUILTINS, printable
-from unbounded.metalman.templates.literals import quote
-from unbounded.metalman.templates.nodes import ActionNode, Branch, Include, Item, Jump, List, TemplateLiteral
-from unbounded.metalman.templates.operands import Functions, pipeline
-from unbounded.metalman.templates.parser import parse
-from unbounded.metalman.templates.run import Eval, RenderState, TemplateLimits, TemplateSource, Walk
+from unbounded.gotemplate import types
+from unbounded.gotemplate.fmt import sprint, sprintf
+from unbounded.gotemplate.functions import BUILTINS, printable
+from unbounded.gotemplate.literals import quote
+from unbounded.gotemplate.nodes import ActionNode, Branch, Include, Item, Jump, List, TemplateLiteral
+from unbounded.gotemplate.operands import Functions, pipeline
+from unbounded.gotemplate.parser import parse
+from unbounded.gotemplate.run import Eval, RenderState, TemplateLimits, TemplateSource, Walk
 
 Pair = tuple[types.Value | None, types.Value]
 DEFAULT_LIMITS: Final = TemplateLimits()

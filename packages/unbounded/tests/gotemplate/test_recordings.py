@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.metalman.templates.machines import FUNCTIONS, typed
+from tests.gotemplate.machines import FUNCTIONS, typed
 from tests.support.paths import GOLDENS
-from unbounded.metalman.templates.template import Template
-from unbounded.metalman.templates.types import ParseError, RenderError
+from unbounded.gotemplate.template import Template
+from unbounded.gotemplate.types import ParseError, RenderError
 
 RECORDED: Final[list[dict[str, Any]]] = json.loads((GOLDENS / "gotemplates.json").read_text())["cases"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from unbounded.metalman.templates.fmt_writer import Flags
-from unbounded.metalman.templates.types import (
+from unbounded.gotemplate.fmt_writer import Flags
+from unbounded.gotemplate.types import (
     BYTES,
     CallFailed,
     GoKind,

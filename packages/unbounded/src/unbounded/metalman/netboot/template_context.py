@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, PXESpec
 from unbounded.api.meta import ObjectMeta
+from unbounded.gotemplate import types as go
+from unbounded.gotemplate.types import GoField, GoKind, GoType, Method, Signature, Value
 from unbounded.metalman.host_network import installer_network
-from unbounded.metalman.templates import types as go
-from unbounded.metalman.templates.types import GoField, GoKind, GoType, Method, Signature, Value
 
 _WORDS: Final[Mapping[str, str]] = {
     word.lower(): word

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from unbounded.metalman.templates import literals, nodes
-from unbounded.metalman.templates.lexer import T, TemplateToken, lex
-from unbounded.metalman.templates.types import CallFailed, ParseError
+from unbounded.gotemplate import literals, nodes
+from unbounded.gotemplate.lexer import T, TemplateToken, lex
+from unbounded.gotemplate.types import CallFailed, ParseError
 
 MAX_DEPTH: Final = 200  # of parentheses and of blocks; Go allows 10000 and any number
 _OPERANDS: Final = frozenset(
