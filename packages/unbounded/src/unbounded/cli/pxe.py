@@ -9,12 +9,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.api.names import PCRPolicy
+from unbounded.api.profile_check import SCRIPT_FLAG
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
 from unbounded.metalman import settings
 from unbounded.metalman.flag_values import file_or_none, interface, ipv4, plain_url, tls_url
-from unbounded.metalman.layout.profile_check import SCRIPT_FLAG
 
 FLAGS: Final = settings.FlagNames(
     interface="--pxe-interface",

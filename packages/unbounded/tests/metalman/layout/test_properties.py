@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.metalman.layout.support import disk, lines, request
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.profile import MachineProfileSpec
+from unbounded.api.profile_check import size_bytes
 from unbounded.metalman.layout.compiler import compile_layout
-from unbounded.metalman.layout.model import MIB, DiskLayout, LayoutRefused, size_bytes
+from unbounded.metalman.layout.model import MIB, DiskLayout, LayoutRefused
 
 SIZES: Final = st.one_of(
     st.integers(1, 5 << 30),

@@ -146,9 +146,9 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
 
 def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareStatus, profiles: Profiles) -> str:
     """Return the layout that metalman would compile, as text for people, or why it would compile none."""
+    from unbounded.api.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
     from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415
     from unbounded.metalman.layout.model import DiskLayout, LayoutImage, summary  # noqa: PLC0415
-    from unbounded.metalman.layout.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
     from unbounded.metalman.netboot.installs import (  # noqa: PLC0415  # as above
         boots_signed_image,
         layout_request,

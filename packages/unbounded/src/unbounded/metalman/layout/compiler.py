@@ -20,11 +20,11 @@ import msgspec
 from unbounded.api.conditions import fit_message
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.profile import FileSystem, FileSystemType, MachineProfileSpec, RaidLevel
+from unbounded.api.profile_check import EFI_PATH, LINUX, ProfileFault, ProfileGraph, resolve, size_bytes
 from unbounded.metalman.disk_choice import COMMAND_MESSAGE, is_foreign
 from unbounded.metalman.layout import model
 from unbounded.metalman.layout.geometry import EXTENT, check_loader, check_sizes, place
 from unbounded.metalman.layout.matching import DiskConsent, RequestedDisk, erasure_of, match_disks, path_of
-from unbounded.metalman.layout.profile_check import EFI_PATH, LINUX, ProfileGraph, resolve
 
 _KERNEL_WORDS: Final = frozenset({"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"})
 # GRUB reads others as its own
@@ -71,7 +71,7 @@ def cmdline(spec: MachineProfileSpec) -> str:
         if name not in _KERNEL_WORDS:
             continue
         if not _PLAIN.fullmatch(value):
-            raise model.ProfileFault(
+            raise ProfileFault(
                 f"grubConfig.defaultGrubOptions[{at}]", f"GRUB reads a character of {value!r} as its own"
             )
         words += value.split()
@@ -86,7 +86,7 @@ def check_signed(spec: MachineProfileSpec) -> None:
     """
     for at, (name, value) in enumerate(_grub_options(spec)):
         if name in _KERNEL_WORDS and value.strip():
-            raise model.ProfileFault(
+            raise ProfileFault(
                 f"grubConfig.defaultGrubOptions[{at}]",
                 f"a signed image starts with the kernel parameters that were signed with it, and not with {value!r}: "
                 "remove the option, or use an image that is not signed",
@@ -173,7 +173,7 @@ def compile_layout(request: LayoutRequest, disks: Sequence[DiskFacts], *, final:
     except model.NoDisk as error:
         text = _message(request, str(error))
         return model.LayoutWait(text) if error.may_come and not final else model.LayoutRefused(text)
-    except (model.ProfileFault, ValueError) as error:
+    except (ProfileFault, ValueError) as error:
         return model.LayoutRefused(_message(request, str(error)))
 
 
@@ -239,7 +239,7 @@ class _Writer:
             members = [self._graph.member(one, f"volumeGroups[{at}]") for one in group.devices]
             yield f"group {group.name} {' '.join(members)}"
         for volume in self._spec.logical_volumes:
-            size = model.rounded_up(model.size_bytes(volume.size), EXTENT) or "rest"
+            size = model.rounded_up(size_bytes(volume.size), EXTENT) or "rest"
             yield f"volume {volume.vg} {volume.name} {size} {volume.type}"
         yield from self._file_systems()
         yield from self._loaders()
@@ -285,7 +285,7 @@ class _Writer:
         if grub is not None and grub.to_devices:
             esps = [device for device in esps if device.partition("/")[0] in self._named(grub.to_devices)]
         if not esps:
-            raise model.ProfileFault("grubConfig.toDevices", "no esp partition is on these devices")
+            raise ProfileFault("grubConfig.toDevices", "no esp partition is on these devices")
         for device in esps:
             check_loader(device, self._sizes[device], self._loader_bytes)
             yield f"esp {device}"
@@ -294,5 +294,5 @@ class _Writer:
         known = {device.device.by_name: f"d{at}" for at, device in enumerate(self._spec.devices, 1)}
         for at, name in enumerate(names):
             if name not in known:
-                raise model.ProfileFault(f"grubConfig.toDevices[{at}]", f"{name} is byName of no device")
+                raise ProfileFault(f"grubConfig.toDevices[{at}]", f"{name} is byName of no device")
         return {known[name] for name in names}

@@ -7,8 +7,8 @@ from typing import Final
 
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.profile import FileSystemType, Partition, RaidLevel, SoftRaidDevice, VolumeType
-from unbounded.metalman.layout.model import MIB, ProfileFault, rounded_up, size_bytes, size_text
-from unbounded.metalman.layout.profile_check import ProfileGraph
+from unbounded.api.profile_check import ProfileFault, ProfileGraph, size_bytes
+from unbounded.metalman.layout.model import MIB, rounded_up, size_text
 
 FIRST: Final = 2 * MIB  # the mark of the installer is before it
 LAST: Final = MIB  # at the end, for the second copy of the partition table

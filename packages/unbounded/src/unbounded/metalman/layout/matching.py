@@ -13,9 +13,10 @@ from typing import Final
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine import DiskErasure
 from unbounded.api.profile import DeviceSelector, DiskType, Partition
+from unbounded.api.profile_check import ProfileFault, size_bytes
 from unbounded.metalman import disk_choice
 from unbounded.metalman.layout.geometry import needed_bytes
-from unbounded.metalman.layout.model import NoDisk, ProfileFault, size_bytes, size_text
+from unbounded.metalman.layout.model import NoDisk, size_text
 
 SECTORS: Final = (512, 4096)
 _BY_ID: Final = "/dev/disk/by-id/"

@@ -1,30 +1,17 @@
-"""Results of the compiler, their summary for people, and its errors."""
+"""Results of the compiler, their summary for people, and the error of a disk."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine import DiskErasure
 
 MIB: Final = 1 << 20
-_SUFFIXES: Final = {"k": 1000, **{letter: 1000 ** (at + 2) for at, letter in enumerate("MGTPE")}} | {
-    f"{letter}i": 1024 ** (at + 1) for at, letter in enumerate("KMGTPE")
-}
-_SIZE: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
-
-
-class ProfileFault(Exception):
-    """A profile that cannot be installed on any disks: `field` is its place below spec."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(f"spec.{field}: {text}")
 
 
 class NoDisk(Exception):
@@ -95,22 +82,6 @@ class LayoutRefused:
 
 
 LayoutChoice = DiskLayout | LayoutWait | LayoutRefused
-
-
-@lru_cache(maxsize=1024)
-def size_bytes(size: int | str) -> int:
-    """Return the bytes of a size, rounded up; its schema has admitted it.
-
-    Raises:
-        ValueError: it is no size.
-    """
-    if isinstance(size, int):
-        return size
-    found = _SIZE.fullmatch(size)
-    if found is None or (found[2] and found[2] not in _SUFFIXES) or found[1].count(".") > 1:
-        raise ValueError(f"{size} is no size")
-    exact = Decimal(found[1]) * _SUFFIXES.get(found[2], 1)
-    return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 
 def rounded_up(amount: int, unit: int) -> int:

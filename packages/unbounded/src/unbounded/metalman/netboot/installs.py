@@ -17,6 +17,7 @@ from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.hardware import HardwareFacts
 from unbounded.api.machine import MACHINES, LayoutRecord, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
+from unbounded.api.profile_check import ProfileFault
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.metalman import disk_choice
@@ -32,7 +33,6 @@ from unbounded.metalman.layout.model import (
     LayoutImage,
     LayoutRefused,
     LayoutWait,
-    ProfileFault,
 )
 from unbounded.metalman.netboot.boot_files import has_network_config
 from unbounded.metalman.netboot.boot_requests import boot_record

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 from unbounded.api import profile
-from unbounded.metalman.layout.model import ProfileFault, size_bytes
 
 ESP: Final = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
 BIOS_BOOT: Final = "21686148-6449-6e6f-744e-656564454649"
@@ -19,7 +20,34 @@ LINUX: Final = "0fc63daf-8483-4772-8e79-3d69d8477de4"
 WHOLE: Final = "disk"  # begins the name of the partition of a device that is a physical volume as a whole
 EFI_PATH: Final = "/boot/efi"
 SCRIPT_FLAG: Final = "--allow-profile-scripts"
+_SUFFIXES: Final = {"k": 1000, **{letter: 1000 ** (at + 2) for at, letter in enumerate("MGTPE")}} | {
+    f"{letter}i": 1024 ** (at + 1) for at, letter in enumerate("KMGTPE")
+}
+_SIZE: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
 _COMMANDS: Final = re.compile(r"^\s*(install|remove)\s", re.MULTILINE)
+
+
+class ProfileFault(Exception):
+    """A profile that cannot be installed on any disks: `field` is its place below spec."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"spec.{field}: {text}")
+
+
+@lru_cache(maxsize=1024)
+def size_bytes(size: int | str) -> int:
+    """Return the bytes of a size, rounded up; its schema has admitted it.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    if isinstance(size, int):
+        return size
+    found = _SIZE.fullmatch(size)
+    if found is None or (found[2] and found[2] not in _SUFFIXES) or found[1].count(".") > 1:
+        raise ValueError(f"{size} is no size")
+    exact = Decimal(found[1]) * _SUFFIXES.get(found[2], 1)
+    return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 
 @dataclass
