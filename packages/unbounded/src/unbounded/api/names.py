@@ -28,6 +28,7 @@ ANNOTATION_MIGRATED_FROM: Final = f"{GROUP}/migrated-from"
 ANNOTATION_SUCCESSOR: Final = f"{GROUP}/successor"
 ANNOTATION_NODE_APPLIED: Final = f"{GROUP}/applied"
 ANNOTATION_CORDONED_BY: Final = f"{GROUP}/cordoned-by"
+ANNOTATION_FOR_BOOT: Final = f"{GROUP}/for-boot"
 
 GROUP_BOOTSTRAP: Final = "system:bootstrappers:unbounded-agent-daemons"  # of every agent's bootstrap token
 GROUP_AGENTS: Final = "unbounded-agent-daemons"  # of agents' own certificates
@@ -97,6 +98,11 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "Node",
         "UID of the operation, or of the Machine in maintenance, that the Node is cordoned for. Only such a cordon is "
         "removed at the end.",
+    ),
+    ANNOTATION_FOR_BOOT: (
+        "ConfigMap",
+        "Boot whose hardware report a network configuration was made from, as in status.hardware.boot. metalman serves "
+        "it to that boot only, and others wait.",
     ),
     FINALIZER_RESET: ("Machine", "The deletion of a Machine with resetOnDelete resets its host first."),
     FINALIZER_HOST_OPERATION: (

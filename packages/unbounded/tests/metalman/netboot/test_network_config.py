@@ -62,6 +62,23 @@ async def test_the_installation_waits_for_the_config_map_and_its_key(tmp_path: P
         assert found.content == CONTENT.encode()
 
 
+async def test_a_configuration_from_the_report_of_another_boot_is_not_served(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_NETWORK))
+        await world.replace()
+        metadata = {"name": "net", "annotations": {"unbounded-cloud.io/for-boot": "earlier"}}
+        content = {"metadata": metadata, "data": {"network-config": CONTENT}}
+        await world.api.create(CONFIG_MAPS, content, namespace="default")
+        assert isinstance(await got(world), NotReadyYet)
+        assert "was made from the hardware report of another boot (earlier); the installation" in await message(world)
+
+        netboot = (await world.status()).status.netboot
+        assert netboot is not None
+        present = {"metadata": {"annotations": {"unbounded-cloud.io/for-boot": netboot.boot}}}
+        await world.api.patch(CONFIG_MAPS, "net", present, namespace="default")
+        assert isinstance(await got(world), Rendered)
+
+
 async def test_an_invalid_network_configuration_ends_the_installation_before_it_writes(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_NETWORK))

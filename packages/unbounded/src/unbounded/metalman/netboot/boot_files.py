@@ -15,7 +15,7 @@ from typing import Final
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.gotemplate import TemplateError
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound
 from unbounded.kube.events import EventSink
@@ -112,7 +112,7 @@ class BootFiles:
     async def _network_config(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
         """Return the Machine's network configuration; None if its spec has none."""
         try:
-            content = await network_config(self._api, visit.machine)
+            content = await network_config(self._api, visit.machine, visit.request.boot)
         except NetworkConfigMissing as error:
             self._report_obstacle(visit, NETWORK_CONFIG_MISSING, str(error))
             return NotReadyYet(RETRY_S, "the network configuration is not there yet")
@@ -226,11 +226,12 @@ def has_network_config(machine: Machine) -> bool:
     return pxe is not None and pxe.cloud_init is not None and pxe.cloud_init.network_config_config_map_ref is not None
 
 
-async def network_config(api: Api, machine: Machine) -> bytes | None:
+async def network_config(api: Api, machine: Machine, boot: str) -> bytes | None:
     """Return the Machine's network configuration; None if its spec has none.
 
     Raises:
-        NetworkConfigMissing: the ConfigMap or its key does not exist, or metalman may not read it.
+        NetworkConfigMissing: the ConfigMap or its key does not exist, it is for another boot, or metalman may not read
+            it.
         NetworkConfigInvalid: spec.network has faults, or the value is not a network configuration.
         ApiError: the read failed.
     """
@@ -255,6 +256,10 @@ async def network_config(api: Api, machine: Machine) -> bytes | None:
         raise NetworkConfigMissing(f"{text} with a Role there") from error
     except template_data.UserDataMissing as error:
         raise NetworkConfigMissing(f"{error}; the installation waits for it") from error
+    made_for = found.metadata.annotations.get(ANNOTATION_FOR_BOOT, boot)
+    if made_for != boot:
+        text = f"{where} was made from the hardware report of another boot ({made_for})"
+        raise NetworkConfigMissing(f"{text}; the installation waits for the one of this boot")
     check_network_config(content, f"{where}, key {named.key}")
     return content
 
