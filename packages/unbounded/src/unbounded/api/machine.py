@@ -8,7 +8,6 @@ from typing import Annotated, Final
 from unbounded.api.disruption import MAX_BUDGETS, DisruptionStatus
 from unbounded.api.fields import (
     MAX_EVIDENCE,
-    MAX_LIST,
     SHA256,
     ApiStruct,
     Count,
@@ -22,7 +21,7 @@ from unbounded.api.fields import (
 )
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine_spec import MachineSpec
-from unbounded.api.machine_status import MAX_ERASURES, DiskErasureRecord, RescueSystem, TPMStatus
+from unbounded.api.machine_status import MAX_ERASURES, DiskErasureRecord, HostSystem, RescueSystem, TPMStatus
 from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import OperationsStatus
@@ -319,30 +318,6 @@ class PreparedVersion(ApiStruct, frozen=True, kw_only=True):
     generation: Annotated[int, Field("metadata.generation of the version.")]
     complete: Annotated[bool, Field("True once everything is on the host.")] = False
     message: Annotated[str | None, Field("Cause of the last failed attempt.", max_length=512)] = None
-
-
-MAX_RELEASE: Final = 64  # characters of a value of /etc/os-release
-MAX_PACKAGE: Final = 128
-
-
-class HostSystem(ApiStruct, frozen=True, kw_only=True):
-    """The host's names and operating system, as its agent observes them."""
-
-    hostname: Annotated[str | None, Field("Host name.", max_length=253)] = None
-    address: Annotated[str | None, Field("Address from which the host reaches the API server.", max_length=64)] = None
-    os_id: Annotated[str | None, Field("ID of /etc/os-release, such as ubuntu.", max_length=MAX_RELEASE)] = None
-    os_version: Annotated[
-        str | None, Field('VERSION_ID of /etc/os-release, such as "24.04".', max_length=MAX_RELEASE)
-    ] = None
-    os_codename: Annotated[str | None, Field("VERSION_CODENAME of /etc/os-release.", max_length=MAX_RELEASE)] = None
-    kernel: Annotated[str | None, Field("Release of the running kernel.", max_length=128)] = None
-    reboot_required: Annotated[
-        bool, Field("True where the host's package manager asks for a reboot (/run/reboot-required).")
-    ] = False
-    reboot_packages: Annotated[
-        tuple[Annotated[str, Field(max_length=MAX_PACKAGE)], ...],
-        Field("Packages whose installation asks for the reboot (/run/reboot-required.pkgs).", max_items=MAX_LIST),
-    ] = ()
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Records in a Machine's status: its measured boots, the erasure of its disks, and its rescue system.
+"""Records in a Machine's status: its measured boots, the erasure of its disks, its host's and its rescue system.
 
 The PCRs that a TPM quotes are in `status.tpm`. An erasure is also in the status of its HostErase, and the module has
 the form of the keys that may log in to a rescue system.
@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from msgspec.structs import replace
 
-from unbounded.api.fields import SHA256, ApiStruct, Count, Field, Int32, Time
+from unbounded.api.fields import MAX_LIST, SHA256, ApiStruct, Count, Field, Int32, Time
 
 PCR_MEANING: Final[Mapping[int, str]] = {
     0: "firmware code",
@@ -46,6 +46,8 @@ _KEY: Final = f"({_TYPES}) AAAA[A-Za-z0-9+/]+={{0,2}}( [-A-Za-z0-9 .,:;@+=_/()]+
 RESCUE_KEYS: Final = f"^{_KEY}(\\n{_KEY}){{0,{RESCUE_KEYS_MAX - 1}}}\\n?$"
 RESCUE_KEY_FORM: Final = "such as ssh-ed25519 AAAA… me@here"
 _LENGTH_BYTES: Final = 4
+MAX_RELEASE: Final = 64  # characters of a value of /etc/os-release
+MAX_PACKAGE: Final = 128
 
 
 def pcr_text(number: int) -> str:
@@ -188,6 +190,26 @@ def _newer(old: DiskErasureRecord, new: DiskErasureRecord) -> DiskErasureRecord:
 
 def _rank(state: str) -> int:
     return _ORDER.get(ErasureState(state), 0) if state in set(ErasureState) else 1
+
+
+class HostSystem(ApiStruct, frozen=True, kw_only=True):
+    """The host's names and operating system, as its agent observes them."""
+
+    hostname: Annotated[str | None, Field("Host name.", max_length=253)] = None
+    address: Annotated[str | None, Field("Address from which the host reaches the API server.", max_length=64)] = None
+    os_id: Annotated[str | None, Field("ID of /etc/os-release, such as ubuntu.", max_length=MAX_RELEASE)] = None
+    os_version: Annotated[
+        str | None, Field('VERSION_ID of /etc/os-release, such as "24.04".', max_length=MAX_RELEASE)
+    ] = None
+    os_codename: Annotated[str | None, Field("VERSION_CODENAME of /etc/os-release.", max_length=MAX_RELEASE)] = None
+    kernel: Annotated[str | None, Field("Release of the running kernel.", max_length=128)] = None
+    reboot_required: Annotated[
+        bool, Field("True where the host's package manager asks for a reboot (/run/reboot-required).")
+    ] = False
+    reboot_packages: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_PACKAGE)], ...],
+        Field("Packages whose installation asks for the reboot (/run/reboot-required.pkgs).", max_items=MAX_LIST),
+    ] = ()
 
 
 class RescueSystem(ApiStruct, frozen=True, kw_only=True):

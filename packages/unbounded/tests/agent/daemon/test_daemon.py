@@ -29,7 +29,7 @@ from unbounded.agent.operations.node_reboot import EVIDENCE_BOOTED, EVIDENCE_REN
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
-from unbounded.api.machine import HostSystem
+from unbounded.api.machine_status import HostSystem
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.api import Api, ServerUnreachable
 from unbounded.kube.client import HttpApi

@@ -24,7 +24,8 @@ from unbounded.agent.recreation.report import ConditionReport
 from unbounded.agent.recreation.version_resolution import deleted_machine_message
 from unbounded.api.conditions import ConditionType
 from unbounded.api.fields import MAX_LIST
-from unbounded.api.machine import MACHINES, MAX_PACKAGE, MAX_RELEASE, HostSystem, Machine
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_status import MAX_PACKAGE, MAX_RELEASE, HostSystem
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
