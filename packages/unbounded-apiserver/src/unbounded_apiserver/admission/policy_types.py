@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded_apiserver import type_descriptor_parser
-from unbounded_apiserver.admission import rules
+from unbounded_apiserver.admission import policy_validation
 from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.resource_model import STATUS, Object, Resource, TableColumn
@@ -144,7 +144,7 @@ POLICIES: Final = Resource(
         unconditional_update=False,
         defaults=_default_policy,
         decide=_decide_policy,
-        rules=rules.rules_of_policy,
+        rules=policy_validation.rules_of_policy,
     ),
     categories=("api-extensions",),
     subresources=STATUS,
@@ -173,7 +173,7 @@ BINDINGS: Final = Resource(
         unconditional_update=False,
         defaults=_default_binding,
         decide=_decide,
-        rules=rules.rules_of_binding,
+        rules=policy_validation.rules_of_binding,
     ),
     categories=("api-extensions",),
     columns=(
