@@ -15,8 +15,8 @@ from unbounded.kube.tls import client_context
 from unbounded.machineops.provider import Action, Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, replacement_plan
 from unbounded.machineops.providers.azure.errors import ArmRequest
+from unbounded.machineops.providers.azure.provider import AzureSession
 from unbounded.machineops.providers.azure.sdk_client import AzureClient
-from unbounded.machineops.providers.azure.session import AzureSession
 from unbounded.machineops.providers.azure.vm_properties import instance as vm_instance
 from unbounded.machineops.rate_limits import ScopeBudget
 from unbounded_lab.cloud.azure import VmShape
