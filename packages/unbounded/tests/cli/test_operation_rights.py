@@ -122,15 +122,15 @@ async def grant(admin: Client, user: str, *verbs: str) -> None:
 
 async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (server, admin), acting(server, "carol") as carol, acting(server, "dora") as dora:
-        await grant(admin, "carol")
-        await grant(admin, "dora", "erase")
-        lacks = "parameters.eraseDisks needs the verb erase on machines.unbounded-cloud.io, and"
+        await grant(admin, "carol", "erase")
+        await grant(admin, "dora", "erase-disks")
+        lacks = "parameters.eraseDisks needs the verb erase-disks on machines.unbounded-cloud.io, and"
         assert await refusal(carol, operation("plain", erases=False)) == ""
         assert await refusal(carol, operation("c", "carol")) == f"{lacks} carol does not have it for Machine m1"
         assert await refusal(dora, operation("d", "dora")) == ""
-        lacks_kind = "operationKind HostErase needs the verb erase on machines.unbounded-cloud.io, and carol"
-        assert (await refusal(carol, erasure("c3", "All", "carol"))).startswith(lacks_kind)
-        assert await refusal(dora, erasure("d3", "All", "dora")) == ""
+        lacks_kind = "operationKind HostErase needs the verb erase on machines.unbounded-cloud.io, and dora"
+        assert (await refusal(dora, erasure("d3", "All", "dora"))).startswith(lacks_kind)
+        assert await refusal(carol, erasure("c3", "All", "carol")) == ""
         assert (
             await refusal(dora, operation("d2", "dora", machineRef="m2"))
             == f"{lacks} dora does not have it for Machine m2"
@@ -232,7 +232,7 @@ def acceptance(name: str, by: str | None, **spec: Any) -> dict[str, Any]:
 async def test_acceptance_of_a_boot_needs_its_user_and_its_own_verb(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (server, admin), acting(server, "alice") as alice, acting(server, "bob") as bob:
         await grant(admin, "alice", "accept-pcrs")
-        await grant(admin, "bob", "erase")
+        await grant(admin, "bob", "erase-disks")
         assert await refusal(alice, acceptance("none", None)) == f"{WRONG}, and parameters.acceptPCRs needs it"
         lacks = "parameters.acceptPCRs needs the verb accept-pcrs on machines.unbounded-cloud.io, and"
         assert await refusal(bob, acceptance("b", "bob")) == f"{lacks} bob does not have it for Machine m1"
