@@ -231,7 +231,26 @@ def _common(
         attempts=run.attempt,
         last_attempt_at=run.called_at,
     )
-    execution = Execution(
+    failing = run.failing.cause if run.failing else None
+    failing_before = before.execution.failing_cause if before.execution else None
+    return {
+        "phase": str(phase),
+        "reason": reason,
+        "message": text,
+        "cause": _change(before.cause, cause),
+        "startedAt": run.started_at,
+        "observedMachineGeneration": run.generation,
+        "targets": [msgspec.to_builtins(target)],
+        "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
+        **({"erasures": [msgspec.to_builtins(one) for one in run.erasures]} if run.erasures else {}),
+        "execution": {**with_nulls(_execution_of(run)), "failingCause": _change(failing_before, failing)},
+        "conditions": conditions,
+    }
+
+
+def _execution_of(run: Run) -> Execution:
+    """Return the fields that only an executor needs."""
+    return Execution(
         executor=run.executor,
         incarnation=run.epoch,
         machine_uid=run.machine_uid,
@@ -255,21 +274,6 @@ def _common(
         fact=run.fact or None,
         read_at=run.read_at,
     )
-    failing = run.failing.cause if run.failing else None
-    failing_before = before.execution.failing_cause if before.execution else None
-    return {
-        "phase": str(phase),
-        "reason": reason,
-        "message": text,
-        "cause": _change(before.cause, cause),
-        "startedAt": run.started_at,
-        "observedMachineGeneration": run.generation,
-        "targets": [msgspec.to_builtins(target)],
-        "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
-        **({"erasures": [msgspec.to_builtins(one) for one in run.erasures]} if run.erasures else {}),
-        "execution": {**with_nulls(execution), "failingCause": _change(failing_before, failing)},
-        "conditions": conditions,
-    }
 
 
 def completed_condition(
