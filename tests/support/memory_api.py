@@ -24,6 +24,7 @@ from unbounded.kube.api import (
     InvalidObject,
     NotFound,
     ObjectList,
+    StrategicMerge,
     WatchEvent,
 )
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
@@ -149,7 +150,7 @@ class MemoryApi:
         key = (namespace, name)
         old = self._current(collection, key)
         change = _plain(patch)
-        wanted = merged(old.body, change)
+        wanted = merged(old.body, change, strategic=isinstance(patch, StrategicMerge))
         if wanted["metadata"].get("resourceVersion") not in (None, "", str(old.revision)):
             raise _conflict(kind, name, MODIFIED)
         new = _writable(kind, old.body, wanted, subresource)

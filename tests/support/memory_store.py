@@ -96,8 +96,17 @@ class Collection:
             self._waiting.pop(future, None)
 
 
-def merged(target: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7386); what it does not touch is shared with `target`, which is not changed."""
+def merged(target: Any, patch: Any, *, strategic: bool = False) -> Any:
+    """A JSON merge patch (RFC 7386); what it does not touch is shared with `target`, which is not changed.
+
+    Args:
+        strategic: merge lists of conditions by their types, as a strategic merge patch does.
+    """
+    if strategic and isinstance(patch, list) and all("type" in one for one in patch):
+        present = {one["type"]: one for one in target or ()}
+        changes = {one["type"]: merged(present.get(one["type"]), one) for one in patch}
+        added = [change for type_, change in changes.items() if type_ not in present]
+        return [*added, *(changes.get(type_, one) for type_, one in present.items())]
     if not isinstance(patch, dict):
         return patch
     result: Body = dict(target) if isinstance(target, dict) else {}
@@ -105,7 +114,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = merged(result.get(name), value, strategic=strategic)
     return result
 
 

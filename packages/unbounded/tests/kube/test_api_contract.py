@@ -10,11 +10,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from unbounded.api.core import CONFIG_MAPS, LEASES, NAMESPACES
+from unbounded.api.core import CONFIG_MAPS, LEASES, NAMESPACES, NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.api import AlreadyExists, Api, Conflict, EventType, InvalidObject, NotFound, WatchEvent
+from unbounded.kube.api import (
+    AlreadyExists,
+    Api,
+    Conflict,
+    EventType,
+    InvalidObject,
+    NotFound,
+    StrategicMerge,
+    WatchEvent,
+)
 
 T = TypeVar("T", bound=Object)
 WAIT_S = 20.0
@@ -160,6 +169,31 @@ async def test_a_merge_patch_sets_removes_and_keeps(api: Api, namespace: str) ->
     assert changed.metadata.labels == {"y": "2"}
     assert int(changed.metadata.resource_version) > int(made.metadata.resource_version)
     assert await api.get(CONFIG_MAPS, "a", namespace=namespace) == changed
+
+
+async def test_a_strategic_merge_keeps_the_conditions_of_others(api: Api) -> None:
+    name = next(_names)
+    made = await api.create(NODES, {"metadata": {"name": name}})
+    try:
+        kubelet = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}
+        ours = {"type": "Drained", "status": "True", "reason": "First", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+        await api.patch(NODES, name, {"status": {"conditions": [kubelet, ours]}}, subresource="status")
+        change = {"conditions": [{"type": "Added", "status": "True"}, {"type": "Drained", "reason": "Second"}]}
+        await api.patch(NODES, name, StrategicMerge(status=change), subresource="status")
+        found = (await api.get(NODES.raw(), name))["status"]["conditions"]
+        fields = ("type", "status", "reason", "lastHeartbeatTime", "lastTransitionTime")
+        seen = {one["type"]: {field: one[field] for field in fields if one.get(field)} for one in found}
+        assert seen == {
+            "Ready": kubelet,
+            "Drained": ours | {"reason": "Second"},
+            "Added": {"type": "Added", "status": "True"},
+        }
+        change = {"conditions": [{"type": "Drained", "reason": "Third"}]}
+        version = {"resourceVersion": made.metadata.resource_version}
+        with pytest.raises(Conflict):
+            await api.patch(NODES, name, StrategicMerge(metadata=version, status=change), subresource="status")
+    finally:
+        await api.delete(NODES, name, uid=made.metadata.uid)
 
 
 async def test_a_patch_that_changes_nothing_writes_nothing(api: Api, namespace: str) -> None:

@@ -42,6 +42,10 @@ class ObjectList(Generic[T]):
     resource_version: str
 
 
+class StrategicMerge(dict[str, Any]):
+    """A patch of a built-in kind that merges lists by their keys, such as the conditions of a Node by their type."""
+
+
 class Api(Protocol):
     """Calls raise `ApiError`s; every call has a limit of its own."""
 
@@ -69,7 +73,9 @@ class Api(Protocol):
     async def patch(
         self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
     ) -> T:
-        """JSON merge patch. With `metadata.resourceVersion` in it, an object that has changed since raises Conflict."""
+        """JSON merge patch, or a StrategicMerge. With `metadata.resourceVersion` in it, an object that has changed
+        since raises Conflict.
+        """
         ...
 
     async def delete(

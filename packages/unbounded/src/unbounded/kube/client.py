@@ -41,6 +41,7 @@ CONNECTIONS: Final = 64  # for requests; watches have connections of their own
 BUSY_WAIT_S: Final = 1.0  # if the server sends no Retry-After
 BUSY_LEAST_S: Final = 0.05  # if the server sends Retry-After: 0
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _PATH_SIGNS: Final = "/:@!$&'()*+,;="  # beside letters, digits and those that `quote` never changes
 _PLAIN_PATH: Final = re.compile(rf"[a-zA-Z0-9_.~{re.escape(_PATH_SIGNS)}-]*")
@@ -194,7 +195,8 @@ class HttpApi:
         """As the port has it, and `manager` and `dry_run` as `create` has them."""
         path = _object_path(kind, name, namespace, subresource)
         query = _options(manager, dry_run=dry_run)
-        request = _Request("patch", kind, "PATCH", path, query, _encode(patch), MERGE_PATCH)
+        content_type = STRATEGIC_PATCH if isinstance(patch, api.StrategicMerge) else MERGE_PATCH
+        request = _Request("patch", kind, "PATCH", path, query, _encode(patch), content_type)
         return _written(request, await self._call(request))
 
     async def apply(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from unbounded.api.meta import Kind
-from unbounded.kube.api import Api, Conflict, NotFound, identify
+from unbounded.kube.api import Api, Conflict, NotFound, StrategicMerge, identify
 from unbounded.kube.cache import Cache
 
 T = TypeVar("T")
@@ -25,15 +25,23 @@ class StatusWriter(Generic[T]):
         fields: the status fields that the writer owns, as on the wire; it refuses to write others. None for all of
             them, where something else decides who may write, such as a claim.
         cache: the cache of the kind; None where the caller keeps none.
+        strategic: merge lists by their keys, which built-in kinds allow, and leave the elements of others alone.
     """
 
     def __init__(
-        self, api: Api, kind: Kind[T], *, fields: Collection[str] | None, cache: Cache[T] | None = None
+        self,
+        api: Api,
+        kind: Kind[T],
+        *,
+        fields: Collection[str] | None,
+        cache: Cache[T] | None = None,
+        strategic: bool = False,
     ) -> None:
         self._api = api
         self._kind = kind
         self._fields = None if fields is None else frozenset(fields)
         self._cache = cache
+        self._strategic = strategic
 
     async def write(self, base: object, status: Mapping[str, Any] | None) -> T | None:
         """Merge `status` into that of `base`, an object as it was read: a Struct or plain JSON.
@@ -93,7 +101,8 @@ class StatusWriter(Generic[T]):
         return dict(status)
 
     async def _patch(self, name: str, patch: Mapping[str, Any]) -> T:
-        written = await self._api.patch(self._kind, name, patch, subresource="status")
+        body = StrategicMerge(patch) if self._strategic else patch
+        written = await self._api.patch(self._kind, name, body, subresource="status")
         if self._cache is not None:
             self._cache.observe(written)
         return written

@@ -46,6 +46,7 @@ from unbounded.operations.caches import (
 from unbounded.operations.disruption.controller import DrainController
 
 T = TypeVar("T")
+REPORT_S: Final = 300.0  # nodeStatusReportFrequency of a kubelet: the most between two reports
 OWNERS: Final = Kind("apps", "v1", "ReplicaSet", "replicasets", Object, namespaced=True)
 
 
@@ -154,7 +155,7 @@ class Cluster:
 
         It reads what is stored without a call, as it would be most of what a schedule costs.
         """
-        renewed, loop = 0.0, asyncio.get_running_loop()
+        renewed, reported, loop = 0.0, 0.0, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(2.0)
             host, now = self.world.outside.host(name), loop.time()
@@ -168,7 +169,8 @@ class Cluster:
                 renewed = now
                 spec = {"renewTime": rfc3339(virtual_now(), micro=True)}
                 await self.api.patch(LEASES, name, {"spec": spec}, namespace="kube-node-lease")
-            await self._report(name, node, runs=runs, boot=f"boot-{host.boot}")
+            if await self._report(name, node, runs=runs, boot=f"boot-{host.boot}", is_due=now - reported >= REPORT_S):
+                reported = now
             if runs:
                 await self._end_pods(name)
 
@@ -179,10 +181,12 @@ class Cluster:
             unavailable = sum(not one.ready or one.spec.unschedulable for one in nodes)
             self.most_unavailable = max(self.most_unavailable, unavailable)
 
-    async def _report(self, name: str, node: Node, *, runs: bool, boot: str) -> None:
+    async def _report(self, name: str, node: Node, *, runs: bool, boot: str, is_due: bool) -> bool:
+        """Report the state of a Node that has changed, or whose kubelet runs and is due; return whether it did."""
         info, ready = node.status.node_info, node.ready_condition
         boots = runs and (info is None or info.boot_id != boot)
-        if node.ready != runs or boots:
+        reports = node.ready != runs or boots or (runs and is_due)
+        if reports:
             others = await self.api.get(NODES.raw(), name)
             kept = [one for one in others["status"]["conditions"] if one["type"] != "Ready"]
             since = None if ready is None or node.ready != runs else ready.last_transition_time
@@ -190,6 +194,7 @@ class Cluster:
             if boots:
                 status["nodeInfo"] = {"bootID": boot}
             await self.api.patch(NODES, name, {"status": status}, subresource="status")
+        return reports
 
     async def _end_pods(self, node: str) -> None:
         for (namespace, name), stored in list(self.api._collection(PODS).versions.items()):

@@ -373,7 +373,7 @@ async def test_a_node_that_turns_not_ready_as_it_returns_stays_cordoned(cluster:
     await cluster.stage("m1", DisruptionStage.RETURNING)
 
     async def before(life: Incarnation, call: str, _name: str) -> None:
-        if call == "get Node" and life.name.startswith("disruption") and not cluster.down:
+        if call == "patch Node" and life.name.startswith("disruption") and not cluster.down:
             cluster.down.add("m1")
             await asyncio.sleep(5)
 

@@ -290,9 +290,10 @@ def full(
     )
     if not state.used:
         return Delay(reasons.WAITING_FOR_BUDGET, rule, f"MachineDisruptionBudget {budget.name}")
-    held = "; ".join(used_text(budget, name) for name in sorted(state.used))
     if state.machines > NAMED:
         held = "its status.grants name the holders"  # each change would rewrite the messages of all that wait
+    else:
+        held = "; ".join(used_text(budget, name) for name in sorted(state.used))
     return Delay(reasons.WAITING_FOR_BUDGET, f"{rule}: {held}", f"MachineDisruptionBudget {budget.name}")
 
 

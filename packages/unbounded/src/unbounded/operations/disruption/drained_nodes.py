@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unbounded.api.conditions import set_condition
 from unbounded.api.core import LEASES, NODE_LEASES, NODES, PODS, Node, NodeCondition, Pod, evictions_of
-from unbounded.api.disruption import HOLD
 from unbounded.api.failures import Stale
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound, ServerError
@@ -34,7 +32,7 @@ class NodeMarker:
         self._nodes = nodes
         self._now = now
         self._check_leads = check_leads
-        self._status = StatusWriter(api, NODES, fields=("conditions",), cache=nodes)
+        self._status = StatusWriter(api, NODES, fields=("conditions",), cache=nodes, strategic=True)
 
     async def mark(self, node: Node, plan: DisruptionPlan, holder: str | None) -> None:
         """Set the conditions of a Node, then change its cordon: the server adds a taint to a cordoned Node."""
@@ -61,44 +59,35 @@ class NodeMarker:
         self._nodes.observe(patched)
 
     async def _set_conditions(self, node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
-        """Set conditions of a Node; return the Node with them.
+        """Set conditions of a Node as it was read; return the Node with them.
 
         Raises:
-            Stale: the Node is gone, or its cordon, a hold, its readiness or its boot has changed.
+            Conflict: the Node has changed since.
+            Stale: it is gone.
         """
-
-        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
-            self._check_leads()
-            present: list[dict[str, Any]] = list(raw.get("status", {}).get("conditions", ()))
-            after, now = present, rfc3339(self._now())
-            for one in conditions:
-                changed = set_condition(after, one.type, one.status, one.reason or "", one.message or "", now)
-                if changed is None:
-                    continue
-                after = changed
-                for each in after:
-                    each.pop("reasonTransitionTime", None)  # a Node's condition has no such field, and the next one
-                    if each["type"] == one.type:
-                        each["lastHeartbeatTime"] = now
-            return None if after == present else {"conditions": after}
-
-        written = await self._status.update(node.metadata.name, change, uid=node.metadata.uid)
-        if written is None or _drain_marks(written) != _drain_marks(node):
-            raise Stale(f"Node {node.metadata.name} has changed")
-        return written
+        present, now = {one.type: one.status for one in node.status.conditions}, rfc3339(self._now())
+        changed = [
+            {
+                "type": one.type,
+                "status": one.status,
+                "reason": one.reason,
+                "message": one.message or "",
+                "lastHeartbeatTime": now,
+                **({"lastTransitionTime": now} if present.get(one.type) != one.status else {}),
+            }
+            for one in conditions
+        ]
+        self._check_leads()
+        try:
+            written = await self._status.write(node, {"conditions": changed})
+        except NotFound as error:
+            raise Stale(f"Node {node.metadata.name} is gone") from error
+        return node if written is None else written
 
 
 def is_marked(node: Node | None) -> bool:
     """Return whether a Node has a cordon or conditions of ours."""
     return node is not None and (is_cordoned_by_us(node) or bool(node_conditions(node, None)))
-
-
-def _drain_marks(node: Node) -> object:
-    """Return the part of a Node on which the decision to cordon or uncordon it rests."""
-    notes, info = node.metadata.annotations, node.status.node_info
-    holds = {name for name in notes if name.startswith(HOLD)}
-    cordon = (node.spec.unschedulable, notes.get(ANNOTATION_CORDONED_BY), holds)
-    return node.metadata.uid, cordon, node.ready, None if info is None else info.boot_id
 
 
 @dataclass
