@@ -35,21 +35,16 @@ class HostFleet(Fleet):
 
     joinless: set[str] = field(default_factory=set)
 
-    async def machines(self, count: int, **labels: dict[str, str]) -> None:
+    async def add_machine(self, name: str, labels: dict[str, str]) -> None:
         world = self.cluster.world
         assert isinstance(world, NetbootWorld)
-        for number in range(count):
-            name = f"m{number}"
-            redfish = {"url": f"https://{name}", "username": "u", "passwordRef": {"name": "s", "namespace": "n"}}
-            spec: dict[str, Any] = {"kubernetes": {"nodeRef": {"name": name}}, "labels": labels.get(name, {})}
-            spec["pxe"] = {"image": "os:v1", "redfish": redfish}
-            await world.netboot(name, Story(image_s=5.0, writes_s=30.0, node=False), **spec)
-            written = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": rfc3339(virtual_now())}
-            await self._report(name, {"image": written})
-            await self.cluster.node(name, f"pod-{name}")
-            await self.start_agent(name, "c-v1")
-            self.agents.append(asyncio.create_task(self._kubelet(name), name=f"installs of {name}"))
-        await self.until(lambda one: one.phase == "Complete" and one.updated == count)
+        redfish = {"url": f"https://{name}", "username": "u", "passwordRef": {"name": "s", "namespace": "n"}}
+        spec: dict[str, Any] = {"kubernetes": {"nodeRef": {"name": name}}, "labels": labels}
+        spec["pxe"] = {"image": "os:v1", "redfish": redfish}
+        await world.netboot(name, Story(image_s=5.0, writes_s=30.0, node=False), **spec)
+        written = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": rfc3339(virtual_now())}
+        await self._report(name, {"image": written})
+        self.agents.append(asyncio.create_task(self._kubelet(name), name=f"installs of {name}"))
 
     async def image(self, image: str, *names: str) -> None:
         """Request another image for the hosts of some Machines; of all, without names."""
@@ -116,8 +111,7 @@ async def host_story() -> AsyncIterator[HostFleet]:
 
 @host_story
 async def test_hosts_are_replaced_one_after_the_other_within_a_budget(fleet: HostFleet) -> None:
-    await fleet.configure(strategy={"maxUnavailable": 3, "rollingUpdate": {"host": True}})
-    await fleet.machines(3)
+    await fleet.start(3, maxUnavailable=3, rollingUpdate={"host": True})
     await fleet.cluster.budget("one", 1)
     await fleet.image("os:v2")
     await fleet.until(lambda one: len(one.updating) == 3)
@@ -133,8 +127,7 @@ async def test_hosts_are_replaced_one_after_the_other_within_a_budget(fleet: Hos
 
 @host_story
 async def test_one_replacement_brings_both_image_and_version(fleet: HostFleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"host": True}})
-    await fleet.machines(2)
+    await fleet.start(2, rollingUpdate={"host": True})
     await fleet.image("os:v2", "m0")
     await fleet.want("v1.34.0")
     await fleet.phase("Complete", 2, within_s=7200)
@@ -145,8 +138,7 @@ async def test_one_replacement_brings_both_image_and_version(fleet: HostFleet) -
 
 @host_story
 async def test_a_host_of_an_earlier_metalman_is_left_alone_and_named(fleet: HostFleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"host": True}})
-    await fleet.machines(2)
+    await fleet.start(2, rollingUpdate={"host": True})
     await fleet.api.patch(MACHINES, "m1", {"status": {"image": None}}, subresource="status")
     await fleet.image("os:v2")
     await fleet.until(lambda one: one.updated == 1)
@@ -167,8 +159,7 @@ async def test_a_host_of_an_earlier_metalman_is_left_alone_and_named(fleet: Host
 @host_story
 async def test_an_image_whose_node_does_not_return_halts(fleet: HostFleet) -> None:
     fleet.joinless.add("os:v2")
-    await fleet.configure(strategy={"rollingUpdate": {"host": True, "onFailure": "Rollback"}})
-    await fleet.machines(3)
+    await fleet.start(3, rollingUpdate={"host": True, "onFailure": "Rollback"})
     await fleet.image("os:v2")
     status = await fleet.until(lambda one: one.phase == "Halted", within_s=14400)
     assert [one.machine for one in status.failed] == ["m0"]
@@ -184,8 +175,7 @@ async def test_an_image_whose_node_does_not_return_halts(fleet: HostFleet) -> No
 
 @host_story
 async def test_a_pause_cancels_a_replacement_that_waits_for_its_drain(fleet: HostFleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"host": True}})
-    await fleet.machines(2)
+    await fleet.start(2, rollingUpdate={"host": True})
     fleet.cluster.api.guarded.add("pod-m0")
     await fleet.image("os:v2")
     blocker = "PodDisruptionBudget default/web"
@@ -208,28 +198,15 @@ def test_crashes_replace_no_host_twice(seed: int) -> None:
     @asynccontextmanager
     async def hosts() -> AsyncIterator[HostFleet]:
         world = NetbootWorld(random.Random(seed), kinds=Kinds())
-        cluster = cluster_of(world)
-        fleet = HostFleet(cluster)
+        fleet = HostFleet(cluster_of(world))
         world.steward().start()
-        processes = [cluster.disrupter(), fleet.controllers(), fleet.late_leader(), world.metalman()]
-        chance = random.Random(seed)
-        tasks = [
-            asyncio.create_task(process.keep(crashes=[chance.randrange(20, 400) for _ in range(4)]))
-            for process in processes
-        ]
-        try:
+        async with fleet.crashing(seed, world.metalman()):
             yield fleet
-        finally:
-            broken = [task.exception() for task in tasks if task.done()]
-            for task in (*cluster.kubelets.values(), *fleet.agents, *tasks):
-                task.cancel()
-            assert not broken
         world.judge()
 
     @hosts
     async def told(fleet: HostFleet) -> None:
-        await fleet.configure(strategy={"maxUnavailable": 2, "rollingUpdate": {"host": True}})
-        await fleet.machines(4)
+        await fleet.start(4, maxUnavailable=2, rollingUpdate={"host": True})
         await fleet.image("os:v2")
         await fleet.until(lambda one: bool(one.updating))
         await fleet.until(lambda one: one.phase == "Complete" and one.updated == 4, within_s=14400)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
@@ -35,19 +35,41 @@ SITE: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
 class Fleet(NodeAgents):
     """Machines with one Node each, and their agents."""
 
-    async def configure(self, version: str = "v1.33.0", **spec: Any) -> None:
-        strategy = {"type": "RollingUpdate", **spec.pop("strategy", {})}
-        template = {"kubernetes": {"version": version}}
-        body = {"template": template, "machineSelector": SITE, "updateStrategy": strategy, "revisionHistoryLimit": 10}
-        await self.api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c"}, "spec": {**body, **spec}})
+    async def start(
+        self, machines: int, *, labels: Mapping[str, dict[str, str]] | None = None, **strategy: Any
+    ) -> None:
+        """Create a configuration with an update strategy, and as many Machines; wait until all have its version 1.
 
-    async def machines(self, count: int, **labels: dict[str, str]) -> None:
-        for number in range(count):
+        Args:
+            labels: by the name of the Machine.
+        """
+        spec = {
+            "template": {"kubernetes": {"version": "v1.33.0"}},
+            "machineSelector": SITE,
+            "updateStrategy": {"type": "RollingUpdate", **strategy},
+            "revisionHistoryLimit": 10,
+        }
+        await self.api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "c"}, "spec": spec})
+        for number in range(machines):
             name = f"m{number}"
-            await self.cluster.world.machine(name, labels=labels.get(name, {}), kubernetes={"nodeRef": {"name": name}})
+            await self.add_machine(name, (labels or {}).get(name, {}))
             await self.cluster.node(name, f"pod-{name}")
             await self.start_agent(name, "c-v1")
-        await self.until(lambda one: one.phase == "Complete" and one.updated == count)
+        await self.until(lambda one: one.phase == "Complete" and one.updated == machines)
+
+    async def add_machine(self, name: str, labels: dict[str, str]) -> None:
+        await self.cluster.world.machine(name, labels=labels, kubernetes={"nodeRef": {"name": name}})
+
+    async def update(self, machines: int, **strategy: Any) -> None:
+        """Start, and begin the update to version 2."""
+        await self.start(machines, **strategy)
+        await self.want("v1.34.0")
+
+    async def halt(self, machines: int) -> UpdateStatus:
+        """Begin an update that halts, as no node can be created from version 2."""
+        self.broken.add("c-v2")
+        await self.update(machines)
+        return await self.phase("Halted", 2)
 
     async def lose_agents(self, reported: str | None = None) -> None:
         """End all agents; `reported` is their version as the status has it, or none where they never reported."""
@@ -113,9 +135,21 @@ class Fleet(NodeAgents):
     def controllers(self) -> Process:
         return Process(self.cluster.world, "machina", run_updates)
 
-    def late_leader(self) -> Process:
-        """A process that takes itself for the leader, too."""
-        return Process(self.cluster.world, "late", partial(run_updates, all_of_them=False))
+    @asynccontextmanager
+    async def crashing(self, seed: int, *others: Process) -> AsyncIterator[None]:
+        """Run the controllers and other processes, beside one that takes itself for the leader, too; all crash."""
+        late = Process(self.cluster.world, "late", partial(run_updates, all_of_them=False))
+        chance, tasks = random.Random(seed), list[asyncio.Task[None]]()
+        for process in (self.cluster.disrupter(), self.controllers(), late, *others):
+            crashes = [chance.randrange(20, 400) for _ in range(4)]
+            tasks.append(asyncio.create_task(process.keep(crashes=crashes)))
+        try:
+            yield
+        finally:
+            broken = [task.exception() for task in tasks if task.done()]
+            for task in (*self.cluster.kubelets.values(), *self.agents, *tasks):
+                task.cancel()
+            assert not broken
 
 
 async def why_of(fleet: Fleet, machine: str) -> tuple[ExplainLink, ...]:
@@ -145,9 +179,7 @@ async def story() -> AsyncIterator[Fleet]:
 
 @story
 async def test_nodes_move_to_the_version_one_after_the_other(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
+    await fleet.update(3)
     status = await fleet.phase("Complete", 2)
     assert (status.updated, status.outdated, status.last_good, status.updating) == (3, 0, 2, ())
     assert fleet.created == [("m0", "c-v2"), ("m1", "c-v2"), ("m2", "c-v2")]
@@ -160,9 +192,7 @@ async def test_nodes_move_to_the_version_one_after_the_other(fleet: Fleet) -> No
 
 @story
 async def test_two_at_a_time_where_two_may_be_unavailable(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"maxUnavailable": 2})
-    await fleet.machines(4)
-    await fleet.want("v1.34.0")
+    await fleet.update(4, maxUnavailable=2)
     await fleet.phase("Complete", 2)
     assert fleet.cluster.most_unavailable == 2
     assert sorted(fleet.created[:2]) == [("m0", "c-v2"), ("m1", "c-v2")]
@@ -170,8 +200,7 @@ async def test_two_at_a_time_where_two_may_be_unavailable(fleet: Fleet) -> None:
 
 @story
 async def test_nothing_happens_without_a_rolling_update(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"type": "RollingUpdate"})
-    await fleet.machines(2)
+    await fleet.start(2)
     await fleet.edit(updateStrategy={"type": "OnDelete", "rollingUpdate": None})
     await fleet.want("v1.34.0")
     await asyncio.sleep(600)
@@ -182,11 +211,7 @@ async def test_nothing_happens_without_a_rolling_update(fleet: Fleet) -> None:
 
 @story
 async def test_a_failed_node_halts_the_update(fleet: Fleet) -> None:
-    fleet.broken.add("c-v2")
-    await fleet.configure()
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
-    status = await fleet.phase("Halted", 2)
+    status = await fleet.halt(3)
     assert [one.machine for one in status.failed] == ["m0"]
     assert status.waiting is not None
     assert status.waiting.reason == "Halted"
@@ -215,11 +240,7 @@ async def test_a_failed_node_halts_the_update(fleet: Fleet) -> None:
 
 @story
 async def test_a_pause_after_a_halt_tries_the_failed_again(fleet: Fleet) -> None:
-    fleet.broken.add("c-v2")
-    await fleet.configure()
-    await fleet.machines(2)
-    await fleet.want("v1.34.0")
-    await fleet.phase("Halted", 2)
+    await fleet.halt(2)
     fleet.broken.clear()
     await fleet.rolling(paused=True)
     await fleet.phase("Paused", 2)
@@ -232,9 +253,7 @@ async def test_a_pause_after_a_halt_tries_the_failed_again(fleet: Fleet) -> None
 
 @story
 async def test_a_rollback_returns_all_to_the_last_good_version(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"onFailure": "Rollback"}})
-    await fleet.machines(4)
-    await fleet.want("v1.34.0")
+    await fleet.update(4, rollingUpdate={"onFailure": "Rollback"})
     await fleet.until(lambda one: one.version == 2 and one.updated == 2)
     fleet.broken.add("c-v2")
     status = await fleet.phase("RolledBack", 1)
@@ -253,8 +272,7 @@ async def test_a_rollback_returns_all_to_the_last_good_version(fleet: Fleet) -> 
 
 @story
 async def test_a_pause_ends_a_drain_and_starts_nothing(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(2)
+    await fleet.start(2)
     fleet.cluster.api.guarded.add("pod-m0")
     await fleet.want("v1.34.0")
     blocker = "PodDisruptionBudget default/web"
@@ -283,8 +301,7 @@ async def test_a_pause_ends_a_drain_and_starts_nothing(fleet: Fleet) -> None:
 
 @story
 async def test_a_drain_that_times_out_halts_and_rolls_nothing_back(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"onFailure": "Rollback"}})
-    await fleet.machines(2)
+    await fleet.start(2, rollingUpdate={"onFailure": "Rollback"})
     fleet.cluster.api.guarded.add("pod-m0")
     await fleet.want("v1.34.0")
     status = await fleet.phase("Halted", 2, within_s=4000)
@@ -296,8 +313,7 @@ async def test_a_drain_that_times_out_halts_and_rolls_nothing_back(fleet: Fleet)
 
 @story
 async def test_a_machine_without_an_agent_is_blocked_and_why_says_so(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(1)
+    await fleet.start(1)
     await fleet.lose_agents()
     await fleet.want("v1.34.0")
     status = await fleet.until(lambda one: one.waiting is not None)
@@ -311,8 +327,7 @@ async def test_a_machine_without_an_agent_is_blocked_and_why_says_so(fleet: Flee
 
 @story
 async def test_an_agent_that_is_silent_for_long_is_named(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(1)
+    await fleet.start(1)
     await fleet.lose_agents(reported="1.0.0")
     await fleet.want("v1.34.0")
     await fleet.until(lambda one: "its agent downloads c-v2" in (one.message or ""))
@@ -325,9 +340,7 @@ async def test_an_agent_that_is_silent_for_long_is_named(fleet: Fleet) -> None:
 @story
 async def test_a_version_that_cannot_be_downloaded_disrupts_no_node(fleet: Fleet) -> None:
     fleet.unfetchable.add("c-v2")
-    await fleet.configure()
-    await fleet.machines(2)
-    await fleet.want("v1.34.0")
+    await fleet.update(2)
     status = await fleet.until(lambda one: "404" in (one.message or ""))
     assert (status.phase, status.updating) == ("InProgress", ("m0",))
     (link,) = await why_of(fleet, "m0")
@@ -341,8 +354,7 @@ async def test_a_version_that_cannot_be_downloaded_disrupts_no_node(fleet: Fleet
 
 @story
 async def test_no_node_is_drained_for_an_update_while_an_operation_has_the_lock(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(1)
+    await fleet.start(1)
     active = {
         "uid": "u",
         "name": "op",
@@ -363,9 +375,7 @@ async def test_no_node_is_drained_for_an_update_while_an_operation_has_the_lock(
 @story
 async def test_a_canary_soaks_before_the_rest_starts(fleet: Fleet) -> None:
     stages = [{"name": "canary", "size": 1, "soakSeconds": 600}, {"name": "rest", "size": "100%"}]
-    await fleet.configure(strategy={"maxUnavailable": 3, "rollingUpdate": {"stages": stages}})
-    await fleet.machines(4)
-    await fleet.want("v1.34.0")
+    await fleet.update(4, maxUnavailable=3, rollingUpdate={"stages": stages})
     status = await fleet.until(lambda one: one.waiting is not None and one.waiting.reason == "Soaking")
     assert (status.stage, status.updated) == ("canary", 1)
     await asyncio.sleep(500)
@@ -378,8 +388,7 @@ async def test_a_canary_soaks_before_the_rest_starts(fleet: Fleet) -> None:
 
 @story
 async def test_a_disruption_budget_limits_the_update(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"maxUnavailable": 3})
-    await fleet.machines(3)
+    await fleet.start(3, maxUnavailable=3)
     await fleet.cluster.budget("one", 1)
     await fleet.want("v1.34.0")
     await fleet.waits("m1", "WaitingForBudget")
@@ -395,8 +404,7 @@ async def test_a_disruption_budget_limits_the_update(fleet: Fleet) -> None:
 
 @story
 async def test_a_node_that_a_user_has_cordoned_is_left_alone(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"maxUnavailable": 2})
-    await fleet.machines(2)
+    await fleet.start(2, maxUnavailable=2)
     await fleet.cluster.cordon("m0")
     await fleet.want("v1.34.0")
     status = await fleet.until(lambda one: one.version == 2 and one.updated == 1 and not one.updating)
@@ -413,9 +421,7 @@ async def test_a_node_that_a_user_has_cordoned_is_left_alone(fleet: Fleet) -> No
 
 @story
 async def test_a_version_that_changes_meanwhile_is_taken_instead(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
+    await fleet.update(3)
     await fleet.until(lambda one: one.version == 2 and one.updated == 1)
     await fleet.want("v1.35.0")
     await fleet.phase("Complete", 3)
@@ -425,8 +431,7 @@ async def test_a_version_that_changes_meanwhile_is_taken_instead(fleet: Fleet) -
 
 @story
 async def test_a_node_that_is_away_uses_the_limit_and_comes_first(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(3)
+    await fleet.start(3)
     fleet.cluster.down.add("m2")
     await asyncio.sleep(5)
     await fleet.want("v1.34.0")
@@ -441,9 +446,7 @@ async def test_a_node_that_is_away_uses_the_limit_and_comes_first(fleet: Fleet) 
 
 @story
 async def test_a_rollback_begins_with_the_failed(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
+    await fleet.update(3)
     await fleet.phase("Complete", 2)
     await fleet.quiet()
     update = (await fleet.machine("m2")).status.node_update
@@ -460,11 +463,7 @@ async def test_a_rollback_begins_with_the_failed(fleet: Fleet) -> None:
 
 @story
 async def test_raised_failures_end_a_halt_until_as_many_have_failed(fleet: Fleet) -> None:
-    fleet.broken.add("c-v2")
-    await fleet.configure()
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
-    await fleet.phase("Halted", 2)
+    await fleet.halt(3)
     await fleet.rolling(maxFailures=2)
     status = await fleet.until(lambda one: one.phase == "Halted" and len(one.failed) == 2)
     assert [one.machine for one in status.failed] == ["m0", "m1"]
@@ -474,11 +473,7 @@ async def test_raised_failures_end_a_halt_until_as_many_have_failed(fleet: Fleet
 
 @story
 async def test_a_failed_node_that_has_the_version_ends_a_halt(fleet: Fleet) -> None:
-    fleet.broken.add("c-v2")
-    await fleet.configure()
-    await fleet.machines(2)
-    await fleet.want("v1.34.0")
-    await fleet.phase("Halted", 2)
+    await fleet.halt(2)
     fleet.broken.clear()
     await fleet.api.delete(NODES, "m0")  # by its user, who has repaired the host
     await fleet.phase("Complete", 2)
@@ -487,9 +482,7 @@ async def test_a_failed_node_that_has_the_version_ends_a_halt(fleet: Fleet) -> N
 
 @story
 async def test_a_rollback_leaves_out_a_version_that_never_completed(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"onFailure": "Rollback"}})
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
+    await fleet.update(3, rollingUpdate={"onFailure": "Rollback"})
     await fleet.until(lambda one: one.version == 2 and one.updated == 1)
     fleet.broken.add("c-v3")
     await fleet.want("v1.35.0")
@@ -503,8 +496,7 @@ async def test_a_rollback_leaves_out_a_version_that_never_completed(fleet: Fleet
 
 @story
 async def test_an_agent_that_creates_no_node_fails_its_update_after_an_hour(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(2)
+    await fleet.start(2)
     fleet.stuck.add("m0")
     await fleet.want("v1.34.0")
     status = await fleet.phase("Halted", 2, within_s=4000)
@@ -519,8 +511,7 @@ async def test_an_agent_that_creates_no_node_fails_its_update_after_an_hour(flee
 
 @story
 async def test_stages_that_leave_a_machine_out_halt_with_its_name(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(2, m0={"unbounded-cloud.io/site": "lab", "unit": "a"})
+    await fleet.start(2, labels={"m0": {"unbounded-cloud.io/site": "lab", "unit": "a"}})
     canary = {"name": "canary", "machineSelector": {"matchLabels": {"unit": "a"}}}
     await fleet.rolling(stages=[canary])
     await fleet.want("v1.34.0")
@@ -540,8 +531,7 @@ async def test_stages_that_leave_a_machine_out_halt_with_its_name(fleet: Fleet) 
 
 @story
 async def test_paused_machines_and_those_in_maintenance_are_left_alone(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"maxUnavailable": 3})
-    await fleet.machines(3)
+    await fleet.start(3, maxUnavailable=3)
     await fleet.api.patch(MACHINES, "m0", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
     await fleet.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": True}}})
     await fleet.want("v1.34.0")
@@ -560,8 +550,7 @@ async def test_paused_machines_and_those_in_maintenance_are_left_alone(fleet: Fl
 
 @story
 async def test_a_machine_that_names_a_version_moves_to_that_one(fleet: Fleet) -> None:
-    await fleet.configure()
-    await fleet.machines(2)
+    await fleet.start(2)
     await fleet.api.patch(MACHINES, "m0", {"spec": {"configurationRef": {"version": 1}}})
     await fleet.want("v1.34.0")
     await fleet.phase("Complete", 2)
@@ -574,9 +563,7 @@ async def test_a_machine_that_names_a_version_moves_to_that_one(fleet: Fleet) ->
 @story
 async def test_an_update_pauses_after_its_canary_until_it_is_resumed(fleet: Fleet) -> None:
     stages = [{"name": "canary", "size": 1, "pauseAfter": True}, {"name": "rest", "size": "100%"}]
-    await fleet.configure(strategy={"rollingUpdate": {"stages": stages}})
-    await fleet.machines(3)
-    await fleet.want("v1.34.0")
+    await fleet.update(3, rollingUpdate={"stages": stages})
     status = await fleet.phase("Paused", 2)
     assert "paused after stage canary" in (status.message or "")
     await asyncio.sleep(1800)
@@ -589,8 +576,7 @@ async def test_an_update_pauses_after_its_canary_until_it_is_resumed(fleet: Flee
 
 @story
 async def test_machines_download_before_their_turn(fleet: Fleet) -> None:
-    await fleet.configure(strategy={"rollingUpdate": {"prepareAhead": 2}})
-    await fleet.machines(4)
+    await fleet.start(4, rollingUpdate={"prepareAhead": 2})
     fleet.cluster.api.guarded.add("pod-m0")  # its drain does not end
     await fleet.want("v1.34.0")
     status = await fleet.until(lambda one: one.prepared == 3)
@@ -610,27 +596,14 @@ def test_two_processes_and_their_crashes_do_not_exceed_the_limit(seed: int) -> N
     @told_in
     @asynccontextmanager
     async def crashing() -> AsyncIterator[Fleet]:
-        cluster = cluster_of(World(random.Random(seed), kinds=Kinds()))
-        chance = random.Random(seed)
-        fleet = Fleet(cluster)
-        tasks = []
-        for process in (cluster.disrupter(), fleet.controllers(), fleet.late_leader()):
-            crashes = [chance.randrange(20, 400) for _ in range(4)]
-            tasks.append(asyncio.create_task(process.keep(crashes=crashes)))
-        try:
+        fleet = Fleet(cluster_of(World(random.Random(seed), kinds=Kinds())))
+        async with fleet.crashing(seed):
             yield fleet
-        finally:
-            broken = [task.exception() for task in tasks if task.done()]
-            for task in (*cluster.kubelets.values(), *fleet.agents, *tasks):
-                task.cancel()
-            assert not broken
 
     @crashing
     async def told(fleet: Fleet) -> None:
         fleet.broken.add("c-v2")
-        await fleet.configure(strategy={"maxUnavailable": 2, "rollingUpdate": {"onFailure": "Rollback"}})
-        await fleet.machines(5)
-        await fleet.want("v1.34.0")
+        await fleet.update(5, maxUnavailable=2, rollingUpdate={"onFailure": "Rollback"})
         await fleet.phase("RolledBack", 1, within_s=7200)
         await fleet.want("v1.35.0")
         last = await fleet.until(lambda one: one.phase == "Complete" and one.version > 2, within_s=7200)
