@@ -213,7 +213,12 @@ def test_replacement_is_drained_and_belongs_to_its_machine() -> None:
     manifest = replace_manifest(machine, update)
     assert manifest["metadata"]["name"] == update.operation
     assert manifest["metadata"]["ownerReferences"][0]["uid"] == "uid-m0"
-    assert manifest["spec"] == {"machineRef": "m0", "operationKind": "HostReplace", "drain": {"mode": "Always"}}
+    assert manifest["spec"] == {
+        "machineRef": "m0",
+        "operationKind": "HostReplace",
+        "drain": {"mode": "Always"},
+        "ttlSecondsAfterFinished": 86400,
+    }
 
 
 def test_completed_replacement_completes_the_update_and_the_next_one_starts() -> None:
@@ -460,6 +465,34 @@ def test_agent_that_reports_no_result_of_a_download_is_named() -> None:
     plan.machines["m0"]["status"]["agent"] = {"prepared": failed}
     plan.settle()
     assert (plan.status.message or "").endswith("its agent downloads c-v2 since 2030-01-01T00:00:00Z: 404")
+
+
+def test_turn_of_a_silent_agent_goes_to_the_next_machine() -> None:
+    plan = Plan(2, version=2)
+    plan.settle()
+    assert plan.status.updating == ("m0",)
+    downloaded = {"prepared": {"version": "c-v2", "generation": 1, "complete": True}}
+    plan.machines["m1"]["status"]["agent"] = downloaded
+    plan.now += timedelta(seconds=SILENT_S)
+    plan.settle()
+    assert (plan.phases(), plan.status.updating) == ({"m0": "Preparing", "m1": "Draining"}, ("m1",))
+    plan.machines["m0"]["status"]["agent"] = downloaded
+    plan.settle()
+    assert plan.phases()["m0"] == "Preparing", "one at a time"
+    plan.machines["m1"]["status"]["configuration"] = _made(2)
+    plan.settle()
+    assert (plan.phases()["m0"], plan.status.updating) == ("Draining", ("m0",))
+
+
+@pytest.mark.parametrize("ahead", [None, 0])
+def test_silent_agent_keeps_the_request_of_its_download(ahead: int | None) -> None:
+    rolling: dict[str, Any] = {} if ahead is None else {"prepareAhead": ahead}
+    plan = Plan(1, version=2, **rolling)
+    plan.settle()
+    requested = plan.update("m0")
+    plan.now += timedelta(seconds=2 * SILENT_S)
+    plan.settle()
+    assert (plan.update("m0"), plan.status.updating) == (requested, ())
 
 
 # Downloads ahead of their turn

@@ -38,7 +38,8 @@ from unbounded.operations.rollout_plan import ready_at
 
 RECREATE_S: Final = 3600.0  # from the deletion of the Node, while its agent does not recreate it
 REPORT_S: Final = 300.0  # from the end of a HostReplace, until its agent has reported the version of the Node
-SILENT_S: Final = 1800.0  # from the request of a download, while its agent has reported no result
+SILENT_S: Final = 600.0  # from the request of a download, while its agent has reported no result
+REPLACE_RETENTION_S: Final = 86400  # retention of an ended HostReplace, for users; the Machine records its result
 MAX_TEXT: Final = 512
 NO_AGENT: Final = "no agent has reported from its host, which would create the Node again: install one"
 WITHDRAWN: Final = "the update was stopped before the HostReplace began, so it is cancelled"
@@ -55,6 +56,7 @@ class UpdateMember:
     Args:
         image: of the host, where it is outdated; None for an update of the Node alone.
         is_released: its turn is recorded, for the present version.
+        is_silent: its agent has not answered the request of a download; meanwhile others take its turn.
         operation: the HostReplace of its update.
     """
 
@@ -63,6 +65,7 @@ class UpdateMember:
     target: MachineConfigurationVersion
     image: str | None = None
     is_released: bool = False
+    is_silent: bool = False
     operation: MachineOperation | None = None
 
     @property
@@ -87,7 +90,7 @@ class UpdateMember:
         """True from the start of the update until its Node is usable again; a download ahead of its turn is none."""
         update, record = self.update, self.machine.status.disruption
         if update is not None and update.phase in OPEN:
-            return update.phase in _STARTED or self.is_released
+            return update.phase in _STARTED or (self.is_released and not self.is_silent)
         if record is None:
             return False
         is_its = update is not None and update.operation == record.holder.name
@@ -143,6 +146,15 @@ def blocked_by(member: UpdateMember) -> tuple[str, str] | None:
         name = member.target.metadata.name
         return f"MachineConfigurationVersion {name} is about to change", f"MachineConfigurationVersion {name}"
     return None
+
+
+def passed_over_by(member: UpdateMember, now: datetime) -> tuple[str, str] | None:
+    """Return why others take the turn of a Machine, and the object that it waits for; None where it takes it."""
+    blocker = blocked_by(member)
+    if blocker is not None or not member.is_silent:
+        return blocker
+    _reason, held_by, text = running_wait(member.machine, now)
+    return text, held_by
 
 
 def update_blocker(machine: Machine, node: Node | None, *, image: str | None) -> tuple[str, str] | None:
@@ -310,6 +322,7 @@ def replace_manifest(machine: Machine, update: NodeUpdate) -> Mapping[str, Any]:
             "machineRef": machine.name,
             "operationKind": OperationKind.HOST_REPLACE.value,
             "drain": {"mode": DrainMode.ALWAYS.value},
+            "ttlSecondsAfterFinished": REPLACE_RETENTION_S,
         },
     }
 
@@ -397,7 +410,7 @@ def _download_wait(machine: Machine, update: NodeUpdate, now: datetime) -> tuple
         return reasons.WAITING_FOR_EXECUTOR, f"metalman of Machine {machine.name}", text
     agent = f"agent of Machine {machine.name}"
     done = _reported_download(machine, update)
-    if done is None and seconds_since(update.since, now) >= SILENT_S:
+    if is_silent(machine, now):
         text = (
             f"its agent is silent: it has reported neither the download of {update.version} nor a failure since "
             f"{update.since}; see `unbounded-agent status` on its host"
@@ -412,6 +425,14 @@ def _reported_download(machine: Machine, update: NodeUpdate) -> PreparedVersion 
     """Return the result that the agent has reported of the download, a failure included."""
     done = None if machine.status.agent is None else machine.status.agent.prepared
     return done if done is not None and done.version == update.version else None
+
+
+def is_silent(machine: Machine, now: datetime) -> bool:
+    """Return whether the agent of a Machine has not answered the request of a download for long."""
+    update = machine.status.node_update
+    if update is None or update.phase != _P.PREPARING or update.image is not None:
+        return False
+    return _reported_download(machine, update) is None and seconds_since(update.since, now) >= SILENT_S
 
 
 def _silent_in_s(machine: Machine, update: NodeUpdate, now: datetime) -> float | None:

@@ -51,10 +51,11 @@ from unbounded.machina.node_update_plan import (
     MemberStep,
     UpdateMember,
     advance,
-    blocked_by,
     ends_now,
     has_unknown_image,
+    is_silent,
     outdated_image,
+    passed_over_by,
     replace_command,
     running_wait,
 )
@@ -145,13 +146,15 @@ def plan_update(view: UpdateView) -> UpdatePlan:
         return UpdatePlan(view.recorded, bad)
     if step.pause and not view.settings.paused:
         return UpdatePlan(view.recorded, pause=True)
-    going = not (step.broken or view.settings.paused)
+    going = _is_going(view, step)
     status = _status(view, best, members, step, back=back)
     if _decides(status) != _decides(view.recorded):
         return UpdatePlan(status, requeue_s=0.0)
     ahead = _ahead(view, members, step) if going else frozenset[str]()
     steps = {
-        name: advance(one, view.now, may_start=going and one.is_released, may_prepare=name in ahead)
+        name: advance(
+            one, view.now, may_start=going and one.is_released, may_prepare=name in ahead or (going and one.is_silent)
+        )
         for name, one in members.items()
     }
     if view.settings.paused:
@@ -160,6 +163,11 @@ def plan_update(view: UpdateView) -> UpdatePlan:
     strays = {one.name: None for one in view.machines if one.name not in members and one.status.node_update is not None}
     waits = [one for one in (plan.requeue_s, step.requeue_s) if one is not None]
     return replace(plan, updates={**plan.updates, **strays}, requeue_s=min(waits, default=None))
+
+
+def _is_going(view: UpdateView, step: rollout_plan.RolloutStep) -> bool:
+    """Return whether updates may start, and those that have begun may delete their Nodes."""
+    return not (step.broken or view.settings.paused)
 
 
 def _to_be_retried(step: MemberStep) -> MemberStep:
@@ -190,7 +198,11 @@ def _ahead(view: UpdateView, members: Mapping[str, UpdateMember], step: rollout_
     limit = AHEAD if view.settings.prepare_ahead is None else view.settings.prepare_ahead
     running = {one.name for one in members.values() if one.is_running}
     waiting = (members[t.machine_ref] for t in step.targets if rollout_plan.is_waiting(t, running))
-    able = (one.name for one in waiting if one.image is None and not one.is_released and blocked_by(one) is None)
+    able = (
+        one.name
+        for one in waiting
+        if one.image is None and not one.is_released and passed_over_by(one, view.now) is None
+    )
     return frozenset(islice(able, limit))
 
 
@@ -254,6 +266,7 @@ def _members(view: UpdateView, best: MachineConfigurationVersion) -> dict[str, U
                 target,
                 image=outdated_image(machine, node) if view.settings.host else None,
                 is_released=machine.name in released,
+                is_silent=is_silent(machine, view.now),
                 operation=view.operations.get((update and update.operation) or ""),
             )
     if _is_rollback(view, best, found):
@@ -299,7 +312,7 @@ def _rules(
         before=before,
         halts=True,
         unavailable=frozenset(one.name for one in others if is_unavailable(one.machine, one.node)),
-        blocked=frozenset(one.name for one in others if blocked_by(one) is not None),
+        blocked=frozenset(one.name for one in others if passed_over_by(one, view.now) is not None),
     )
 
 
@@ -323,7 +336,7 @@ def _mirror(target: TargetStatus, member: UpdateMember, now: datetime) -> Target
         )
     if member.is_running:
         return changed(target, phase=OperationPhase.IN_PROGRESS)
-    is_starting = member.is_released and blocked_by(member) is None
+    is_starting = member.is_released and passed_over_by(member, now) is None
     return changed(target, stage=rollout_plan.STARTING) if is_starting else target
 
 
@@ -410,7 +423,7 @@ def _status(
     *,
     back: bool,
 ) -> UpdateStatus:
-    going = not (step.broken or view.settings.paused)
+    going = _is_going(view, step)
     kept = [one.name for one in members.values() if one.is_running and not ends_now(one, going=going)]
     updated = sum(one.is_updated for one in members.values())
     outdated = len(members) - updated
@@ -481,7 +494,7 @@ def _waiting(
     if step.wait is not None:
         return _wait(view, step.wait.reason, step.wait.held_by, step.wait.until), step.wait.text
     left = [one for one in members.values() if not one.is_updated]
-    blocked = [(one, cause) for one in left if (cause := blocked_by(one)) is not None]
+    blocked = [(one, cause) for one in left if (cause := passed_over_by(one, view.now)) is not None]
     if blocked and len(blocked) == len(left):
         first, (text, held_by) = blocked[0]
         others = f" (and {len(blocked) - 1} more)" if len(blocked) > 1 else ""

@@ -45,7 +45,9 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
         is_drained = update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING)
         fixes = fixes_for_disruption(machine, facts) if is_drained else agent_fixes(machine)
         rollout = configuration.status.rollout
-        if update.phase == NodeUpdatePhase.PREPARING and rollout is not None and machine.name not in rollout.updating:
+        has_turn = rollout is None or machine.name in rollout.updating
+        has_turn = has_turn or node_update_plan.is_silent(machine, facts.read_at)
+        if update.phase == NodeUpdatePhase.PREPARING and not has_turn:
             text = f"{text}, ahead of its turn"
             return Explained(_of_machine(machine, f"{head}: {text}", held_by, update.since, fixes).link, rolling)
         return _of_machine(machine, f"{head}: {text}", held_by, update.since, fixes)
