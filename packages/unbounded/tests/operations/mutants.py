@@ -169,6 +169,12 @@ DRAIN_FAULTS: Final = tuple(
             "    if False:\n",
         ),
         ("operations.rollout_plan", "starts while halted", "not (broken or rules.paused or pause)", "True"),
+        (
+            "machina.rolling_update_plan",
+            "a rolling update goes on while halted",
+            "return not (step.broken or view.settings.paused)",
+            "return not view.settings.paused",
+        ),
     )
 )
 """What the judge of drains has to see."""

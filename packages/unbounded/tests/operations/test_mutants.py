@@ -26,7 +26,8 @@ MUTANTS: Final = 200
 SCHEDULES: Final = 100
 LIMIT_S: Final = 180.0  # of one mutant: a run that does not end is one that was found
 AIM: Final = 0.95
-SURVIVED: Final = [one for one in DRAIN_FAULTS if one.name in ("no Lease checks", "no proof of return")]
+_SURVIVED: Final = ("no Lease checks", "no proof of return", "a rolling update goes on while halted")
+SURVIVED: Final = [one for one in DRAIN_FAULTS if one.name in _SURVIVED]
 """Mutants of drains that survived all schedules once."""
 
 

@@ -42,6 +42,7 @@ OPEN: Final = ("Preparing", "Draining", "Recreating")  # phases of an update tha
 REFUSING: Final = 0.1  # of the schedules have a webhook that refuses cordons at times
 USING: Final = ("Granted", "Cordoned", "Draining", "Drained", "Working")  # stages that need the grant
 OBSERVED_S: Final = 15.0  # until the caches of all processes have surely shown a change
+WITHDRAWN_S: Final = 20.0  # after a halt, with a machina that works: no update is under way that has deleted no Node
 USABLE_S: Final = 60.0  # after the end of the holder, with a Ready Node and a leader: the Node is usable again
 SENT_S: Final = 0.1  # from the check of the Lease until the write is on its way
 MIN_READY_S: Final = 10.0
@@ -63,15 +64,17 @@ class Judge:
     pods: Callable[[], list[Raw]] = list
     ready_rules: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, MIN_READY_S)])  # from when, seconds
     cordoned_at: dict[str, float] = field(default_factory=dict)  # Nodes, by a disruption
+    maintained_at: dict[str, float] = field(default_factory=dict)  # Nodes, drained for maintenance since their cordon
     ready_since: dict[str, float] = field(default_factory=dict)  # Nodes, but for gaps that a cache may not have shown
     boots: dict[str, str] = field(default_factory=dict)  # boot IDs of Nodes
     renewed_at: dict[str, float] = field(default_factory=dict)  # leases of Nodes
     away_since: dict[str, float] = field(default_factory=dict)  # Nodes that are not Ready
     due_since: dict[str, float] = field(default_factory=dict)  # Nodes that nothing keeps cordoned any more
-    leads_since: Callable[[], float] = lambda: math.inf  # for how long a leader has worked without a fault around it
+    leads_since: Callable[[], float] = lambda: math.inf  # since when a leader has worked without a fault around it
     holders: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # of Machines, by UID
     updates: set[str] = field(default_factory=set)  # UIDs of versions to which Nodes were updated
     halted_since: dict[str, float] = field(default_factory=dict)  # rolling updates; absent while they are not halted
+    updates_since: Callable[[], float] = lambda: math.inf  # since when machina rolls updates out, as `leads_since`
     acts: list[Act] = field(default_factory=list)  # on hosts
     faults: list[str] = field(default_factory=list)
 
@@ -93,8 +96,10 @@ class Judge:
                 self._started(name, old or {}, new)
                 self._update_started(name, old or {}, new)
                 self.machines[name] = new
-                if holder := (new.get("status", {}).get("disruption") or {}).get("holder"):
-                    self.holders[name].add(holder["uid"])
+                if record := new.get("status", {}).get("disruption"):
+                    self.holders[name].add(record["holder"]["uid"])
+                    if record["holder"]["uid"] == new["metadata"]["uid"] and record["stage"] == "Drained":
+                        self.maintained_at.setdefault(name, _now())
             case "Node":
                 self._cordon_removed(name, old or {}, new)
                 self.nodes[name] = new
@@ -132,7 +137,14 @@ class Judge:
         update = self.machines[name]["status"].get("nodeUpdate") or {}
         if (update.get("phase"), update.get("nodeUID")) != ("Recreating", node["metadata"]["uid"]):
             self.faults.append(f"Node {name} was deleted for {update}")
-        for known in (self.nodes, self.due_since, self.cordoned_at, self.available_since, self.ready_since):
+        for known in (
+            self.nodes,
+            self.due_since,
+            self.cordoned_at,
+            self.maintained_at,
+            self.available_since,
+            self.ready_since,
+        ):
             known.pop(name, None)
         self.unavailable_since.setdefault(name, _now())
 
@@ -142,9 +154,9 @@ class Judge:
         self.updates |= {after["uid"]} if after else set()
         if after.get("phase") not in OPEN or (before.get("phase"), before.get("uid")) == (after["phase"], after["uid"]):
             return
-        halted_s = _now() - self.halted_since.get(after["version"].rpartition("-v")[0], _now())
+        halted_s = _now() - self._halted_at(after)
         if halted_s > OBSERVED_S:
-            self.faults.append(f"{name} is {after['phase']} {halted_s:.0f} s after its rolling update was halted")
+            self.faults.append(f"{name} starts {after['phase']} {halted_s:.0f} s after its rolling update was halted")
         record = old["status"].get("disruption") or {}
         is_drained = record.get("stage") == "Drained" and record["holder"]["uid"] == after["uid"]
         if after["phase"] == "Recreating" and not is_drained:
@@ -230,6 +242,7 @@ class Judge:
             self.cordoned_at.setdefault(name, _now())
         elif self.cordoned_at.pop(name, None) is not None:
             self.holders.pop(name, None)
+            self.maintained_at.pop(name, None)
 
     def _returned(self, name: str, node: Raw) -> None:
         """Check that a Node on whose host a holder has acted is Ready for as long as the budgets say."""
@@ -237,8 +250,8 @@ class Judge:
         if self.machines[name]["status"].get("disruption", {}).get("reason") in (EXECUTOR_SILENT, PAUSED):
             return  # the next attempt begins with a drain of its own
         acts = [one for one in self.acts if one.machine == name and one.at >= since and self._is_disruptive(one)]
-        in_maintenance = self.machines[name]["metadata"]["uid"] in self.holders[name]
-        acted = [one for one in acts if in_maintenance or one.operation in self.holders[name]]
+        maintained_at = self.maintained_at.get(name, math.inf)  # one that started before needs no drained Node
+        acted = [one for one in acts if one.at >= maintained_at or one.operation in self.holders[name]]
         if not acted:
             return
         if not _is_ready(node):
@@ -288,6 +301,21 @@ class Judge:
             if late_s > USABLE_S:
                 record = self.machines[name]["status"].get("disruption")
                 self.faults.append(f"Node {name} is cordoned {late_s:.0f} s after nothing needs it: {record}")
+        self._continued()
+
+    def _continued(self) -> None:
+        """Check that a halted rolling update withdraws what it has begun, unless a Node is deleted already."""
+        updating_since = self.updates_since() if self.halted_since else math.inf
+        for name, machine in self.machines.items():
+            update = machine.get("status", {}).get("nodeUpdate") or {}
+            if update.get("phase") not in ("Preparing", "Draining"):
+                continue
+            halted_s = _now() - max(self._halted_at(update), updating_since)
+            if halted_s > WITHDRAWN_S:
+                self.faults.append(f"{name} is {update['phase']} {halted_s:.0f} s after its rolling update was halted")
+
+    def _halted_at(self, update: Raw) -> float:
+        return self.halted_since.get(update["version"].rpartition("-v")[0], math.inf)
 
     def sent(self, what: str, acts_until: float) -> None:
         """Check that a write of the controller leaves within its Lease."""
@@ -584,6 +612,7 @@ class DrainStorm:
             await self.agents.start_agent(name, "c-v1")
         process = Process(self.world, "machina", run_updates)
         self.machina = Leaders(process, chance)
+        self.judge.updates_since = self.machina.since
         self._start(self.machina.keep())
 
         async def users() -> None:
@@ -745,6 +774,7 @@ class DrainStorm:
             await finish(world, self.stages)
         if self.machina is not None:
             self.machina.calm.set()
+            self.machina.fair_since = _now()
             await self._finish_update()
         for name in self.names:
             with contextlib.suppress(ApiError):
