@@ -44,6 +44,7 @@ from unbounded.kube.logs import SecretStr
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="owners of files need root")]
 
 KUBE1, KUBE2 = Slot.KUBE1, Slot.KUBE2
+ELSEWHERE = msgspec.convert({"kubelet": {"nodeIP": "203.0.113.0/24"}}, NodeSettings)
 CONTRACT = ("etc/os-release", "etc/hosts", "usr/bin/dbus-daemon", "usr/bin/mount", "usr/bin/umount", "usr/sbin/nft",
             "etc/ssl/certs/ca-certificates.crt")  # fmt: skip
 
@@ -208,14 +209,17 @@ async def test_archives_that_are_not_what_they_should_be_are_refused_by_name(
     [
         pytest.param({"labels": {"node-role.kubernetes.io/worker": ""}}, "node-role.kubernetes.io/worker", id="label"),
         pytest.param({"containerd_version": "latest"}, "Containerd.Version 'latest'", id="version"),
+        pytest.param({"settings": ELSEWHERE}, "this host has no address in this network", id="network"),
     ],
 )
 async def test_what_can_never_be_a_node_is_refused_before_anything_is_fetched(
     site: Site, changed: dict[str, Any], words: str
 ) -> None:
-    """Machines can contain such values, which no configuration may."""
+    """Machines can contain such values, which no configuration may; or the host has no address for it."""
     with pytest.raises(Rejected, match=words):
         await site.build(site.goal(**changed))
+    with pytest.raises(Rejected, match=words):
+        await site.nodes.fetch(site.goal(**changed), lambda _: None)
     assert site.asked == []
 
 

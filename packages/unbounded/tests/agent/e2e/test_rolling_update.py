@@ -31,7 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(1800, func
 CONFIGURATION: Final = "roll"
 NAMES: Final = ("roll-1", "roll-2", "roll-3")
 SELECTOR: Final = {"matchLabels": {"pool": CONFIGURATION}}
-NETWORK: Final = "10.99.0.0/16"  # of all hosts but the second
+NETWORK: Final = "10.99.0.0/16"  # of all hosts but the first
+NOT_READY: Final = "is not Ready"  # the Node, in the messages of its agent
 MORE: Final = {"Recreation": {"VerifySeconds": 15, "RetrySeconds": 3600}}
 WITHIN_S: Final = 180.0
 UPDATE_S: Final = 600.0  # of all three, each of which builds a root file system
@@ -189,14 +190,26 @@ async def _in_network(fleet: Fleet, but: Collection[str]) -> None:
 
 
 async def test_version_that_fails_on_one_host_halts_and_is_rolled_back(joined: Join) -> None:
-    """Version 2 wants an address of a network in which the second host has none."""
+    """Version 2 needs an address that the first host lacks; then its kubelet stays not Ready on the second."""
     fleet = await joined({"onFailure": "Halt"})
-    await _in_network(fleet, but={"roll-2"})
-    await fleet.configure({"onFailure": "Halt"}, kubelet={"maxPods": 42, "nodeIP": NETWORK})
+    await _in_network(fleet, but={"roll-1"})
+    await fleet.configure({"onFailure": "Halt"}, kubelet={"nodeIP": NETWORK})
+    text = f"nodeIP {NETWORK}: this host has no address in this network"
+
+    def is_said(seen: dict[str, Any]) -> bool:
+        return text in seen["status"]["rollout"].get("message", "")
+
+    await fleet.plane.wait(MACHINE_CONFIGURATIONS, CONFIGURATION, is_said, within_s=WITHIN_S)
+    assert await fleet.replaced() == set(), "no Node is disturbed, so the version may still change"
+
+    fleet.agents["roll-1"].mirror.add_kubernetes("1.35.0", dials="not-ready@host-roll-2")
+    version = {"kubernetes": {"version": "v1.35.0"}, "kubelet": {"maxPods": 42}}
+    await fleet.configure({"onFailure": "Halt"}, **version)
     rollout = await fleet.phase("Halted", 2, updated=1)
     assert (rollout["outdated"], rollout["waiting"]["reason"]) == (2, "Halted")
     assert [one["machine"] for one in rollout["failed"]] == ["roll-2"]
-    assert f"nodeIP {NETWORK}: this host has no address in this network" in rollout["failed"][0]["message"]
+    message = rollout["failed"][0]["message"]
+    assert NOT_READY in message
     await fleet.works({"roll-1": (2, "kube2"), "roll-2": (1, "kube1"), "roll-3": (1, "kube1")})
     assert (await fleet.plane.get(NODES, "roll-1"))["status"]["allocatable"]["pods"] == "42"
     assert await fleet.replaced() == {"roll-1", "roll-2"}
@@ -206,10 +219,10 @@ async def test_version_that_fails_on_one_host_halts_and_is_rolled_back(joined: J
     text = await fleet.why(f"configuration/{CONFIGURATION}")
     assert "Halted version 2: 1 of 3 Nodes has version 2; halted, nothing starts: roll-2" in text
     assert "kubectl unbounded why machine/roll-2" in text
-    assert "this host has no address in this network" in await fleet.why("machine/roll-2")
+    assert NOT_READY in await fleet.why("machine/roll-2")
     assert "to version 2 has not reached it" in await fleet.why("machine/roll-3")
 
-    await fleet.configure({"onFailure": "Rollback"}, kubelet={"maxPods": 42, "nodeIP": NETWORK})
+    await fleet.configure({"onFailure": "Rollback"}, **version)
     rollout = await fleet.phase("RolledBack", 1)
     assert (rollout.get("outdated", 0), rollout.get("failed", [])) == (0, [])
     await fleet.works(dict.fromkeys(NAMES, (1, "kube1")))

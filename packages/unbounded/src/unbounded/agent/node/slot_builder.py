@@ -107,10 +107,11 @@ class SlotBuilder:
                         raise  # the node image may contain the sandbox image
 
     def _checked(self, spec: NodeGoal) -> tuple[Artifact, ...]:
-        """Return the artifacts; raise Rejected, before any download, for a goal that no node could use."""
+        """Return the artifacts; raise Rejected, before any download, for a goal that no node of this host could use."""
         desired = artifacts(spec, self._arch)
         node_flags(spec)
         require_usable(spec.settings)
+        self._host_inputs.address(spec)
         return desired
 
     @asynccontextmanager
