@@ -175,7 +175,7 @@ def test_the_limits_of_the_status(kind: str, path: str, limit: int) -> None:
             "Machine",
             "mach",
             ["Host", "Site", "Phase", "Reason", "K8s Version", "Age"],
-            ["Provider", "BMC", "Operation", "Cluster CA", "Message"],
+            ["Provider", "BMC", "Operation", "Disruption", "Disrupted By", "Cluster CA", "Message"],
         ),
         (
             "MachineOperation",

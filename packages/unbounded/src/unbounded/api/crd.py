@@ -78,6 +78,8 @@ DEFINITIONS: Final = (
             PrinterColumn("Provider", ".spec.provider", wide=True),
             PrinterColumn("BMC", ".spec.pxe.redfish.url", wide=True),
             PrinterColumn("Operation", ".status.activeOperation.name", wide=True),
+            PrinterColumn("Disruption", ".status.disruption.stage", wide=True),
+            PrinterColumn("Disrupted By", ".status.disruption.holder.kind", wide=True),
             PrinterColumn("Cluster CA", ".status.agent.clusterCA", wide=True),
             PrinterColumn("Message", ".status.message", wide=True),
         ),
