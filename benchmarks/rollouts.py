@@ -46,7 +46,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.config import from_kubeconfig
 from unbounded_lab import machines as lab
-from unbounded_lab.bmc.fleet import start_fleet
+from unbounded_lab.bmc.fleet import FleetBmc, start_fleet
 
 PROCESSES: Final = 2  # of the lab's fleet
 CLIENTS: Final = 20  # that create pods
@@ -136,7 +136,7 @@ async def run(quick: bool) -> Measured:
         start_fleet(size.machines, processes=PROCESSES, shutdown_s=size.shutdown_s, boot_s=size.boot_s) as bmcs,
         _hosts(size) as hosts,
     ):
-        await asyncio.gather(*(register(hosts.api, bmc) for bmc in bmcs))
+        await asyncio.gather(*(_register(hosts.api, bmc) for bmc in bmcs))
         machines = [bmc.name for bmc in bmcs]
         await each(_create_node(hosts.api, number, machine) for number, machine in enumerate(machines))
         await hosts.fill("bare", size.machines)
@@ -271,6 +271,13 @@ async def _pods_end(api: Api, after_s: float) -> AsyncIterator[None]:
 
     async with ends, followed(api, PODS, changed):
         yield
+
+
+async def _register(api: Api, bmc: FleetBmc) -> None:
+    """Create a Machine whose BMC was read today: the daily inventory is no work of a drain."""
+    await register(api, bmc)
+    hardware = {"source": "Redfish", "at": rfc3339(datetime.now(UTC)), "digest": "0" * 64}
+    await api.patch(MACHINES, bmc.name, {"status": {"hardware": hardware}}, subresource="status")
 
 
 async def _create_node(api: Api, number: int, machine: str) -> None:
