@@ -652,6 +652,7 @@ async def test_without_the_key_of_a_site_an_attack_takes_a_disk(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)  # on a busy machine; alone it takes 10 s
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.parametrize("begin", range(0, SOAK_TRIES, AT_ONCE))
 async def test_no_disk_changes_in_a_thousand_tries_of_an_attack(
