@@ -50,6 +50,7 @@ from unbounded.operations.disruption.model import Delay
 ENFORCED: Final = "Enforced"
 SETTLE_S: Final = 1.0  # after a change, as others come together with it
 _VOID: Final = ("False", "ScheduleNeverComes", f"schedule has no begin within {FIRST_YEARS} years: it never counts")
+ROUNDING_S: Final = 0.001
 NAMED: Final = 10  # Machines in the message of the condition
 GRANT_WITHIN_S: Final = 10.0  # of the reading of its holder, which may end while its grant waits for another write
 _COUNTS: Final = ("allowed", "granted", "groups", "grants")
@@ -367,6 +368,7 @@ class BudgetController:
         self._budgets = budgets
         self._machines = machines
         self._wake_machine = wake
+        self._granted_at: dict[str, float] = {}  # of the last change of grants, by budget
         self._controller: Controller[str] = Controller(
             "disruption budgets", self._reconcile, workers=2, metrics=metrics
         )
@@ -390,6 +392,8 @@ class BudgetController:
         if budget is None:
             return
         self._controller.queue.add_after(budget.name, SETTLE_S)
+        if old is None or new is None or old.status.grants != new.status.grants:
+            self._granted_at[budget.name] = loop_time()
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             for machine in self._machines.all():
                 self._wake_machine(machine.name)
@@ -399,8 +403,13 @@ class BudgetController:
     async def _reconcile(self, name: str) -> float | None:
         requeue_s = await self._grants.reconcile(name)
         budget = self._budgets.get(name)
-        if budget is not None:  # those that were woken may not have used the room
-            self._wake(budget)
+        if budget is None:
+            self._granted_at.pop(name, None)
+            return requeue_s
+        left_s = SETTLE_S - (loop_time() - self._granted_at.get(name, -math.inf))
+        if left_s > ROUNDING_S:  # grants begin and end: each of them wakes as many as it leaves room for
+            return left_s if requeue_s is None else min(left_s, requeue_s)
+        self._wake(budget)  # those that were woken may not have used the room
         return requeue_s
 
     def _wake(self, budget: MachineDisruptionBudget, room: int | None = None) -> None:
