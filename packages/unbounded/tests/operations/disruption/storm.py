@@ -96,7 +96,8 @@ class Judge:
                 self._started(name, old or {}, new)
                 self._update_started(name, old or {}, new)
                 self.machines[name] = new
-                if record := new.get("status", {}).get("disruption"):
+                record = new.get("status", {}).get("disruption") or {}
+                if record.get("stage", "Waiting") != "Waiting":
                     self.holders[name].add(record["holder"]["uid"])
                     if record["holder"]["uid"] == new["metadata"]["uid"] and record["stage"] == "Drained":
                         self.maintained_at.setdefault(name, _now())
