@@ -64,6 +64,7 @@ soak: tools
 	scripts/boot-tools arm64
 	scripts/host-image arm64
 	scripts/host-image signed
+	scripts/host-image arm64-signed
 	scripts/host-image general
 	scripts/host-image general-signed
 	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak

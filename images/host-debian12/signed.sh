@@ -1,7 +1,7 @@
 # The programs that db.key of a site signs, where build has --site-keys: what the network boots, and what the disk starts.
 # Shim would refuse the first, and it starts any kernel of Debian with any command line, so neither has it. Read by build.
 
-stub=/usr/lib/systemd/boot/efi/linuxx64.efi.stub
+stub=/usr/lib/systemd/boot/efi/linux$efi.efi.stub
 
 # signed_installer PARTS VERSION FOLDER: installer.efi, whose initrd has the public key of the site's statements and, with a
 # disk image, the digests of what is in FOLDER for the disk; and the templates that it takes its boot from.
@@ -19,7 +19,10 @@ signed_installer() {
   signed_program "$parts" "/boot/vmlinuz-$2" /build/installer \
     "panic=30 printk.devkmsg=on console=tty0 console=$serial,115200n8" "$folder/installer.efi"
   cp -r "$here/netboot/cloud-init" "$here/signed/." "$folder/"
-  echo "dhcpBootImageName: installer.efi" >>"$folder/metadata.yaml"
+  case $arch in
+    amd64) echo "dhcpBootImageName: installer.efi" ;;
+    arm64) printf 'bootFiles:\n  arm64: installer.efi\n' ;;
+  esac >>"$folder/metadata.yaml"
 }
 
 # signed_system PARTS ROOT FILE: the kernel and the initrd of a root file system below PARTS, with the command line of its

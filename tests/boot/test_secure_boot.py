@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(3600)]
 
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 INSTALLER: Final = "installer.efi"
-LOADERS: Final = {Loader.HTTP: INSTALLER, Loader.X64: INSTALLER}
+LOADERS: Final = dict.fromkeys((Loader.HTTP, Loader.X64, Loader.ARM64), INSTALLER)
 DENIES_S: Final = 300.0
 STARTS_S: Final = 900.0
 REPLACES_S: Final = 2400.0
@@ -49,12 +49,18 @@ BY_HTTP: Final[Mapping[str, Any]] = {"bootProtocol": "HTTP"}
 
 @pytest.fixture
 def image(request: pytest.FixtureRequest) -> Path:
-    """The signed image, with the keys of its site; `general-signed` has the drivers of real machines."""
+    """The signed image, with the keys of its site; `general-signed` has the drivers of real machines, `arm64-signed` is
+    for Arm processors.
+    """
     kind = getattr(request, "param", "signed")
     found = built(f"host-debian12-{kind}")
     if found is None:
         pytest.skip(f"the image is not built; scripts/host-image {kind} does")
     return found
+
+
+def is_arm64(image: Path) -> bool:
+    return image.name == "host-debian12-arm64-signed"
 
 
 def other_keys(folder: Path) -> Path:
@@ -63,12 +69,19 @@ def other_keys(folder: Path) -> Path:
 
 
 def secure(
-    keys: Path, disk: Path | None = None, second: Path | None = None, *, has_bmc_drive: bool = False
+    image: Path,
+    disk: Path | None = None,
+    second: Path | None = None,
+    *,
+    keys: Path | None = None,
+    has_bmc_drive: bool = False,
 ) -> Hardware:
+    """A machine for the image, which trusts its keys or other ones."""
     return Hardware(
         mac=MAC,
-        firmware=Firmware.SECURE,
-        site_keys=keys,
+        firmware=Firmware.ARM64 if is_arm64(image) else Firmware.SECURE,
+        cpus=2 if is_arm64(image) else 1,
+        site_keys=keys or image / "keys",
         disk=disk,
         second_disk=second,
         has_bmc_drive=has_bmc_drive,
@@ -161,14 +174,15 @@ async def prepare(
     await it.up.apply({"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"statement.key": key}})
     pushed = from_layout(image / "oci")
     await push(it.registry, "images/signed", "v1", with_layer(pushed, layer) if layer else pushed)
-    await it.add_machine("images/signed:v1", pxe=pxe, **spec)
+    architecture = {"architecture": "arm64"} if is_arm64(image) else {}
+    await it.add_machine("images/signed:v1", pxe=architecture | dict(pxe), **spec)
 
 
 @needs_kubectl
-@pytest.mark.parametrize("image", ["signed", "general-signed"], indirect=True)
+@pytest.mark.parametrize("image", ["signed", "general-signed", "arm64-signed"], indirect=True)
 async def test_a_signed_installer_and_its_disk_start(net: Segment, image: Path, tmp_path: Path) -> None:
     disk = blank_disk(tmp_path, 5 << 30)
-    async with rack(secure(image / "keys", disk), net, tmp_path) as it:
+    async with rack(secure(image, disk), net, tmp_path) as it:
         await prepare(it, image, image / "keys")
         await it.ask("HostReplace")
         status = await it.ended("HostReplace", within_s=REPLACES_S)
@@ -182,7 +196,7 @@ async def test_a_signed_installer_and_its_disk_start(net: Segment, image: Path, 
 @needs_kubectl
 async def test_nothing_is_written_that_the_site_has_not_signed(net: Segment, image: Path, tmp_path: Path) -> None:
     disk = blank_disk(tmp_path, 5 << 30)
-    async with rack(secure(image / "keys", disk), net, tmp_path) as it:
+    async with rack(secure(image, disk), net, tmp_path) as it:
         await prepare(it, image, other_keys(tmp_path / "other"))
         await it.ask("HostReplace")
         await it.machine.shows("an answer that the site has not signed", within_s=STARTS_S)
@@ -203,7 +217,7 @@ async def test_a_signed_installer_writes_no_disk_image_of_another_build(
         "metadata.yaml": f"dhcpBootImageName: {INSTALLER}\ndiskImageSHA256: {digest}\n".encode(),
     }
     layer = files({f"disk/{name}": content for name, content in changed.items()})
-    async with rack(secure(image / "keys", disk), net, tmp_path) as it:
+    async with rack(secure(image, disk), net, tmp_path) as it:
         await prepare(it, image, image / "keys", layer=layer)
         await it.ask("HostReplace")
         status = await it.ended("HostReplace", within_s=REPLACES_S)
@@ -218,7 +232,7 @@ async def test_a_signed_system_starts_from_a_layout_also_without_a_disk(
 ) -> None:
     """The kernel that was signed once finds the root file system of this layout, on LVM on RAID 1."""
     first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
-    async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
+    async with rack(secure(image, first, second), net, tmp_path) as it:
         await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
         await add_mirror(it)
         await it.ask("HostReplace")
@@ -231,7 +245,7 @@ async def test_a_signed_system_starts_from_a_layout_also_without_a_disk(
         assert len(machine["status"]["layout"]["disks"]) == 2
         await it.ask("HostPowerOff")
         await it.ended("HostPowerOff", within_s=STARTS_S)
-        it.machine.hardware = secure(image / "keys", second)
+        it.machine.hardware = secure(image, second)
         since = len(it.machine.console())
         await it.ask("HostPowerOn")
         await it.machine.shows("login:", within_s=STARTS_S, since=since)
@@ -241,7 +255,7 @@ async def test_a_signed_system_starts_from_a_layout_also_without_a_disk(
 async def test_a_layout_that_was_changed_on_the_way_is_not_written(net: Segment, image: Path, tmp_path: Path) -> None:
     """An attacker between the machine and metalman makes a stripe of the mirror, and passes all else on."""
     first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
-    hardware = secure(image / "keys", first, second, has_bmc_drive=True)
+    hardware = secure(image, first, second, has_bmc_drive=True)
     async with (
         changing(net, "/layout", b" 1 1.0 ", b" 0 1.0 ") as attacker,
         media_rack(hardware, net, tmp_path, "--pxe-serve-url", attacker.url) as it,
@@ -261,7 +275,7 @@ async def test_a_layout_that_was_changed_on_the_way_is_not_written(net: Segment,
 @needs_kubectl
 async def test_kernel_parameters_that_are_not_signed_are_refused(net: Segment, image: Path, tmp_path: Path) -> None:
     first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
-    async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
+    async with rack(secure(image, first, second), net, tmp_path) as it:
         await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
         await add_mirror(it, grubConfig={"defaultGrubOptions": ['GRUB_CMDLINE_LINUX="quiet"']})
         await it.ask("HostReplace")
@@ -277,7 +291,7 @@ async def test_a_layout_without_room_for_the_signed_kernel_is_refused(
     net: Segment, image: Path, tmp_path: Path
 ) -> None:
     first, second = (blank_disk(tmp_path, 5 << 30, name) for name in ("first", "second"))
-    async with rack(secure(image / "keys", first, second), net, tmp_path) as it:
+    async with rack(secure(image, first, second), net, tmp_path) as it:
         await prepare(it, image, image / "keys", {**BY_HTTP, "profileRef": {"name": "mirror"}})
         devices = copy.deepcopy(MIRROR["devices"])
         devices[1]["partitions"][0]["size"] = "20Mi"
@@ -291,12 +305,12 @@ async def test_a_layout_without_room_for_the_signed_kernel_is_refused(
 
 
 @needs_kubectl
-@pytest.mark.parametrize("image", ["signed", "general-signed"], indirect=True)
+@pytest.mark.parametrize("image", ["signed", "general-signed", "arm64-signed"], indirect=True)
 async def test_a_signed_installer_starts_from_virtual_media_without_dhcp(
     net: Segment, image: Path, tmp_path: Path
 ) -> None:
     """The words of the boot lie beside the signed program; what they lead to is believed by its signature alone."""
-    hardware = secure(image / "keys", blank_disk(tmp_path, 5 << 30), has_bmc_drive=True)
+    hardware = secure(image, blank_disk(tmp_path, 5 << 30), has_bmc_drive=True)
     async with media_rack(hardware, net, tmp_path) as it:
         await prepare(it, image, image / "keys", MEDIA, network=static_network(net, MAC))
         await it.ask("HostReplace")
@@ -314,7 +328,7 @@ async def test_virtual_media_of_a_site_with_another_key_changes_nothing(
     net: Segment, image: Path, tmp_path: Path
 ) -> None:
     disk = blank_disk(tmp_path, 5 << 30)
-    async with media_rack(secure(image / "keys", disk, has_bmc_drive=True), net, tmp_path) as it:
+    async with media_rack(secure(image, disk, has_bmc_drive=True), net, tmp_path) as it:
         await prepare(it, image, other_keys(tmp_path / "other"), MEDIA, network=static_network(net, MAC))
         await it.ask("HostReplace")
         await it.machine.shows("an answer that the site has not signed", within_s=STARTS_S)
@@ -322,6 +336,7 @@ async def test_virtual_media_of_a_site_with_another_key_changes_nothing(
         assert disk.stat().st_blocks == 0
 
 
+@pytest.mark.parametrize("image", ["signed", "arm64-signed"], indirect=True)
 @pytest.mark.parametrize("change", ["command line", "initrd", "other keys"])
 async def test_a_changed_installer_does_not_start(net: Segment, image: Path, tmp_path: Path, change: str) -> None:
     program = bytearray((image / "disk" / INSTALLER).read_bytes())
@@ -336,7 +351,7 @@ async def test_a_changed_installer_does_not_start(net: Segment, image: Path, tmp
             keys = other_keys(tmp_path / "other")
     async with (
         served(net, MAC, {INSTALLER: bytes(program)}, tmp_path / "served", LOADERS) as it_has,
-        bench(secure(keys), net, tmp_path / "machine") as it,
+        bench(secure(image, keys=keys), net, tmp_path / "machine") as it,
     ):
         await it.power_on(BootTarget.UEFI_HTTP)
         await it.machine.shows("Access Denied", within_s=DENIES_S)

@@ -167,6 +167,15 @@ async def test_network_of_virtual_media_leads_to_the_statement_and_is_left(
     assert {path.name for path in (host.root / "sys/class/net").iterdir()} == {"eth0", "eth1"}
 
 
+@pytest.mark.parametrize(("machine", "number"), [("x86_64", "00016"), ("aarch64", "00019")])
+async def test_boot_file_is_requested_for_the_architecture_of_the_machine(
+    host: Host, machine: str, number: str
+) -> None:
+    commands = f'uname() {{ echo {machine}; }}; udhcpc() {{ echo "$*" >>"$T/calls"; }};'
+    (request,) = await ran(host, f"{commands} ! ask_statement eth0")
+    assert request.endswith(f" -V HTTPClient:Arch:{number}:UNDI:003001")
+
+
 @pytest.mark.parametrize(
     "text",
     [

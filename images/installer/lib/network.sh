@@ -177,7 +177,8 @@ ask_by_dhcp() {
 # ask_statement INTERFACE
 ask_statement() {
     rm -f "$T/boot_url"
-    T=$T udhcpc -i "$1" -f -n -q -t 5 -T 2 -s "$INSTALLER/leased" -V HTTPClient:Arch:00016:UNDI:003001 >/dev/null 2>&1
+    case $(uname -m) in aarch64) ask_machine=00019 ;; *) ask_machine=00016 ;; esac # IANA, processor architecture types
+    T=$T udhcpc -i "$1" -f -n -q -t 5 -T 2 -s "$INSTALLER/leased" -V "HTTPClient:Arch:$ask_machine:UNDI:003001" >/dev/null 2>&1
     ask_url=$(cat "$T/boot_url" 2>/dev/null)
     ask_host=${ask_url#http://}
     ask_host=${ask_host%%/*}

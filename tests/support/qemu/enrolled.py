@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from tests.support.qemu.tools import needed
-
-EMPTY: Final = "usr/share/OVMF/OVMF_VARS_4M.fd"
 GLOBAL: Final = UUID("8be4df61-93ca-11d2-aa0d-00e098032b8c")
 DATABASES: Final = UUID("d719b2cb-3d3a-4596-a3bc-dad00e67656f")
 X509: Final = UUID("a5c059a1-94e4-4aa7-87b5-ab155c2bf072")
@@ -26,12 +23,13 @@ ADDED: Final = 0x3F
 ENROLLED_AT: Final = struct.pack("<HBBBBBBIhBB", 2026, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
-def with_keys_of(site: Path, variables: Path) -> None:
-    """Write the variables of a machine that starts what `site/db.key` has signed."""
-    content = bytearray(needed(EMPTY).read_bytes())
+def with_keys_of(site: Path, store: Path, variables: Path) -> None:
+    """Write the variables of a machine that starts what `site/db.key` has signed; those of `store` are left out."""
+    content = bytearray(store.read_bytes())
     (volume_header,) = struct.unpack_from("<H", content, 48)
-    at = volume_header + STORE_HEADER
-    assert content[at : at + 2] == b"\xff\xff", "the store is not empty"
+    (size,) = struct.unpack_from("<I", content, volume_header + 16)
+    at, end = volume_header + STORE_HEADER, volume_header + size
+    content[at:end] = b"\xff" * (end - at)
     for name, guid in (("db", DATABASES), ("KEK", GLOBAL), ("PK", GLOBAL)):
         record = _variable(name, guid, _signature_list((site / f"{name}.cer").read_bytes()))
         content[at : at + len(record)] = record

@@ -14,7 +14,7 @@ class Firmware(Enum):
     BIOS = "bios"  # SeaBIOS, and iPXE in the ROM of the network card
     UEFI = "uefi"  # OVMF with its own network stack; the card has no ROM
     SECURE = "secure"  # the same with Secure Boot, which trusts what Microsoft's key has signed
-    ARM64 = "arm64"  # UEFI of a machine with 64-bit Arm processors
+    ARM64 = "arm64"  # UEFI of a machine with 64-bit Arm processors; Secure Boot once it has keys
 
     @property
     def variables(self) -> str | None:
@@ -25,6 +25,11 @@ class Firmware(Enum):
             Firmware.SECURE: "usr/share/OVMF/OVMF_VARS_4M.ms.fd",
             Firmware.ARM64: "usr/share/AAVMF/AAVMF_VARS.fd",
         }[self]
+
+    @property
+    def store(self) -> str:
+        """A file with a store of variables; that of ARM64's own file is made by the first start."""
+        return "usr/share/AAVMF/AAVMF_VARS.ms.fd" if self is Firmware.ARM64 else "usr/share/OVMF/OVMF_VARS_4M.fd"
 
     @property
     def code(self) -> str:

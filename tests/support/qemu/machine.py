@@ -63,7 +63,7 @@ class QemuMachine:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._console.touch()
         if self.hardware.site_keys is not None:
-            with_keys_of(self.hardware.site_keys, self._variables)
+            with_keys_of(self.hardware.site_keys, needed(self.hardware.firmware.store), self._variables)
         elif (variables := self.hardware.firmware.variables) is not None:
             shutil.copy(needed(variables), self._variables)
         self._tpm_state.mkdir(exist_ok=True)
