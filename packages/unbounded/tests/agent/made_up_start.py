@@ -14,12 +14,12 @@ from unbounded.agent.paths import HostPaths
 from unbounded.agent.steps.start_steps import StartContext
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Transient
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth
 from unbounded.kube.logs import SecretStr
 
 CONFIG = AgentConfig(
     machine_name="m1",
-    cluster=Cluster(ca_cert_base64=BASE64, version="1.34.0"),
+    cluster=JoinedCluster(ca_cert_base64=BASE64, version="1.34.0"),
     kubelet=Kubelet(api_server="https://10.0.0.1:6443", auth=KubeletAuth(bootstrap_token="abcdef.0123456789abcdef")),
 )
 GOAL = NodeGoal(machine="m1", kubernetes_version="1.34.0", api_server="https://10.0.0.1:6443", ca_pem="ca", image="x")

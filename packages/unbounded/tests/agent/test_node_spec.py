@@ -30,18 +30,20 @@ from unbounded.api.machine import Machine
 from unbounded.join.agent_config import (
     AgentConfig,
     ArtifactSource,
-    Cluster,
     Cni,
     ComponentVersion,
     Cri,
     Downloads,
+    JoinedCluster,
     Kubelet,
 )
 from unbounded.join.labels_and_taints import newest
 
 CONFIG = AgentConfig(
     machine_name="m1",
-    cluster=Cluster(ca_cert_base64=base64.b64encode(CA.encode()).decode(), cluster_dns="10.96.0.10", version="1.34.2"),
+    cluster=JoinedCluster(
+        ca_cert_base64=base64.b64encode(CA.encode()).decode(), cluster_dns="10.96.0.10", version="1.34.2"
+    ),
     kubelet=Kubelet(
         api_server="https://10.0.0.1:6443",
         labels={"zone": "b", "app": "a"},
@@ -73,7 +75,7 @@ def test_the_label_of_the_machine_cannot_be_given_another_value() -> None:
     ("text", "version"), [("1.34", "1.34.0"), ("1.34.2", "1.34.2"), ("1.34.0-rc.1", "1.34.0-rc.1")]
 )
 def test_a_version_of_two_numbers_means_the_first_release(text: str, version: str) -> None:
-    cluster = Cluster(ca_cert_base64=CONFIG.cluster.ca_cert_base64, version=text)
+    cluster = JoinedCluster(ca_cert_base64=CONFIG.cluster.ca_cert_base64, version=text)
     assert made(cluster=cluster).kubernetes_version == version
 
 

@@ -19,7 +19,7 @@ from unbounded.agent.settings import (
     store_config,
 )
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth
 
 TOKEN = "abcdef.0123456789abcdef"
 VARIABLES = {
@@ -127,7 +127,7 @@ def test_without_anything_it_is_said_how_to_give_it() -> None:
 
 CONFIG = AgentConfig(
     machine_name="m1",
-    cluster=Cluster(ca_cert_base64=BASE64, version="1.34.0"),
+    cluster=JoinedCluster(ca_cert_base64=BASE64, version="1.34.0"),
     kubelet=Kubelet(
         api_server="https://10.0.0.1:6443",
         auth=KubeletAuth(bootstrap_token="abcdef.0123456789abcdef"),

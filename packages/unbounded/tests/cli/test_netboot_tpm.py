@@ -27,7 +27,7 @@ from tests.support.software_tpm import needs_tpm, unix_tpm
 from tests.support.token_groups import machine_of
 from tests.support.waiting import eventually
 from unbounded.agent.paths import HostPaths
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet
 from unbounded.join.csr import IdentityFiles, agent_identity
 
 pytestmark = [
@@ -100,7 +100,7 @@ class Machine:
         config = json.loads(await running.kubectl("config", "view", "--raw", "-o", "json"))
         told = AgentConfig(
             machine_name=name,
-            cluster=Cluster(ca_cert_base64=b64encode(self.ca.read_bytes()).decode(), version="1.34.0"),
+            cluster=JoinedCluster(ca_cert_base64=b64encode(self.ca.read_bytes()).decode(), version="1.34.0"),
             kubelet=Kubelet(api_server=config["clusters"][0]["cluster"]["server"]),
         )
         file, root = self._folder / "agent.json", self._folder / "host"

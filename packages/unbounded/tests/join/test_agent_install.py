@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.join.releases import AGENT, Releases, releases, tarball
 from tests.join.signing import ANOTHER, PUBLIC_KEY, signature, word_of
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth, UpgradeConfig, config_text
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth, UpgradeConfig, config_text
 from unbounded.join.agent_install import AgentOrigin, HostSetup, install_script, standalone_script
 from unbounded.machina.provisioning.model import cause_of
 
@@ -31,7 +31,7 @@ NAME = f"unbounded-agent-linux-{ {'x86_64': 'amd64', 'aarch64': 'arm64'}[platfor
 TOKEN = "abcdef.0123456789abcdef"
 CONFIG = AgentConfig(
     machine_name="m1",
-    cluster=Cluster(version="1.34.0"),
+    cluster=JoinedCluster(version="1.34.0"),
     kubelet=Kubelet(
         api_server="https://10.0.0.1:6443", auth=KubeletAuth(bootstrap_token=TOKEN), labels={"a": "'$(id)\""}
     ),

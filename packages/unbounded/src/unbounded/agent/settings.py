@@ -18,7 +18,7 @@ from unbounded.agent.daemon.identity import has_joined
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, Attest, Cluster, Kubelet, KubeletAuth
+from unbounded.join.agent_config import AgentConfig, Attest, JoinedCluster, Kubelet, KubeletAuth
 from unbounded.join.agent_config_file import read_agent_config, unknown_keys
 from unbounded.kube.durable_files import write_durably
 
@@ -91,7 +91,7 @@ def _from_variables(environ: Mapping[str, str], *, joined: bool) -> AgentConfig:
         raise Rejected("environment: " + "; ".join(wrong))
     config = AgentConfig(
         machine_name=given("MACHINA_MACHINE_NAME"),
-        cluster=Cluster(
+        cluster=JoinedCluster(
             ca_cert_base64=given("CA_CERT_BASE64"), cluster_dns=given("CLUSTER_DNS"), version=given("KUBE_VERSION")
         ),
         kubelet=Kubelet(

@@ -41,7 +41,7 @@ class _ConfigPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Part of the file. Absent and empty are the same: the file omits unset keys."""
 
 
-class Cluster(_ConfigPart, frozen=True, kw_only=True):
+class JoinedCluster(_ConfigPart, frozen=True, kw_only=True):
     """The cluster that the host joins.
 
     Args:
@@ -177,7 +177,7 @@ class AgentConfig(_ConfigPart, frozen=True, kw_only=True):
 
     machine_name: str = ""
     node_name: str = ""
-    cluster: Cluster = Cluster()
+    cluster: JoinedCluster = JoinedCluster()
     kubelet: Kubelet = Kubelet()
     cri: Cri = Cri()
     cni: Cni = Cni()
@@ -221,7 +221,7 @@ def agent_config(
     return AgentConfig(
         machine_name=machine.name,
         node_name=machine.name,
-        cluster=Cluster(
+        cluster=JoinedCluster(
             ca_cert_base64=base64.b64encode(facts.ca_pem.encode()).decode(),
             cluster_dns=facts.cluster_dns,
             version=version.removeprefix("v"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.apiserver.support import Client
 from unbounded.api.names import GROUP_BOOTSTRAP
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth
 from unbounded_apiserver.server import ApiServer
 
 OURS: Final = "/apis/unbounded-cloud.io/v1alpha3"
@@ -22,7 +22,7 @@ def config_of(server: ApiServer, machine: str = "m1", *, token: str = TOKEN, **k
     ca = base64.b64encode((server.data_dir / "pki" / "ca.crt").read_bytes()).decode()
     return AgentConfig(
         machine_name=machine,
-        cluster=Cluster(ca_cert_base64=ca, version="1.34.0"),
+        cluster=JoinedCluster(ca_cert_base64=ca, version="1.34.0"),
         kubelet=Kubelet(api_server=server.url, auth=KubeletAuth(bootstrap_token=token), **kubelet),
     )
 

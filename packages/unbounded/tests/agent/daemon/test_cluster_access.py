@@ -37,7 +37,7 @@ from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import publish_cluster_info
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
@@ -108,7 +108,7 @@ class Place:
         ca = base64.b64encode(ca_pem.encode()).decode()
         self.config = AgentConfig(
             machine_name="m1",
-            cluster=Cluster(ca_cert_base64=ca, cluster_dns="10.0.0.10", version="1.34.0"),
+            cluster=JoinedCluster(ca_cert_base64=ca, cluster_dns="10.0.0.10", version="1.34.0"),
             kubelet=Kubelet(api_server=server, auth=KubeletAuth(bootstrap_token="abcdef.0123456789abcdef")),
         )
         made = goal_with(goal(), access_of_config(self.config))

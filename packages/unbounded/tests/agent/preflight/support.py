@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.authority import PEM
 from unbounded.agent.interfaces import HostCommandResult, UnitFacts
 from unbounded.agent.model import NodeGoal
-from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
+from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth
 
 TOKEN = "abcdef.0123456789abcdef"
 GOAL = NodeGoal(
@@ -27,7 +27,7 @@ GOAL = NodeGoal(
 def config(*, api_server: str, ca_pem: str = PEM, **more: Any) -> AgentConfig:
     return AgentConfig(
         machine_name="m1",
-        cluster=Cluster(ca_cert_base64=base64.b64encode(ca_pem.encode()).decode(), version="1.34.0"),
+        cluster=JoinedCluster(ca_cert_base64=base64.b64encode(ca_pem.encode()).decode(), version="1.34.0"),
         kubelet=Kubelet(api_server=api_server, auth=KubeletAuth(bootstrap_token=TOKEN)),
         **more,
     )

@@ -17,7 +17,7 @@ import msgspec
 from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
 from unbounded_lab.cloud.oci.errors import OciProblem, invalid, not_found
-from unbounded_lab.cloud.oci.model import OciImage, OciShape, ResourceState, Subnet, Vnic
+from unbounded_lab.cloud.oci.model import OciImage, OciShape, OciSubnet, ResourceState, Vnic
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 
 METADATA_BYTES: Final = 32_000
@@ -41,7 +41,7 @@ def check_token(token: str | None) -> None:
         raise invalid(f"opc-retry-token size must be between 1 and {TOKEN_LENGTH}")
 
 
-def check(tenancy: Tenancy, details: Launch) -> tuple[OciShape, OciImage, Subnet]:
+def check(tenancy: Tenancy, details: Launch) -> tuple[OciShape, OciImage, OciSubnet]:
     """Check a launch against the rules.
 
     Raises:
@@ -200,7 +200,7 @@ def image_of(tenancy: Tenancy, source: SourceDetails, shape: OciShape) -> OciIma
     return image
 
 
-def _subnet(tenancy: Tenancy, details: Launch) -> Subnet:
+def _subnet(tenancy: Tenancy, details: Launch) -> OciSubnet:
     vnic = details.create_vnic_details
     ident = vnic.subnet_id or details.subnet_id
     if ident is None:
@@ -215,7 +215,7 @@ def _subnet(tenancy: Tenancy, details: Launch) -> Subnet:
     return subnet
 
 
-def _check_addresses(tenancy: Tenancy, subnet: Subnet, vnic: CreateVnic) -> None:
+def _check_addresses(tenancy: Tenancy, subnet: OciSubnet, vnic: CreateVnic) -> None:
     if vnic.assign_public_ip and subnet.prohibits_public_ip:
         raise invalid(f"assignPublicIp: subnet {subnet.id} prohibits public IPs on VNICs")
     if vnic.assign_ipv6_ip or vnic.ipv6_address_ipv6_subnet_cidr_pair_details:
@@ -247,7 +247,7 @@ def _check_host_name(details: Launch) -> None:
         raise invalid(f"Hostname {label} is provided when AssignPrivateDnsRecord is false")
 
 
-def conflict_of(tenancy: Tenancy, subnet: Subnet, details: Launch) -> str | None:
+def conflict_of(tenancy: Tenancy, subnet: OciSubnet, details: Launch) -> str | None:
     """Return why a VNIC cannot be created, as another one has its host name or address; None when it can.
 
     A host name is not checked earlier (oracle/terraform-provider-oci#1348).
@@ -262,7 +262,7 @@ def conflict_of(tenancy: Tenancy, subnet: Subnet, details: Launch) -> str | None
     return None
 
 
-def _others(tenancy: Tenancy, subnet: Subnet) -> Iterable[Vnic]:
+def _others(tenancy: Tenancy, subnet: OciSubnet) -> Iterable[Vnic]:
     return (
         each for each in tenancy.vnics if each.subnet_id == subnet.id and each.state is not ResourceState.TERMINATED
     )

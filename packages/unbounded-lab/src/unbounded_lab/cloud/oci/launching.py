@@ -109,7 +109,7 @@ def attach_boot_volume(tenancy: Tenancy, instance: model.OciInstance, source: So
 
 
 def attach_vnic(
-    tenancy: Tenancy, instance: model.OciInstance, subnet: model.Subnet, now: float, *, primary: bool = True
+    tenancy: Tenancy, instance: model.OciInstance, subnet: model.OciSubnet, now: float, *, primary: bool = True
 ) -> model.Vnic:
     """Create a VNIC of an instance with an address of its subnet, ATTACHING."""
     requested, details = instance.launch.create_vnic_details, instance.launch
@@ -142,7 +142,7 @@ def attach_vnic(
     return vnic
 
 
-def _free_address(tenancy: Tenancy, subnet: model.Subnet) -> str:
+def _free_address(tenancy: Tenancy, subnet: model.OciSubnet) -> str:
     """Return the first address without a VNIC."""
     used = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not model.ResourceState.TERMINATED}
     address = next((each for each in subnet.addresses() if each not in used), None)
@@ -152,7 +152,7 @@ def _free_address(tenancy: Tenancy, subnet: model.Subnet) -> str:
 
 
 def _join(
-    tenancy: Tenancy, instance: model.OciInstance, subnet: model.Subnet, work: model.LabWorkRequest, at: float
+    tenancy: Tenancy, instance: model.OciInstance, subnet: model.OciSubnet, work: model.LabWorkRequest, at: float
 ) -> None:
     """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
     if (trouble := conflict_of(tenancy, subnet, instance.launch)) is not None:

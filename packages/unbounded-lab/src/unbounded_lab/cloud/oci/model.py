@@ -119,7 +119,7 @@ class OciImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Subnet:
+class OciSubnet:
     id: str
     name: str
     compartment_id: str

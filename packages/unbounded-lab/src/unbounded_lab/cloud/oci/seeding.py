@@ -40,7 +40,7 @@ class SeededInstance:
     memory_gb: float | None = 32
     state: InstanceState = InstanceState.RUNNING
     image_id: str | None = None
-    subnet: model.Subnet | None = None
+    subnet: model.OciSubnet | None = None
     availability_domain: str = model.AVAILABILITY_DOMAINS[0]
     fault_domain: str = model.FAULT_DOMAINS[1]
     nsg_ids: tuple[str, ...] = ()

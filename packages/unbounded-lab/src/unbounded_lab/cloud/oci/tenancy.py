@@ -87,7 +87,7 @@ class Tenancy:
         self.permitted = Permitted()
         self.tokens: dict[str, RetryToken] = {}
         self.images: HistoryMap[model.OciImage] = HistoryMap(views.image_body)
-        self.subnets: HistoryMap[model.Subnet] = HistoryMap(views.subnet_body)
+        self.subnets: HistoryMap[model.OciSubnet] = HistoryMap(views.subnet_body)
         self.instances: HistoryMap[model.OciInstance] = HistoryMap(
             lambda each: views.instance_body(each, self.shapes[each.launch.shape])
         )
@@ -154,8 +154,8 @@ class Tenancy:
         now: float,
         prohibits_public_ip: bool = False,
         availability_domain: str | None = None,
-    ) -> model.Subnet:
-        subnet = model.Subnet(
+    ) -> model.OciSubnet:
+        subnet = model.OciSubnet(
             model.ocid("subnet", self.seed, name),
             name,
             self.compartment_id,

@@ -213,7 +213,7 @@ def _volume(volume: model.Volume) -> Body:
     )
 
 
-def subnet_body(subnet: model.Subnet) -> Body:
+def subnet_body(subnet: model.OciSubnet) -> Body:
     return _set(
         id=subnet.id,
         displayName=subnet.name,
