@@ -157,6 +157,8 @@ class _Checker:
                 continue
             fitting.append(overload)
             returned = self.bindings.resolve(returned)
+            if returned.kind is types.TypeKind.PARAM:  # of dyn: a later call must not bind it to its first overload
+                returned = types.DYN
             result = returned if result is None or result == returned else types.DYN
         if result is None:
             if any(self.bindings.resolve(one).kind is types.TypeKind.ERROR for one in given):

@@ -69,6 +69,7 @@ HOLDS = [
     "optional.none().or(optional.of(3)).value() == 3 && optional.ofNonZeroValue('') == optional.none()",
     "[?optional.of(1), ?optional.none(), 2] == [1, 2] && {?'a': optional.of(1)} == {'a': 1}",
     "{'a': {'b': 1}}.?a.?b.orValue(0) == 1 && {'a': {'b': 1}}.?c.b.orValue(5) == 5",
+    "dyn({'a': {'b': 1}}).?a.orValue(dyn({}))[?'b'].orValue(0) == 1",
     "[1, 2].first().value() == 1 && ![].last().hasValue() && [optional.of(1)].unwrapOpt() == [1]",
     # times
     "timestamp('2024-02-29T23:59:59.5Z').getMilliseconds() == 500",
