@@ -31,6 +31,7 @@ Files = Mapping[str, str]  # path below the root: content
 
 GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "CustomResourceDefinitions": crd_files.files,
+    "CustomResourceDefinitions of Container Cloud": crd_files.container_cloud_files,
     "rights and policies": manifest_files.files,
     "processes and images": deploy_files.files,
     "Helm chart": chart_files.files,

@@ -5,16 +5,27 @@ from typing import Any
 
 import yaml
 
-from unbounded.api.crd import custom_resource_definitions
+from unbounded.api.crd import container_cloud_definitions, custom_resource_definitions
+from unbounded.api.names import GROUP
 from unbounded_apiserver.schema import FieldError, Schema, compile_schema
 
 Object = dict[str, Any]
 
+
+def kind_key(crd: Object) -> str:
+    """The kind of a definition, with its group where that is not ours: Machine, Machine.cluster.k8s.io."""
+    kind, group = crd["spec"]["names"]["kind"], crd["spec"]["group"]
+    return str(kind) if group == GROUP else f"{kind}.{group}"
+
+
+CRDS: dict[str, Object] = {
+    kind_key(crd): crd for crd in (*custom_resource_definitions(), *container_cloud_definitions())
+}
 SCHEMAS: dict[str, Schema] = {
-    crd["spec"]["names"]["kind"]: compile_schema(
+    name: compile_schema(
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], path="spec.validation.openAPIV3Schema"
     )
-    for crd in custom_resource_definitions()
+    for name, crd in CRDS.items()
 }
 
 

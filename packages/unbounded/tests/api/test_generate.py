@@ -1,13 +1,14 @@
 """Generated files: those in the tree are those that the code makes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from scripts import cli_reference, generate
 from scripts.api_reference import field_rows
 
-from unbounded.api.crd import custom_resource_definitions
+from unbounded.api.crd import container_cloud_definitions, custom_resource_definitions
 
 
 @pytest.mark.slow
@@ -16,12 +17,22 @@ def test_the_tree_holds_what_the_code_generates() -> None:
 
 
 @pytest.mark.slow
-def test_the_yaml_is_the_definition() -> None:
+@pytest.mark.parametrize(
+    ("folder", "definitions"),
+    [("deploy/crd", custom_resource_definitions()), ("deploy/crd/container-cloud", container_cloud_definitions())],
+    ids=["all", "container-cloud"],
+)
+def test_the_yaml_is_the_definition(folder: str, definitions: tuple[dict[str, Any], ...]) -> None:
     read = [
         yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
-        for path in sorted((generate.ROOT / "deploy/crd").glob("*.yaml"))
+        for path in (generate.ROOT / folder).glob("*.yaml")
+        if path.name != "kustomization.yaml"
     ]
-    assert read == sorted(custom_resource_definitions(), key=lambda crd: str(crd["metadata"]["name"]))
+    assert sorted(read, key=_name) == sorted(definitions, key=_name)
+
+
+def _name(crd: dict[str, Any]) -> str:
+    return str(crd["metadata"]["name"])
 
 
 def test_a_default_is_shown_as_a_manifest_has_it() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unbounded.api.crd import DEFINITIONS
+from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, DEFINITIONS
 from unbounded.api.fields import ApiStruct
 from unbounded.api.meta import Object
 
-KINDS: list[type[Object]] = [definition.kind.type for definition in DEFINITIONS]
+KINDS: list[type[Object]] = [definition.kind.type for definition in (*DEFINITIONS, *CONTAINER_CLOUD_DEFINITIONS)]
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
@@ -33,6 +33,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         int: st.integers(-(2**63), 2**63 - 1),
         bool: st.booleans(),
         types.NoneType: st.none(),
+        Any: st.dictionaries(st.text(max_size=5), st.booleans() | st.text(max_size=5), max_size=2),
     }
     return plain[hint]
 

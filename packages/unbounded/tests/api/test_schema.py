@@ -1,15 +1,22 @@
 """The generated schemas: complete, bounded, and what the seeds of the API promise."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
 
-from unbounded.api.crd import DEFINITIONS, RULES, custom_resource_definition, custom_resource_definitions, struct_schema
+from tests.api.checking import CRDS, kind_key
+from unbounded.api.crd import (
+    CONTAINER_CLOUD_DEFINITIONS,
+    DEFINITIONS,
+    RULES,
+    custom_resource_definition,
+    struct_schema,
+)
 from unbounded.api.fields import ApiStruct, Field, ObjectName
 
 Schema = dict[str, Any]
-CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}
 
 
 def schema_of(kind: str) -> Schema:
@@ -56,7 +63,8 @@ def test_every_string_list_and_map_is_bounded() -> None:
     def bounded(schema: Schema) -> bool:
         match schema.get("type"):
             case "string" | None:
-                return "maxLength" in schema or "enum" in schema
+                free = "x-kubernetes-preserve-unknown-fields" in schema  # a field without effect
+                return free or "maxLength" in schema or "enum" in schema
             case "array":
                 return "maxItems" in schema and "x-kubernetes-list-type" in schema
             case "object":
@@ -96,6 +104,14 @@ def test_optional_fields_are_absent_not_null() -> None:
         ("MachineProfile", "spec.softRaidDevices[].level", "raid1"),
         ("MachineProfile", "spec.softRaidDevices[].metadata", "1.0"),
         ("MachineProfile", "spec.logicalVolumes[].type", "linear"),
+        ("BareMetalHost.metal3.io", "spec.bootMode", "UEFI"),
+        ("BareMetalHost.metal3.io", "spec.online", True),
+        ("BareMetalHost.metal3.io", "spec.automatedCleaningMode", "metadata"),
+        ("Cluster.cluster.k8s.io", "spec.providerSpec.value.dedicatedControlPlane", True),
+        ("Cluster.cluster.k8s.io", "spec.providerSpec.value.maxWorkerUpgradeCount", 1),
+        ("Cluster.cluster.k8s.io", "spec.providerSpec.value.maxWorkerPrepareCount", 50),
+        ("MachinePool.kaas.mirantis.com", "spec.replicas", 0),
+        ("MachinePool.kaas.mirantis.com", "spec.deletePolicy", "never"),
     ],
 )
 def test_a_default_is_filled_in_by_the_server(kind: str, path: str, default: object) -> None:
@@ -117,7 +133,7 @@ def test_a_default_holds_the_defaults_of_its_own_fields() -> None:
 def test_nothing_else_has_a_default() -> None:
     with_default = {path for path, schema in below_spec_and_status() if "default" in schema}
     counters = {path for path in with_default if path.endswith("Counter")}
-    assert len(with_default - counters) == 23, sorted(with_default)
+    assert len(with_default - counters) == 36, sorted(with_default)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +148,11 @@ def test_nothing_else_has_a_default() -> None:
         ("MachineOperationCredential", "spec.auth", ["mode"]),
         ("MachineConfiguration", "spec", ["template"]),
         ("MachineConfigurationVersion", "spec", ["version", "template"]),
+        ("Machine.cluster.k8s.io", "spec.providerSpec.value", ["apiVersion", "kind"]),
+        ("Cluster.cluster.k8s.io", "spec.providerSpec.value", ["apiVersion", "kind", "release"]),
+        ("ClusterRelease.kaas.mirantis.com", "spec", ["version", "kubernetes", "allowedDistributions"]),
+        ("L2Template.ipam.mirantis.com", "spec", ["npTemplate"]),
+        ("Subnet.ipam.mirantis.com", "spec", ["cidr"]),
     ],
 )
 def test_what_is_required(kind: str, path: str, required: list[str]) -> None:
@@ -187,22 +208,66 @@ def test_the_limits_of_the_status(kind: str, path: str, limit: int) -> None:
         ("MachineConfiguration", "mc", ["Latest Version", "Update Strategy", "Age"], ["Rollout"]),
         ("MachineDisruptionBudget", "mdb", ["Max", "Allowed", "Granted", "Age"], []),
         ("MachineConfigurationVersion", "mcv", ["Configuration", "Version", "Deployed", "Machines", "Age"], []),
+        (
+            "Machine.cluster.k8s.io",
+            "ma",
+            ["Ready", "LCMPhase", "NodeName", "UpgradeIndex", "RebootRequired", "Age"],
+            ["Host", "Distribution", "Stage", "Message"],
+        ),
+        (
+            "BareMetalHost.metal3.io",
+            "bmh",
+            ["State", "Consumer", "Online", "Error", "Age"],
+            ["BMC", "Machine", "Message"],
+        ),
+        ("BareMetalHostProfile.metal3.io", "bmhp", ["Age"], []),
+        ("MachinePool.kaas.mirantis.com", "mp", ["Replicas", "Current", "Ready", "Age"], []),
     ],
 )
 def test_names_and_columns(kind: str, short: str, columns: list[str], wide: list[str]) -> None:
     spec = CRDS[kind]["spec"]
     assert spec["names"]["shortNames"] == [short]
-    assert spec["scope"] == "Cluster"
+    assert spec["scope"] == ("Namespaced" if "." in kind else "Cluster")
     shown = spec["versions"][0]["additionalPrinterColumns"]
     assert [c["name"] for c in shown if not c.get("priority")] == columns
     assert [c["name"] for c in shown if c.get("priority") == 1] == wide
 
 
 def test_every_column_and_selectable_field_points_at_a_field() -> None:
-    for definition in DEFINITIONS:
+    for definition in (*DEFINITIONS, *CONTAINER_CLOUD_DEFINITIONS):
         paths = [column.path for column in definition.columns] + list(definition.selectable)
+        name = kind_key(custom_resource_definition(definition))
         for path in (p.removeprefix(".") for p in paths if not p.startswith(".metadata.")):
-            assert at(definition.kind.kind, path.replace("[0]", "[]")).get("type", "int-or-string") != "object"
+            listed = re.sub(r"\[[^\]]+\]", "[]", path)
+            assert at(name, listed).get("type", "int-or-string") != "object"
+
+
+def test_only_the_protected_group_is_annotated_as_unapproved() -> None:
+    annotated = {name for name, crd in CRDS.items() if "annotations" in crd["metadata"]}
+    assert annotated == {"Machine.cluster.k8s.io", "Cluster.cluster.k8s.io"}
+    assert CRDS["Cluster.cluster.k8s.io"]["metadata"]["annotations"] == {
+        "api-approved.kubernetes.io": "unapproved, the API of Container Cloud"
+    }
+
+
+def test_only_the_release_of_clusters_is_cluster_scoped_in_container_cloud() -> None:
+    scoped = {name for name, crd in CRDS.items() if "." in name and crd["spec"]["scope"] == "Cluster"}
+    assert scoped == {"ClusterRelease.kaas.mirantis.com"}
+
+
+def test_a_pool_is_scaled_by_its_replicas() -> None:
+    version = CRDS["MachinePool.kaas.mirantis.com"]["spec"]["versions"][0]
+    assert version["subresources"] == {
+        "status": {},
+        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+    }
+
+
+def test_the_words_of_a_machines_state_are_those_of_container_cloud() -> None:
+    words = at("Machine.cluster.k8s.io", "status.providerStatus.status")["enum"]
+    assert words == [
+        "Provision", "Uninitialized", "Pending", "Prepare", "Deploy", "Reconfigure", "Ready", "Maintenance",
+    ]  # fmt: skip
 
 
 def test_operations_are_selected_by_machine_and_phase() -> None:

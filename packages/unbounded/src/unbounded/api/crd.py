@@ -13,19 +13,29 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.names import ANNOTATION_HOST
+from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS
+from unbounded.api.container_cloud.rules import CONTAINER_CLOUD_RULES
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, ApiStruct, Field, combined
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
-from unbounded.api.names import LABEL_CONFIGURATION, LABEL_SITE
+from unbounded.api.names import API_VERSION, LABEL_CONFIGURATION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.operation_rules import OPERATION_RULES
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.api.profile_rules import PROFILE_RULES
 from unbounded.api.rules import MACHINE_RULES, RuleTable, ValidationRule
 
-RULES: Final[RuleTable] = {**MACHINE_RULES, **OPERATION_RULES, **PROFILE_RULES}
+RULES: Final[RuleTable] = {**MACHINE_RULES, **OPERATION_RULES, **PROFILE_RULES, **CONTAINER_CLOUD_RULES}
+PROTECTED: Final = (
+    ".k8s.io"  # a server takes definitions of such a group with an approval, or with the word that there is none
+)
+UNAPPROVED: Final = {"api-approved.kubernetes.io": "unapproved, the API of Container Cloud"}
 
 
 @dataclass(frozen=True)
@@ -51,15 +61,16 @@ class KindDefinition:
     columns: tuple[PrinterColumn, ...]
     selectable: tuple[str, ...] = ()
     has_status: bool = True
+    replicas: bool = False  # a subresource scale, of spec.replicas
 
     @property
     def name(self) -> str:
         return f"{self.kind.plural}.{self.kind.group}"
 
 
-def label_path(label: str) -> str:
-    """Return the JSONPath of a label, whose dots are part of its name."""
-    return ".metadata.labels." + label.replace(".", r"\.")
+def label_path(label: str, of: str = "labels") -> str:
+    """Return the JSONPath of a label or annotation, whose dots are part of its name."""
+    return f".metadata.{of}." + label.replace(".", r"\.")
 
 
 AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
@@ -144,23 +155,119 @@ DEFINITIONS: Final = (
     ),
 )
 
+CONTAINER_CLOUD_DEFINITIONS: Final = (
+    KindDefinition(
+        CONTAINER_CLOUD_MACHINES,
+        "ma",
+        (
+            PrinterColumn("Ready", ".status.providerStatus.ready", "boolean"),
+            PrinterColumn("LCMPhase", ".status.providerStatus.status"),
+            PrinterColumn("NodeName", ".status.nodeRef.name"),
+            PrinterColumn("UpgradeIndex", ".status.providerStatus.upgradeIndex", "integer"),
+            PrinterColumn("RebootRequired", ".status.providerStatus.reboot.required", "boolean"),
+            AGE,
+            PrinterColumn("Host", label_path(ANNOTATION_HOST, "annotations"), wide=True),
+            PrinterColumn("Distribution", ".status.providerStatus.currentDistribution", wide=True),
+            PrinterColumn("Stage", ".status.execution.stage", wide=True),
+            PrinterColumn("Message", ".status.execution.message", wide=True),
+        ),
+        selectable=(".status.providerStatus.status",),
+    ),
+    KindDefinition(
+        CLUSTERS,
+        "",
+        (
+            PrinterColumn("Ready", ".status.providerStatus.ready", "boolean"),
+            PrinterColumn("Release", ".spec.providerSpec.value.release"),
+            PrinterColumn("Requested", ".status.providerStatus.nodes.requested", "integer"),
+            PrinterColumn("ReadyNodes", ".status.providerStatus.nodes.ready", "integer"),
+            PrinterColumn("Maintenance", ".status.providerStatus.maintenance", "boolean"),
+            AGE,
+        ),
+    ),
+    KindDefinition(
+        BARE_METAL_HOSTS,
+        "bmh",
+        (
+            PrinterColumn("State", ".status.provisioning.state"),
+            PrinterColumn("Consumer", ".spec.consumerRef.name"),
+            PrinterColumn("Online", ".spec.online", "boolean"),
+            PrinterColumn("Error", ".status.errorType"),
+            AGE,
+            PrinterColumn("BMC", ".spec.bmc.address", wide=True),
+            PrinterColumn("Machine", ".status.provisioning.ID", wide=True),
+            PrinterColumn("Message", ".status.errorMessage", wide=True),
+        ),
+    ),
+    KindDefinition(BARE_METAL_HOST_PROFILES, "bmhp", (AGE,)),
+    KindDefinition(
+        BARE_METAL_HOST_CREDENTIALS,
+        "bmhc",
+        (PrinterColumn("Username", ".spec.username"), PrinterColumn("Secret", ".spec.password.name"), AGE),
+    ),
+    KindDefinition(
+        CLUSTER_RELEASES,
+        "",
+        (
+            PrinterColumn("Version", ".spec.version"),
+            PrinterColumn("Kubernetes", ".spec.kubernetes.version"),
+            PrinterColumn("Usable", ".status.conditions[?(@.type=='Usable')].status"),
+            AGE,
+        ),
+    ),
+    KindDefinition(
+        MACHINE_POOLS,
+        "mp",
+        (
+            PrinterColumn("Replicas", ".spec.replicas", "integer"),
+            PrinterColumn("Current", ".status.replicas", "integer"),
+            PrinterColumn("Ready", ".status.readyReplicas", "integer"),
+            AGE,
+        ),
+        replicas=True,
+    ),
+    KindDefinition(
+        L2_TEMPLATES,
+        "l2t",
+        (PrinterColumn("State", ".status.state"), AGE, PrinterColumn("Reason", ".status.reason", wide=True)),
+    ),
+    KindDefinition(
+        SUBNETS,
+        "",
+        (
+            PrinterColumn("CIDR", ".spec.cidr"),
+            PrinterColumn("Gateway", ".spec.gateway"),
+            PrinterColumn("Capacity", ".status.capacity", "integer"),
+            PrinterColumn("Allocatable", ".status.allocatable", "integer"),
+            PrinterColumn("State", ".status.state"),
+            AGE,
+        ),
+    ),
+    KindDefinition(
+        IPAM_HOSTS,
+        "",
+        (PrinterColumn("State", ".status.state"), PrinterColumn("Template", ".status.l2TemplateRef"), AGE),
+    ),
+)  # installed on request: their groups may belong to other controllers
+
 
 def custom_resource_definition(definition: KindDefinition) -> dict[str, Any]:
     """Return the CustomResourceDefinition as it is applied."""
     kind = definition.kind
+    names: dict[str, Any] = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    metadata: dict[str, Any] = {"name": definition.name}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": definition.name},
+        "metadata": metadata | ({"annotations": dict(UNAPPROVED)} if kind.group.endswith(PROTECTED) else {}),
         "spec": {
             "group": kind.group,
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-                "shortNames": [definition.short],
-            },
+            "names": names | ({"shortNames": [definition.short]} if definition.short else {}),
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "versions": [_version(definition)],
         },
@@ -168,8 +275,13 @@ def custom_resource_definition(definition: KindDefinition) -> dict[str, Any]:
 
 
 def custom_resource_definitions() -> tuple[dict[str, Any], ...]:
-    """Return all CustomResourceDefinitions, ready to be applied to any cluster."""
+    """Return the CustomResourceDefinitions of every installation, ready to be applied to any cluster."""
     return tuple(custom_resource_definition(definition) for definition in DEFINITIONS)
+
+
+def container_cloud_definitions() -> tuple[dict[str, Any], ...]:
+    """Return the CustomResourceDefinitions of Container Cloud's kinds."""
+    return tuple(custom_resource_definition(definition) for definition in CONTAINER_CLOUD_DEFINITIONS)
 
 
 def _version(definition: KindDefinition) -> dict[str, Any]:
@@ -177,11 +289,16 @@ def _version(definition: KindDefinition) -> dict[str, Any]:
         "name": definition.kind.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": kind_schema(definition.kind.type)},
+        "schema": {"openAPIV3Schema": kind_schema(definition.kind.type, definition.kind.api_version)},
         "additionalPrinterColumns": [column.entry() for column in definition.columns],
     }
     if definition.has_status:
         version["subresources"] = {"status": {}}
+    if definition.replicas:
+        version["subresources"]["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+        }
     if definition.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in definition.selectable]
     return version
@@ -190,20 +307,24 @@ def _version(definition: KindDefinition) -> dict[str, Any]:
 Schema = dict[str, Any]
 INT_OR_STRING: Final = "int-or-string"  # the plain type of int | str
 
-TYPE_META: Final[Schema] = {
-    "apiVersion": {
-        "description": "Versioned schema of this representation of the object, unbounded-cloud.io/v1alpha3.",
-        "type": "string",
-    },
-    "kind": {"description": "The kind of resource that this object represents.", "type": "string"},
-    "metadata": {"type": "object"},
-}
+
+def type_meta(api_version: str) -> Schema:
+    """Return the properties that every object has."""
+    return {
+        "apiVersion": {
+            "description": f"Versioned schema of this representation of the object, {api_version}.",
+            "type": "string",
+        },
+        "kind": {"description": "The kind of resource that this object represents.", "type": "string"},
+        "metadata": {"type": "object"},
+    }
 
 
-def kind_schema(kind: type[Object]) -> Schema:
+def kind_schema(kind: type[Object], api_version: str = API_VERSION) -> Schema:
     """Return the schema of a whole object, for a CustomResourceDefinition."""
-    schema = struct_schema(kind, skip=frozenset(TYPE_META))
-    schema["properties"] = TYPE_META | schema["properties"]
+    common = type_meta(api_version)
+    schema = struct_schema(kind, skip=frozenset(common))
+    schema["properties"] = common | schema["properties"]
     return schema
 
 
@@ -274,6 +395,8 @@ def rule_schema(rule: ValidationRule) -> Schema:
 
 def _bare_schema(plain: Any, field: Field) -> Schema:
     match get_origin(plain) or plain:
+        case t if t is Any:
+            return {"x-kubernetes-preserve-unknown-fields": True}
         case t if t is str:
             return _string_schema(field)
         case t if t is bool:
@@ -292,7 +415,7 @@ def _bare_schema(plain: Any, field: Field) -> Schema:
         case t if issubclass(t, ApiStruct):
             return struct_schema(t)
     raise TypeError(
-        f"{plain} has no schema: use str, bool, int, int | str, tuple[..., ...], dict[str, ...] or an ApiStruct"
+        f"{plain} has no schema: use str, bool, int, int | str, Any, tuple[..., ...], dict[str, ...] or an ApiStruct"
     )
 
 

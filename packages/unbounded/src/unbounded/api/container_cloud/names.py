@@ -1,0 +1,107 @@
+"""Groups, labels, annotations and finalizers of Container Cloud's kinds."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded.api.names import GROUP
+
+V1ALPHA1: Final = "v1alpha1"
+GROUP_CLUSTER: Final = "cluster.k8s.io"
+GROUP_HOST: Final = "metal3.io"
+GROUP_KAAS: Final = "kaas.mirantis.com"
+GROUP_IPAM: Final = "ipam.mirantis.com"
+GROUPS: Final = (GROUP_CLUSTER, GROUP_HOST, GROUP_KAAS, GROUP_IPAM)
+PROVIDER_API_VERSION: Final = "baremetal.k8s.io/v1alpha1"  # of spec.providerSpec.value and status.providerStatus
+BAREMETAL: Final = "baremetal"  # the only provider
+LEASE_CONTAINER_CLOUD: Final = "unbounded-container-cloud"
+
+LABEL_PROVIDER: Final = "kaas.mirantis.com/provider"
+LABEL_REGION: Final = "kaas.mirantis.com/region"
+LABEL_CLUSTER: Final = "cluster.sigs.k8s.io/cluster-name"
+LABEL_CONTROL_PLANE: Final = "cluster.sigs.k8s.io/control-plane"
+LABEL_MACHINE_POOL: Final = "kaas.mirantis.com/machinepool-name"
+LABEL_HOST_ID: Final = "kaas.mirantis.com/baremetalhost-id"
+LABEL_DEFAULT_PROFILE: Final = "kaas.mirantis.com/defaultBMHProfile"
+LABEL_DEFAULT_TEMPLATE: Final = "ipam/DefaultForCluster"
+LABEL_LCM_SUBNET: Final = "ipam/SVC-k8s-lcm"
+LABEL_CLAIM_CLUSTER: Final = f"{GROUP}/cluster"
+LABEL_CLAIM_ROLE: Final = f"{GROUP}/role"
+LABEL_UPGRADE_INDEX: Final = f"{GROUP}/upgrade-index"
+ROLE_MANAGER: Final = "control-plane"
+ROLE_WORKER: Final = "worker"
+
+ANNOTATION_HOST: Final = "metal3.io/BareMetalHost"
+ANNOTATION_CONSUMER_UID: Final = f"{GROUP}/consumer-uid"
+ANNOTATION_ADOPT: Final = f"{GROUP}/machine"
+ANNOTATION_FOR_UID: Final = f"{GROUP}/for-uid"
+ANNOTATION_RETRY: Final = f"{GROUP}/retry"
+ANNOTATION_CREDENTIAL: Final = "kaas.mirantis.com/baremetalhost-credentials-name"
+ANNOTATION_HOST_PAUSED: Final = "baremetalhost.metal3.io/paused"
+ANNOTATION_HOST_DETACHED: Final = "baremetalhost.metal3.io/detached"
+ANNOTATION_HOST_REBOOT: Final = "reboot.metal3.io"
+ANNOTATION_HOST_UNHEALTHY: Final = "capi.metal3.io/unhealthy"
+
+FINALIZER_MACHINE: Final = "machine.cluster.sigs.k8s.io"
+FINALIZER_HOST: Final = "baremetalhost.metal3.io"
+FINALIZER_CLUSTER: Final = "cluster.cluster.k8s.io"
+MAX_SCOPED_NAME: Final = 63  # of a label value, and of a Machine of unbounded-cloud.io
+_DIGEST_CHARACTERS: Final = 8
+
+
+def scoped_name(namespace: str, name: str) -> str:
+    """Return the name of a cluster-scoped object for a namespaced one: `NAME.NAMESPACE`, which no other one has.
+
+    A name that is too long for a label is cut, and ends with a digest.
+    """
+    whole = f"{name}.{namespace}"
+    if len(whole) <= MAX_SCOPED_NAME:
+        return whole
+    digest = hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{whole[: MAX_SCOPED_NAME - _DIGEST_CHARACTERS - 1].rstrip('.-')}-{digest}"
+
+
+# Labels, annotations and finalizers: the objects that carry them, and their meaning.
+CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
+    LABEL_PROVIDER: ("Machine, Cluster", "Provider. It must be `baremetal`."),
+    LABEL_REGION: ("Machine, Cluster", "Ignored."),
+    LABEL_CLUSTER: (
+        "Machine, MachinePool, BareMetalHost, L2Template",
+        "Cluster of the object, in its namespace; on a BareMetalHost, that of the Machine that claimed it.",
+    ),
+    LABEL_CONTROL_PLANE: ("Machine", "With any value: the Machine is a manager. Without the label, it is a worker."),
+    LABEL_MACHINE_POOL: ("Machine", "MachinePool that the Machine is a member of."),
+    LABEL_HOST_ID: ("BareMetalHost", "Identity of the host, for hostSelector. Any label does."),
+    LABEL_DEFAULT_PROFILE: ("BareMetalHostProfile", "Profile of the namespace for Machines that name none."),
+    LABEL_DEFAULT_TEMPLATE: ("L2Template", "Template of the Cluster for Machines that select none."),
+    LABEL_LCM_SUBNET: ("Subnet", "The address from this subnet is the InternalIP of the Node. A host has exactly one."),
+    LABEL_CLAIM_CLUSTER: (
+        "Machine of unbounded-cloud.io",
+        "Cluster that the host belongs to, as NAME.NAMESPACE: its MachineConfiguration selects it.",
+    ),
+    LABEL_CLAIM_ROLE: ("Machine of unbounded-cloud.io", "Role of the host in the Cluster: control-plane or worker."),
+    LABEL_UPGRADE_INDEX: ("Machine of unbounded-cloud.io", "Order of the update of the host."),
+    ANNOTATION_HOST: (
+        "Machine",
+        "NAMESPACE/NAME of the host. Before the claim it pins the Machine to that host; the claim writes it, too.",
+    ),
+    ANNOTATION_CONSUMER_UID: ("BareMetalHost", "UID of the Machine in spec.consumerRef."),
+    ANNOTATION_ADOPT: (
+        "BareMetalHost",
+        "Name of an existing Machine of unbounded-cloud.io that becomes the Machine of the host. It needs the right to "
+        "update that Machine.",
+    ),
+    ANNOTATION_FOR_UID: (
+        "MachineOperation, MachineConfiguration, MachineDisruptionBudget",
+        "UID of the Machine of cluster.k8s.io, or of the Cluster, that the object was created for.",
+    ),
+    ANNOTATION_RETRY: ("Machine, BareMetalHost", "A new value starts an install anew whose attempts are exhausted."),
+    ANNOTATION_CREDENTIAL: ("BareMetalHost", "BareMetalHostCredential of the host, in its namespace."),
+    ANNOTATION_HOST_PAUSED: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
+    ANNOTATION_HOST_DETACHED: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
+    ANNOTATION_HOST_REBOOT: ("BareMetalHost", "Reboot the host once; the annotation is removed then."),
+    ANNOTATION_HOST_UNHEALTHY: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
+    FINALIZER_MACHINE: ("Machine", "The deletion of a Machine follows its deletionPolicy first."),
+    FINALIZER_CLUSTER: ("Cluster", "The deletion of a Cluster deletes its Machines first."),
+    FINALIZER_HOST: ("BareMetalHost", "The deletion of a host waits until no Machine uses it."),
+}
