@@ -12,6 +12,7 @@ import pytest
 
 import unbounded
 from tests.support.memory_api import MemoryApi
+from unbounded.api.container_cloud.network import SUBNETS, SubnetStatus
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Conflict
 from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
@@ -63,6 +64,22 @@ def test_a_write_rests_on_the_version_that_was_read() -> None:
         assert (await world.read()).status.message == "first"
         raw = await world.api.get(MACHINES.raw(), "m1")
         assert await world.writer.write(raw, {"message": "third"}) is not None
+
+    run(story)
+
+
+def test_the_status_of_a_namespaced_object_is_written_in_its_namespace() -> None:
+    async def story(world: World) -> None:
+        writer = StatusWriter(world.api, SUBNETS, fields=("state", "capacity"))
+        for namespace in ("default", "kube-system"):
+            body = {"metadata": {"name": "lcm"}, "spec": {"cidr": "10.0.0.0/24"}}
+            await world.api.create(SUBNETS, body, namespace=namespace)
+        first = await world.api.get(SUBNETS, "lcm", namespace="default")
+        await writer.write(first, {"state": "OK"})
+        await writer.merge("lcm", {"capacity": 7}, namespace="default", uid=first.metadata.uid)
+        await writer.update("lcm", lambda raw: {"capacity": raw["status"]["capacity"] + 1}, namespace="default")
+        assert (await world.api.get(SUBNETS, "lcm", namespace="default")).status == SubnetStatus(state="OK", capacity=8)
+        assert (await world.api.get(SUBNETS, "lcm", namespace="kube-system")).status == SubnetStatus()
 
     run(story)
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
+from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, Cluster, MachinePool
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.core import EVENTS, ObjectReference
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -26,11 +29,17 @@ ATTEMPTS: Final = 3
 MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
 CLUSTER_SCOPED: Final = "default"  # the namespace in which clients search for Events of cluster-scoped objects
 
-EventSubject = MachineOperation | Machine | MachineConfiguration
+EventSubject = (
+    MachineOperation | Machine | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
+)
 _KINDS: Final[Mapping[type[EventSubject], Kind[Any]]] = {
     MachineOperation: MACHINE_OPERATIONS,
     Machine: MACHINES,
     MachineConfiguration: MACHINE_CONFIGURATIONS,
+    ContainerCloudMachine: CONTAINER_CLOUD_MACHINES,
+    BareMetalHost: BARE_METAL_HOSTS,
+    Cluster: CLUSTERS,
+    MachinePool: MACHINE_POOLS,
 }
 EventSink = Callable[[MachineOperation | Machine, str, str, str], None]
 """A function that creates an Event: (object, Normal or Warning, reason, message)."""

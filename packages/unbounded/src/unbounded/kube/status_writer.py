@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from unbounded.api.meta import Kind
-from unbounded.kube.api import Api, Conflict, NotFound, StrategicMerge, identify
+from unbounded.kube.api import Api, Conflict, NotFound, ObjectKey, StrategicMerge, identify
 from unbounded.kube.cache import Cache
 
 T = TypeVar("T")
@@ -56,19 +56,25 @@ class StatusWriter(Generic[T]):
         if not status:
             return None
         key, _uid, version = identify(base)
-        return await self._patch(key.name, {"metadata": {"resourceVersion": version}, "status": self._owned(status)})
+        return await self._patch(key, {"metadata": {"resourceVersion": version}, "status": self._owned(status)})
 
-    async def merge(self, name: str, status: Mapping[str, Any], *, uid: str = "") -> T:
+    async def merge(self, name: str, status: Mapping[str, Any], *, namespace: str = "", uid: str = "") -> T:
         """Merge `status` into that of an object of any version: for fields that have one writer.
 
         Args:
             uid: of the expected object; another one under its name is a Conflict.
         """
         precondition = {"metadata": {"uid": uid}} if uid else {}
-        return await self._patch(name, {**precondition, "status": self._owned(status)})
+        return await self._patch(ObjectKey(namespace, name), {**precondition, "status": self._owned(status)})
 
     async def update(
-        self, name: str, change: Callable[[Raw], Mapping[str, Any] | None], *, uid: str = "", attempts: int = ATTEMPTS
+        self,
+        name: str,
+        change: Callable[[Raw], Mapping[str, Any] | None],
+        *,
+        namespace: str = "",
+        uid: str = "",
+        attempts: int = ATTEMPTS,
     ) -> T | None:
         """Read the object, let `change` compute the fields to merge into its status, and write them; retry after a
         Conflict.
@@ -85,7 +91,7 @@ class StatusWriter(Generic[T]):
         """
         for left in range(attempts - 1, -1, -1):
             try:
-                raw = await self._api.get(self._kind.raw(), name)
+                raw = await self._api.get(self._kind.raw(), name, namespace=namespace)
                 return None if uid not in ("", identify(raw).uid) else await self.write(raw, change(raw))
             except NotFound:
                 return None
@@ -100,9 +106,9 @@ class StatusWriter(Generic[T]):
             raise ValueError(f"status.{', status.'.join(sorted(foreign))} of {self._kind.kind} has another writer")
         return dict(status)
 
-    async def _patch(self, name: str, patch: Mapping[str, Any]) -> T:
+    async def _patch(self, key: ObjectKey, patch: Mapping[str, Any]) -> T:
         body = StrategicMerge(patch) if self._strategic else patch
-        written = await self._api.patch(self._kind, name, body, subresource="status")
+        written = await self._api.patch(self._kind, key.name, body, namespace=key.namespace, subresource="status")
         if self._cache is not None:
             self._cache.observe(written)
         return written
