@@ -1,0 +1,267 @@
+"""Policies of Container Cloud on the embedded server: refusals by their words, and what they let pass."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.api.test_container_cloud_rules import SEED
+from tests.cli.running import KUBECTL
+from tests.containercloud.objects import (
+    DISTRIBUTIONS,
+    NODE_LABELS,
+    Raw,
+    cluster,
+    machine,
+    machine_body,
+    project,
+)
+from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.core import NAMESPACES
+from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, custom_resource_definition
+from unbounded.api.meta import Kind
+from unbounded.cli.manifests import container_cloud_sources
+from unbounded.kube.api import Forbidden, InvalidObject
+from unbounded.kube.client import HttpApi
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
+
+PIN = "metal3.io/BareMetalHost"
+CLUSTER_LABEL, PROVIDER_LABEL = "cluster.sigs.k8s.io/cluster-name", "kaas.mirantis.com/provider"
+ROLE_LABEL = "cluster.sigs.k8s.io/control-plane"
+
+
+async def refusal(api: HttpApi, namespace: str, body: Raw, kind: Kind[Any] = CONTAINER_CLOUD_MACHINES) -> str:
+    """The message with which the server refuses an object; empty where it takes it."""
+    try:
+        await api.create(kind, body, namespace=namespace)
+    except (Forbidden, InvalidObject) as error:
+        return str(error)
+    return ""
+
+
+async def refused_patch(api: HttpApi, namespace: str, name: str, patch: Raw) -> str:
+    try:
+        await api.patch(CONTAINER_CLOUD_MACHINES, name, patch, namespace=namespace)
+    except (Forbidden, InvalidObject) as error:
+        return str(error)
+    return ""
+
+
+async def allowing(api: HttpApi, namespace: str, name: str = "example-cluster", field: str = "releaseRefs") -> None:
+    """Give a Cluster the status that its controller writes for a release."""
+    current = {
+        "name": "release",
+        "allowedNodeLabels": list(NODE_LABELS),
+        "allowedDistributions": [{"id": one["id"], "default": "default" in one} for one in DISTRIBUTIONS],
+    }
+    status = {"status": {"providerStatus": {field: {"current": current}}}}
+    await api.patch(CLUSTERS, name, status, namespace=namespace, subresource="status")
+
+
+async def claimed(api: HttpApi, namespace: str, name: str) -> None:
+    execution = {"stage": "Planning", "host": {"namespace": namespace, "name": "master-0", "uid": "1"}}
+    await api.patch(
+        CONTAINER_CLOUD_MACHINES, name, {"status": {"execution": execution}}, namespace=namespace, subresource="status"
+    )
+
+
+async def test_a_machine_needs_the_provider_and_a_cluster(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    for label, value, words in (
+        (PROVIDER_LABEL, None, "label kaas.mirantis.com/provider must be baremetal"),
+        (PROVIDER_LABEL, "openstack", "label kaas.mirantis.com/provider must be baremetal"),
+        (CLUSTER_LABEL, None, "label cluster.sigs.k8s.io/cluster-name must name a Cluster"),
+        (CLUSTER_LABEL, "", "label cluster.sigs.k8s.io/cluster-name must name a Cluster"),
+    ):
+        body = machine_body("m")
+        body["metadata"]["labels"] |= {label: value}
+        assert words in await refusal(admin, namespace, body), (label, value)
+    assert await refusal(admin, namespace, machine_body("m")) == ""
+
+
+async def test_the_cluster_of_a_machine_never_changes(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    await machine(admin, namespace, "m")
+    found = await refused_patch(admin, namespace, "m", {"metadata": {"labels": {CLUSTER_LABEL: "other"}}})
+    assert "cannot be changed from example-cluster: create another Machine" in found
+
+
+async def test_role_and_pin_of_a_machine_are_fixed_once_a_host_is_claimed(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    await machine(admin, namespace, "m")
+    role: Raw = {"metadata": {"labels": {ROLE_LABEL: ""}}}
+    assert await refused_patch(admin, namespace, "m", role) == ""
+    await claimed(admin, namespace, "m")
+    assert await refused_patch(admin, namespace, "m", {"metadata": {"labels": {ROLE_LABEL: "false"}}}) == ""
+    found = await refused_patch(admin, namespace, "m", {"metadata": {"labels": {ROLE_LABEL: None}}})
+    assert f"the role, cannot be changed once host {namespace}/master-0 is claimed" in found
+    other: Raw = {"metadata": {"annotations": {PIN: f"{namespace}/master-1"}}}
+    assert f"cannot be changed once host {namespace}/master-0 is claimed" in await refused_patch(
+        admin, namespace, "m", other
+    )
+    own: Raw = {"metadata": {"annotations": {PIN: f"{namespace}/master-0"}}}
+    assert await refused_patch(admin, namespace, "m", own) == ""
+    none: Raw = {"metadata": {"annotations": {PIN: None}}}
+    assert "cannot be changed once" in await refused_patch(admin, namespace, "m", none)
+
+
+@pytest.mark.parametrize("pin", ["master-0", "default/", "/master-0", "a/b/c"])
+async def test_a_pin_names_namespace_and_host(admin: HttpApi, pin: str) -> None:
+    namespace, body = await project(admin), machine_body("m")
+    body["metadata"]["annotations"] = {PIN: pin}
+    assert "must be NAMESPACE/NAME of a BareMetalHost" in await refusal(admin, namespace, body)
+
+
+async def test_a_machine_is_not_created_for_deletion(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    found = await refusal(admin, namespace, machine_body("m", delete=True))
+    assert "spec.providerSpec.value.delete: a new Machine cannot be one to delete" in found
+    await machine(admin, namespace, "m", delete=False)
+    delete: Raw = {"spec": {"providerSpec": {"value": {"delete": True}}}}
+    assert await refused_patch(admin, namespace, "m", delete) == ""
+
+
+@pytest.mark.parametrize("field", ["releaseRefs", "releaseRef"])
+async def test_node_labels_are_those_that_the_cluster_allows(admin: HttpApi, field: str) -> None:
+    namespace = await project(admin)
+    for name in ("example-cluster", "other"):
+        await cluster(admin, namespace, name)
+    ceph = [{"key": "ceph", "value": "1"}]
+    assert await refusal(admin, namespace, machine_body("early", nodeLabels=ceph)) == "", "the release is not known yet"
+    await allowing(admin, namespace, field=field)
+    listed = "is not among allowedNodeLabels of Cluster example-cluster: stacklight=enabled, rack"
+    for labels, words in (
+        (ceph, f"nodeLabels: ceph {listed}"),
+        ([{"key": "stacklight", "value": "no"}], f"nodeLabels: stacklight=no {listed}"),
+        ([{"key": "stacklight"}], f"nodeLabels: stacklight= {listed}"),
+        ([{"key": "stacklight", "value": "enabled"}, {"key": "rack", "value": "any"}], ""),
+    ):
+        found = await refusal(admin, namespace, machine_body(f"m{len(str(labels))}", nodeLabels=labels))
+        assert words in found
+        assert bool(words) == bool(found)
+    assert await refusal(admin, namespace, machine_body("elsewhere", "other", nodeLabels=ceph)) == ""
+    kept = {"spec": {"providerSpec": {"value": {"maintenance": True}}}}
+    assert await refused_patch(admin, namespace, "early", kept) == "", "what it had before stays accepted"
+
+
+async def test_a_distribution_is_one_of_the_release_in_any_case(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    await cluster(admin, namespace)
+    await allowing(admin, namespace)
+    found = await refusal(admin, namespace, machine_body("m", distribution="ubuntu/xenial"))
+    words = "distribution: ubuntu/xenial is not among allowedDistributions of Cluster example-cluster"
+    assert f"{words}: ubuntu/jammy, ubuntu/focal" in found
+    for name, distribution in (("a", "Ubuntu/FOCAL"), ("b", ""), ("c", "ubuntu/jammy")):
+        assert await refusal(admin, namespace, machine_body(name, distribution=distribution)) == ""
+
+
+async def test_a_list_of_labels_that_is_too_long_is_cut(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    await cluster(admin, namespace)
+    labels = [{"key": f"a-rather-long-name-of-a-label-{number}", "value": "v" * 60} for number in range(256)]
+    current = {"name": "release", "allowedNodeLabels": labels}
+    status = {"status": {"providerStatus": {"releaseRefs": {"current": current}}}}
+    await admin.patch(CLUSTERS, "example-cluster", status, namespace=namespace, subresource="status")
+    found = await refusal(admin, namespace, machine_body("m", nodeLabels=[{"key": "ceph"}]))
+    assert "nodeLabels: ceph is not among allowedNodeLabels of Cluster example-cluster: a-rather-long-name" in found
+    assert ", …" in found
+    assert len(found) < 2500
+
+
+def pool_body(**value: Any) -> Raw:
+    template = machine_body("pool", **value)
+    return {
+        "metadata": {"name": "pool", "labels": {CLUSTER_LABEL: "example-cluster"}},
+        "spec": {"replicas": 1, "machineSpec": template["spec"]},
+    }
+
+
+async def test_the_template_of_a_pool_is_checked_as_a_machine_is(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    await cluster(admin, namespace)
+    await allowing(admin, namespace)
+    found = await refusal(admin, namespace, pool_body(nodeLabels=[{"key": "ceph"}]), MACHINE_POOLS)
+    assert "nodeLabels: ceph is not among allowedNodeLabels of Cluster example-cluster" in found
+    without: Raw = pool_body()
+    without["metadata"].pop("labels")
+    assert "cluster-name must name a Cluster" in await refusal(admin, namespace, without, MACHINE_POOLS)
+    assert await refusal(admin, namespace, pool_body(), MACHINE_POOLS) == ""
+
+
+async def test_a_cluster_needs_the_provider(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec", "release": "none"}
+    body = {"metadata": {"name": "c"}, "spec": {"providerSpec": {"value": value}}}
+    assert "label kaas.mirantis.com/provider must be baremetal" in await refusal(admin, namespace, body, CLUSTERS)
+
+
+async def apply(kubeconfig: Path, text: str) -> str:
+    """Apply manifests with kubectl, and return all that it prints."""
+    command = [KUBECTL or "kubectl", "--kubeconfig", str(kubeconfig), "apply", "--validate=strict", "-f", "-"]
+    done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+async def test_the_example_of_the_reference_is_applied_as_it_stands(admin: HttpApi, server: Path) -> None:
+    await admin.create(NAMESPACES, {"metadata": {"name": "example-ns"}})
+    found = await apply(server, SEED)
+    assert found == "machine.cluster.k8s.io/example-control-plane created\n"
+    read = await admin.get(CONTAINER_CLOUD_MACHINES, "example-control-plane", namespace="example-ns")
+    assert (read.is_manager, read.value.distribution) == (True, "ubuntu/jammy")
+
+
+async def test_fields_without_effect_are_named_by_a_warning(admin: HttpApi, server: Path) -> None:
+    namespace = await project(admin)
+    body = machine_body("m", userData={"name": "x"}, day1Deployment="auto")
+    body["spec"]["taints"] = []
+    host: Raw = {"metadata": {"name": "h"}, "spec": {"image": {"url": "http://x"}, "online": True}}
+    for kind, each in ((CONTAINER_CLOUD_MACHINES, body), (BARE_METAL_HOSTS, host)):
+        each |= {"apiVersion": kind.api_version, "kind": kind.kind}
+        each["metadata"]["namespace"] = namespace
+    found = await apply(server, yaml.safe_dump_all([body, host]))
+    fields = "spec.taints, spec.providerSpec.value.userData, spec.providerSpec.value.day1Deployment"
+    assert f"kept without effect: {fields}" in found
+    assert "kept without effect: spec.image\n" in found
+    assert "kept" not in await apply(server, yaml.safe_dump({**body, **named(machine_body("other"), namespace)}))
+
+
+def named(body: Raw, namespace: str) -> Raw:
+    return {**body, "metadata": body["metadata"] | {"namespace": namespace}}
+
+
+def test_every_field_without_effect_is_in_the_warning() -> None:
+    (policy,) = (
+        body
+        for body in yaml.load_all(container_cloud_sources()["container_cloud/policy.yaml"], Loader=yaml.CSafeLoader)
+        if body["metadata"]["name"] == "unbounded-container-cloud-without-effect" and body["kind"].endswith("Policy")
+    )
+    text = json.dumps(policy)
+    fields = {
+        name
+        for definition in CONTAINER_CLOUD_DEFINITIONS
+        for name in free_fields(custom_resource_definition(definition)["spec"]["versions"][0]["schema"])
+    }
+    assert len(fields) > 20
+    assert {name for name in fields if f"'{name}'" not in text} == set()
+
+
+def free_fields(schema: Any, name: str = "") -> set[str]:
+    """The names of the fields below a schema that may have any value."""
+    if not isinstance(schema, dict):
+        return set()
+    found = {name} if schema.get("x-kubernetes-preserve-unknown-fields") else set()
+    for key, child in schema.items():
+        below = child.items() if key == "properties" and isinstance(child, dict) else ((name, child),)
+        for inner, each in below:
+            found |= free_fields(each, inner)
+    return found
