@@ -16,20 +16,6 @@ from unbounded.api.profile import MachineProfileSpec
 
 Text = Annotated[str, Field(max_length=256)]
 MAX_PLANNED: Final = 1000
-REDFISH_SCHEMES: Final = (
-    "redfish",
-    "redfish+http",
-    "redfish+https",
-    "redfish-virtualmedia",
-    "redfish-virtualmedia+http",
-    "redfish-virtualmedia+https",
-    "idrac-redfish",
-    "idrac-redfish+http",
-    "idrac-redfish+https",
-    "ilo5-redfish",
-    "ilo5-redfish+http",
-    "ilo5-redfish+https",
-)
 
 
 class ProvisioningState(StrEnum):
@@ -70,8 +56,9 @@ class HostBMC(ApiStruct, frozen=True, kw_only=True):
     address: Annotated[
         str,
         Field(
-            "Address, such as redfish+https://192.0.2.10/redfish/v1/Systems/1. Schemes: redfish, redfish-virtualmedia, "
-            "idrac-redfish and ilo5-redfish, also with +http or +https.",
+            "Address, such as redfish+https://192.0.2.10/redfish/v1/Systems/1. Schemes: redfish, idrac-redfish and "
+            "ilo5-redfish, which boot from the network; redfish-virtualmedia, idrac-virtualmedia and "
+            "ilo5-virtualmedia; redfish-uefihttp; each also with +http or +https.",
             min_length=1,
             max_length=1024,
         ),
@@ -167,6 +154,20 @@ class HostProvisioning(ApiStruct, frozen=True, kw_only=True):
         default=None, name="ID"
     )
     image: Annotated[HostProvisioningImage | None, Field("Image on the host.")] = None
+    boot: Annotated[
+        str | None,
+        Field("Boot that wrote the disk last before this state, as in status.image of the Machine.", max_length=128),
+    ] = None
+
+
+class HostPowerRequest(ApiStruct, frozen=True, kw_only=True):
+    """The last change of the host's power that container-cloud requested. It is written before its operation."""
+
+    online: Annotated[bool, Field("spec.online that was carried out last; true before the first change.")] = True
+    operation: Annotated[ObjectName | None, Field("Name of the MachineOperation.")] = None
+    requests: Annotated[Count, Field("Number of operations that were requested.")] = 0
+    attempt: Annotated[Count, Field("Number of this attempt, of those in a row.")] = 0
+    at: Annotated[Time | None, Field("Time of the request.")] = None
 
 
 class HostSystemVendor(ApiStruct, frozen=True, kw_only=True):
@@ -239,6 +240,7 @@ class BareMetalHostStatus(ApiStruct, frozen=True, kw_only=True):
 
     provisioning: Annotated[HostProvisioning, Field("Place of the host between stock and use.")] = HostProvisioning()
     powered_on: Annotated[bool | None, Field("Power of the host. Absent if it is unknown.")] = None
+    power: Annotated[HostPowerRequest | None, Field("Last change of the power by container-cloud.")] = None
     operational_status: Annotated[str | None, Field("OK, error or detached.", enum=("", *OperationalStatus))] = None
     error_type: Annotated[str | None, Field("Step that failed.", enum=("", *HostErrorType))] = None
     error_message: Annotated[Message | None, Field("Cause of the error, for users.")] = None

@@ -22,6 +22,8 @@ LABEL_CLUSTER: Final = "cluster.sigs.k8s.io/cluster-name"
 LABEL_CONTROL_PLANE: Final = "cluster.sigs.k8s.io/control-plane"
 LABEL_MACHINE_POOL: Final = "kaas.mirantis.com/machinepool-name"
 LABEL_HOST_ID: Final = "kaas.mirantis.com/baremetalhost-id"
+LABEL_HOST_SECRET: Final = "environment.metal3.io"  # noqa: S105 - the key of a label
+HOST_SECRET: Final = "baremetal"  # noqa: S105 - its value
 LABEL_DEFAULT_PROFILE: Final = "kaas.mirantis.com/defaultBMHProfile"
 LABEL_DEFAULT_TEMPLATE: Final = "ipam/DefaultForCluster"
 LABEL_LCM_SUBNET: Final = "ipam/SVC-k8s-lcm"
@@ -34,6 +36,7 @@ ROLE_WORKER: Final = "worker"
 ANNOTATION_HOST: Final = "metal3.io/BareMetalHost"
 ANNOTATION_CONSUMER_UID: Final = f"{GROUP}/consumer-uid"
 ANNOTATION_ADOPT: Final = f"{GROUP}/machine"
+ANNOTATION_MACHINE_HOST: Final = f"{GROUP}/bare-metal-host"
 ANNOTATION_FOR_UID: Final = f"{GROUP}/for-uid"
 ANNOTATION_RETRY: Final = f"{GROUP}/retry"
 ANNOTATION_CREDENTIAL: Final = "kaas.mirantis.com/baremetalhost-credentials-name"
@@ -72,6 +75,10 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
     LABEL_CONTROL_PLANE: ("Machine", "With any value: the Machine is a manager. Without the label, it is a worker."),
     LABEL_MACHINE_POOL: ("Machine", "MachinePool that the Machine is a member of."),
     LABEL_HOST_ID: ("BareMetalHost", "Identity of the host, for hostSelector. Any label does."),
+    LABEL_HOST_SECRET: (
+        "Secret",
+        "Value `baremetal`: login of a BMC. container-cloud sets it, and watches such Secrets.",
+    ),
     LABEL_DEFAULT_PROFILE: ("BareMetalHostProfile", "Profile of the namespace for Machines that name none."),
     LABEL_DEFAULT_TEMPLATE: ("L2Template", "Template of the Cluster for Machines that select none."),
     LABEL_LCM_SUBNET: ("Subnet", "The address from this subnet is the InternalIP of the Node. A host has exactly one."),
@@ -91,6 +98,7 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "Name of an existing Machine of unbounded-cloud.io that becomes the Machine of the host. It needs the right to "
         "update that Machine.",
     ),
+    ANNOTATION_MACHINE_HOST: ("Machine of unbounded-cloud.io, Secret", "NAMESPACE/NAME of its BareMetalHost."),
     ANNOTATION_FOR_UID: (
         "MachineOperation, MachineConfiguration, MachineDisruptionBudget",
         "UID of the Machine of cluster.k8s.io, or of the Cluster, that the object was created for.",
