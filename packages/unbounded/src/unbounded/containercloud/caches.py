@@ -23,13 +23,21 @@ from unbounded.api.container_cloud.host import (
     BareMetalHostProfile,
 )
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
-from unbounded.api.container_cloud.names import LABEL_CLAIM_CLUSTER, scoped_name
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_CREDENTIAL,
+    HOST_SECRET,
+    LABEL_CLAIM_CLUSTER,
+    LABEL_HOST_SECRET,
+    scoped_name,
+)
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, L2Template, Subnet
-from unbounded.api.core import NAMESPACES, NODES, Namespace, Node
+from unbounded.api.core import NAMESPACES, NODES, SECRETS, Namespace, Node, Secret
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.api import Api
+from unbounded.containercloud.hosts.bmc_address import parse_bmc_address
+from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, is_free
+from unbounded.kube.api import Api, ObjectKey
 from unbounded.kube.cache import Cache
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, by_machine, node_by_machine
 
@@ -38,6 +46,15 @@ INDEX_SCOPED_NAME: Final = "scoped name"  # of Clusters
 INDEX_HOST_MACHINE: Final = "host machine"  # of Machines of cluster.k8s.io, by their Machine of unbounded-cloud.io
 INDEX_POOL: Final = "pool"
 INDEX_RELEASE: Final = "release"
+INDEX_NAMESPACE: Final = "namespace"
+INDEX_PIN: Final = "pin"  # of Machines of cluster.k8s.io, by the host that their annotation names
+INDEX_HOST: Final = "host"  # of Machines of unbounded-cloud.io, by their BareMetalHost
+INDEX_MAC: Final = "mac"
+INDEX_ADOPTED: Final = "adopted"
+INDEX_SECRET: Final = "secret"  # noqa: S105 - a name
+INDEX_CREDENTIAL: Final = "credential"
+INDEX_CONSUMER: Final = "consumer"
+INDEX_FREE: Final = "free"  # of hosts that a Machine may claim, by their namespace
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,7 @@ class ContainerCloudCaches:
     hosts: Cache[BareMetalHost]
     profiles: Cache[BareMetalHostProfile]
     credentials: Cache[BareMetalHostCredential]
+    secrets: Cache[Secret]  # those with the label of hosts' logins
     templates: Cache[L2Template]
     subnets: Cache[Subnet]
     ipam_hosts: Cache[IpamHost]
@@ -73,19 +91,40 @@ def container_cloud_caches(api: Api) -> ContainerCloudCaches:
         machines=Cache(
             api,
             CONTAINER_CLOUD_MACHINES,
-            indexes={INDEX_CLUSTER: by_cluster, INDEX_POOL: by_pool, INDEX_HOST_MACHINE: by_host_machine},
+            indexes={
+                INDEX_CLUSTER: by_cluster,
+                INDEX_POOL: by_pool,
+                INDEX_HOST_MACHINE: by_host_machine,
+                INDEX_PIN: by_pin,
+            },
         ),
         clusters=Cache(api, CLUSTERS, indexes={INDEX_RELEASE: by_release, INDEX_SCOPED_NAME: by_scoped_name}),
         releases=Cache(api, CLUSTER_RELEASES),
         pools=Cache(api, MACHINE_POOLS, indexes={INDEX_CLUSTER: by_cluster}),
-        hosts=Cache(api, BARE_METAL_HOSTS),
+        hosts=Cache(
+            api,
+            BARE_METAL_HOSTS,
+            indexes={
+                INDEX_NAMESPACE: in_namespace,
+                INDEX_BMC: by_address,
+                INDEX_MAC: by_mac,
+                INDEX_ADOPTED: by_adopted,
+                INDEX_SECRET: by_secret,
+                INDEX_CREDENTIAL: by_credential,
+                INDEX_CONSUMER: by_consumer,
+                INDEX_FREE: by_free,
+            },
+        ),
         profiles=Cache(api, BARE_METAL_HOST_PROFILES),
         credentials=Cache(api, BARE_METAL_HOST_CREDENTIALS),
+        secrets=Cache(api, SECRETS, labels=f"{LABEL_HOST_SECRET}={HOST_SECRET}"),
         templates=Cache(api, L2_TEMPLATES),
         subnets=Cache(api, SUBNETS),
         ipam_hosts=Cache(api, IPAM_HOSTS),
         namespaces=Cache(api, NAMESPACES),
-        host_machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc, INDEX_CLUSTER: by_cluster_label}),
+        host_machines=Cache(
+            api, MACHINES, indexes={INDEX_BMC: by_bmc, INDEX_CLUSTER: by_cluster_label, INDEX_HOST: by_host}
+        ),
         operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         configurations=Cache(api, MACHINE_CONFIGURATIONS),
@@ -123,3 +162,61 @@ def by_pool(machine: ContainerCloudMachine) -> tuple[str, ...]:
 def by_release(cluster: Cluster) -> tuple[str, ...]:
     """Index Clusters by their ClusterRelease."""
     return (cluster.value.release,)
+
+
+def in_namespace(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by their namespace."""
+    return (host.metadata.namespace or "",)
+
+
+def by_pin(machine: ContainerCloudMachine) -> tuple[str, ...]:
+    """Index Machines by the host that their annotation names, as NAMESPACE/NAME."""
+    pin = machine.pinned_host
+    return () if pin is None else (str(ObjectKey(*pin)),)
+
+
+def by_host(machine: Machine) -> tuple[str, ...]:
+    """Index Machines of unbounded-cloud.io by their host, as NAMESPACE/NAME."""
+    host = host_of_machine(machine)
+    return () if host is None else (str(host),)
+
+
+def by_address(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by their BMC and system, as `by_bmc` indexes Machines."""
+    try:
+        return () if host.spec.bmc is None else (str(parse_bmc_address(host.spec.bmc.address)),)
+    except ValueError:
+        return ()
+
+
+def by_mac(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by the MAC address that boots."""
+    return () if host.spec.boot_mac_address is None else (host.spec.boot_mac_address.lower(),)
+
+
+def by_adopted(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by the Machine that they adopt."""
+    return (host.adopts,) if host.adopts else ()
+
+
+def by_secret(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by the Secret of their login, as NAMESPACE/NAME."""
+    name = host.spec.bmc.credentials_name if host.spec.bmc is not None else None
+    return (f"{host.metadata.namespace}/{name}",) if name else ()
+
+
+def by_credential(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by their BareMetalHostCredential, as NAMESPACE/NAME."""
+    name = host.metadata.annotations.get(ANNOTATION_CREDENTIAL)
+    return (f"{host.metadata.namespace}/{name}",) if name else ()
+
+
+def by_consumer(host: BareMetalHost) -> tuple[str, ...]:
+    """Index hosts by the Machine of cluster.k8s.io that uses them, as NAMESPACE/NAME."""
+    consumer = consumer_of(host)
+    return () if consumer is None else (str(consumer),)
+
+
+def by_free(host: BareMetalHost) -> tuple[str, ...]:
+    """Index the hosts that a Machine may claim by their namespace."""
+    return in_namespace(host) if is_free(host) else ()

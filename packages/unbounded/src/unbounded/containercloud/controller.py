@@ -8,9 +8,13 @@ from typing import Protocol
 
 from unbounded.api.container_cloud.names import LEASE_CONTAINER_CLOUD
 from unbounded.containercloud.caches import ContainerCloudCaches, container_cloud_caches
+from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
+from unbounded.containercloud.hosts.controller import HostController
+from unbounded.containercloud.hosts.credentials import CredentialController
 from unbounded.containercloud.pools import PoolController
 from unbounded.containercloud.settings import ContainerCloudSettings
+from unbounded.kube.events import event_sink
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.process_epoch import ProcessEpoch
 
@@ -25,19 +29,32 @@ async def run(runtime: Runtime, settings: ContainerCloudSettings) -> None:
     """Run the controllers until cancelled, whenever this process leads."""
     caches = container_cloud_caches(runtime.api)
 
-    async def lead(_epoch: ProcessEpoch) -> None:
+    async def lead(epoch: ProcessEpoch) -> None:
         async with asyncio.TaskGroup() as group:
-            for name, controller in controllers(runtime, caches).items():
+            for name, controller in controllers(runtime, caches, settings, epoch).items():
                 group.create_task(controller.run(), name=name)
 
     async with running_caches(runtime, *caches.followed):
         await runtime.lead(LEASE_CONTAINER_CLOUD, lead, settings.election)
 
 
-def controllers(runtime: Runtime, caches: ContainerCloudCaches) -> Mapping[str, Runnable]:
+def controllers(
+    runtime: Runtime, caches: ContainerCloudCaches, settings: ContainerCloudSettings, epoch: ProcessEpoch
+) -> Mapping[str, Runnable]:
     """Return the controllers of one leadership term by their names. Each starts with an empty state."""
-    api, metrics = runtime.api, runtime.metrics
+    api, metrics, shared = runtime.api, runtime.metrics, frozenset(settings.shared_host_namespaces)
     return {
+        "credentials": CredentialController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),
+        "hosts": HostController(
+            api,
+            caches,
+            epoch=epoch,
+            site=settings.site,
+            emit_event=event_sink(runtime.events),
+            now=runtime.now,
+            loop_metrics=metrics,
+        ),
+        "claims": ClaimController(api, caches, epoch=epoch, shared=shared, loop_metrics=metrics),
         "releases": ReleaseController(api, caches, now=runtime.now, loop_metrics=metrics),
         "clusters": ClusterController(api, caches, loop_metrics=metrics),
         "pools": PoolController(api, caches, now=runtime.now, loop_metrics=metrics),

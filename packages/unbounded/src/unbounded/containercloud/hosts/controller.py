@@ -1,0 +1,437 @@
+"""The controller of BareMetalHosts: it observes a host and its Machine, and executes what `plan` decides."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from unbounded.api.conditions import ConditionStatus, remove_condition, set_condition
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost, BareMetalHostCredential
+from unbounded.api.container_cloud.machine import ContainerCloudMachine
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_CREDENTIAL,
+    ANNOTATION_MACHINE_HOST,
+    FINALIZER_HOST,
+    HOST_SECRET,
+    LABEL_HOST_SECRET,
+)
+from unbounded.api.core import SECRETS, Namespace, Secret
+from unbounded.api.failures import Rejected, Stale
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import API_VERSION, LABEL_SITE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.containercloud.caches import (
+    INDEX_ADOPTED,
+    INDEX_CREDENTIAL,
+    INDEX_MAC,
+    INDEX_NAMESPACE,
+    INDEX_SECRET,
+    ContainerCloudCaches,
+    by_address,
+    by_adopted,
+    by_mac,
+)
+from unbounded.containercloud.hosts.model import (
+    CONDITION_AVAILABLE,
+    CONDITION_DIRTY,
+    KEY_PASSWORD,
+    KEY_SOURCE,
+    KEY_USER,
+    BmcLogin,
+    ChangeMachine,
+    CreateMachine,
+    DeleteHostMachine,
+    DeleteLogin,
+    HostAction,
+    HostPlan,
+    HostReason,
+    HostView,
+    NameCredentials,
+    SetHostFinalizer,
+    StartOperation,
+    StoreLogin,
+    consumer_of,
+    host_key,
+    host_of_machine,
+    login_name,
+    machine_of_host,
+)
+from unbounded.containercloud.hosts.plan import plan_host
+from unbounded.kube.api import AlreadyExists, Api, Conflict, Forbidden, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.events import AnyEventSink, no_events
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations.caches import INDEX_BMC
+from unbounded.operations.execution_record import with_nulls
+
+Raw = dict[str, Any]
+
+FIELDS: Final = (
+    "provisioning",
+    "poweredOn",
+    "power",
+    "operationalStatus",
+    "errorType",
+    "errorMessage",
+    "errorCount",
+    "hardware",
+    "goodCredentials",
+    "lastUpdated",
+    "conditions",
+)
+PUT_BACK: Final = "PutBack"
+
+log = Log("hosts")
+
+
+class HostController:
+    """Controller of all BareMetalHosts.
+
+    Args:
+        epoch: of this process, which writes only as long as it surely leads.
+        site: of hosts for which neither they nor their namespaces name one; empty for none.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: ContainerCloudCaches,
+        *,
+        epoch: ProcessEpoch,
+        site: str = "",
+        emit_event: AnyEventSink = no_events,
+        now: WallClock = utc_now,
+        loop_metrics: ControllerMetrics | None = None,
+    ) -> None:
+        self._api = api
+        self._caches = caches
+        self._epoch = epoch
+        self._site = site
+        self._emit = emit_event
+        self._now = now
+        self._status = StatusWriter(api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
+        self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
+        self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=loop_metrics)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        caches, follow = self._caches, self._controller.follow
+        follow(caches.hosts, self._hosts_beside)
+        follow(caches.host_machines, self._hosts_of_machine)
+        follow(caches.operations, self._hosts_of_operation)
+        follow(caches.secrets, self._hosts_of_secret)
+        follow(caches.credentials, self._hosts_of_credential)
+        follow(caches.namespaces, self._hosts_of_namespace)
+        follow(caches.machines, self._hosts_of_consumer)
+        await self._controller.run()
+
+    # ---- events
+
+    def _hosts_beside(self, host: BareMetalHost) -> Iterator[ObjectKey]:
+        """Yield the host, and those that may be its rivals."""
+        yield host_key(host)
+        for index, keys in ((INDEX_BMC, by_address), (INDEX_MAC, by_mac), (INDEX_ADOPTED, by_adopted)):
+            for key in keys(host):
+                yield from map(host_key, self._caches.hosts.by(index, key))
+
+    def _hosts_of_machine(self, machine: Machine) -> Iterator[ObjectKey]:
+        if (host := host_of_machine(machine)) is not None:
+            yield host
+        yield from map(host_key, self._caches.hosts.by(INDEX_ADOPTED, machine.name))
+        name, _, namespace = machine.name.rpartition(".")
+        if name and self._caches.hosts.get(name, namespace) is not None:
+            yield ObjectKey(namespace, name)
+
+    def _hosts_of_operation(self, operation: MachineOperation) -> Iterator[ObjectKey]:
+        machine = self._caches.host_machines.get(operation.spec.machine_ref or "")
+        host = None if machine is None else host_of_machine(machine)
+        if host is not None:
+            yield host
+
+    def _hosts_of_secret(self, secret: Secret) -> Iterator[ObjectKey]:
+        yield from map(host_key, self._caches.hosts.by(INDEX_SECRET, str(key_of(secret))))
+        namespace, found, name = secret.metadata.annotations.get(ANNOTATION_MACHINE_HOST, "").partition("/")
+        if found:
+            yield ObjectKey(namespace, name)
+
+    def _hosts_of_credential(self, credential: BareMetalHostCredential) -> Iterable[ObjectKey]:
+        return map(host_key, self._caches.hosts.by(INDEX_CREDENTIAL, str(key_of(credential))))
+
+    def _hosts_of_namespace(self, namespace: Namespace) -> Iterable[ObjectKey]:
+        return map(host_key, self._caches.hosts.by(INDEX_NAMESPACE, namespace.name))
+
+    def _hosts_of_consumer(self, machine: ContainerCloudMachine) -> Iterator[ObjectKey]:
+        execution = machine.status.execution
+        if execution is not None and execution.host is not None:
+            yield ObjectKey(execution.host.namespace, execution.host.name)
+
+    # ---- observation
+
+    async def _reconcile(self, key: ObjectKey) -> float | None:
+        host = self._caches.hosts.get(key.name, key.namespace)
+        if host is None:
+            self._settled.pop(key, None)
+            return None
+        view = await self._view(host)
+        return await self._perform(view, plan_host(view))
+
+    async def _view(self, host: BareMetalHost) -> HostView:
+        caches, key, power = self._caches, host_key(host), host.status.power
+        copy, consumer = login_name(host), consumer_of(host)
+        secret_name = self._secret_of_credential(host)
+        return HostView(
+            host=host,
+            now=self._now(),
+            site=self._site_of(host),
+            machine=caches.host_machines.get(machine_of_host(host)),
+            secret_name=secret_name,
+            login=await self._login(host, secret_name),
+            copy=caches.secrets.get(copy.name, copy.namespace),
+            rivals=tuple(self._rivals(host, key)),
+            operation=caches.operations.get(power.operation) if power is not None and power.operation else None,
+            consumer=None if consumer is None else caches.machines.get(consumer.name, consumer.namespace),
+        )
+
+    def _site_of(self, host: BareMetalHost) -> str:
+        namespace = self._caches.namespaces.get(host.metadata.namespace or "")
+        labels = {} if namespace is None else namespace.metadata.labels
+        return host.metadata.labels.get(LABEL_SITE) or labels.get(LABEL_SITE) or self._site
+
+    def _secret_of_credential(self, host: BareMetalHost) -> str:
+        """Return the Secret of the BareMetalHostCredential that the host names; empty where there is none."""
+        name = host.metadata.annotations.get(ANNOTATION_CREDENTIAL, "")
+        credential = self._caches.credentials.get(name, host.metadata.namespace or "")
+        password = credential.spec.password if credential is not None else None
+        return password.name or "" if password is not None else ""
+
+    async def _login(self, host: BareMetalHost, secret_name: str) -> BmcLogin | str:
+        """Return the login of the host's BMC; a text where the host has none."""
+        namespace, bmc = host.metadata.namespace or "", host.spec.bmc
+        name = secret_name or (bmc.credentials_name if bmc is not None else None)
+        credential = host.metadata.annotations.get(ANNOTATION_CREDENTIAL)
+        if credential and not secret_name and self._caches.credentials.get(credential, namespace) is None:
+            return f"annotation {ANNOTATION_CREDENTIAL}: no BareMetalHostCredential {namespace}/{credential}"
+        if bmc is None or not name:
+            return f"bmc.credentialsName is absent: name a Secret of namespace {namespace} with username and password"
+        try:
+            secret = await self._secret(ObjectKey(namespace, name))
+        except NotFound:
+            return f"bmc.credentialsName: Secret {namespace}/{name} does not exist"
+        except Forbidden as error:
+            return f"bmc.credentialsName: Secret {namespace}/{name} cannot be read: {error}"
+        found = [secret.value(key) for key in (KEY_USER, KEY_PASSWORD)]
+        missing = [key for key, value in zip((KEY_USER, KEY_PASSWORD), found, strict=True) if not value]
+        if missing:
+            return f"bmc.credentialsName: Secret {namespace}/{name} has no key {' and no key '.join(missing)}"
+        username, password = (value or b"" for value in found)
+        text = username.decode("utf-8", "replace").rstrip("\n")
+        return BmcLogin(name, secret.metadata.resource_version, text, password)
+
+    async def _secret(self, key: ObjectKey) -> Secret:
+        """Return a Secret; one without the label is read once, and gets it, so that its changes are events.
+
+        Raises:
+            NotFound: it does not exist.
+            Forbidden: it may not be read, or not be labelled.
+        """
+        cached = self._caches.secrets.get(key.name, key.namespace)
+        if cached is not None:
+            return cached
+        live = await self._api.get(SECRETS, key.name, namespace=key.namespace)
+        patch = {
+            "metadata": {
+                "labels": {LABEL_HOST_SECRET: HOST_SECRET},
+                "resourceVersion": live.metadata.resource_version,
+            }
+        }
+        labelled = await self._api.patch(SECRETS, key.name, patch, namespace=key.namespace)
+        self._caches.secrets.observe(labelled)
+        return labelled
+
+    def _rivals(self, host: BareMetalHost, key: ObjectKey) -> Iterator[str]:
+        """Yield messages on other hosts and Machines with the host's BMC, MAC address or Machine."""
+        hosts, named = self._caches.hosts, set[ObjectKey]()
+        for index, keys, words in (
+            (INDEX_BMC, by_address, "names the same BMC and system"),
+            (INDEX_MAC, by_mac, "has the same bootMACAddress"),
+            (INDEX_ADOPTED, by_adopted, "adopts the same Machine"),
+        ):
+            for text in keys(host):
+                for other in sorted(set(map(host_key, hosts.by(index, text))) - {key}):
+                    named.add(other)
+                    yield f"BareMetalHost {other} {words}, {text}"
+        for text in by_address(host):
+            for machine in self._caches.host_machines.by(INDEX_BMC, text):
+                owner = host_of_machine(machine)
+                if machine.name != machine_of_host(host) and owner != key and owner not in named:
+                    yield f"Machine {machine.name} names the same BMC and system, {text}"
+
+    # ---- execution
+
+    async def _perform(self, view: HostView, plan: HostPlan) -> float | None:
+        self._epoch.check_leads()
+        host = await self._write(view, plan)
+        changes = False
+        for action in plan.actions:
+            self._epoch.check_leads()
+            changes |= isinstance(action, ChangeMachine)
+            await self._execute(view, host, action)
+        login = view.login.version if isinstance(view.login, BmcLogin) else ""
+        if view.machine is not None and not changes:
+            self._settled[host_key(host)] = (str(host.metadata.generation), login)
+        return plan.requeue_s
+
+    async def _write(self, view: HostView, plan: HostPlan) -> BareMetalHost:
+        """Write the status if it differs; return the host as it is then."""
+        host, now = view.host, rfc3339(view.now)
+        conditions = _conditions(host, plan, now)
+        if plan.status == host.status and conditions is None:
+            return host
+        status = with_nulls(replace(plan.status, conditions=(), last_updated=now))
+        del status["conditions"]
+        if conditions is not None:
+            status["conditions"] = conditions
+        written = await self._status.write(host, status)
+        before, after = host.status, plan.status
+        if before.provisioning.state != after.provisioning.state:
+            log.info("state of a host", host=str(host_key(host)), state=after.provisioning.state)
+            self._emit(host, "Normal", "StateChanged", f"the host is {after.provisioning.state}")
+        if after.error_message and before.error_message != after.error_message:
+            self._emit(host, "Warning", plan.reason.value, after.error_message)
+        return written or host
+
+    async def _execute(self, view: HostView, host: BareMetalHost, action: HostAction) -> None:
+        match action:
+            case SetHostFinalizer(present=present):
+                others = [one for one in host.metadata.finalizers if one != FINALIZER_HOST]
+                await self._patch_host(host, {"finalizers": [*others, *([FINALIZER_HOST] if present else [])]})
+            case NameCredentials(secret=secret):
+                await self._patch_host(host, {}, {"bmc": {"credentialsName": secret}})
+            case StoreLogin(login=login):
+                await self._store(view, login)
+            case DeleteLogin():
+                await self._delete_login(view)
+            case CreateMachine(body=body):
+                await self._create_machine(view, body)
+            case ChangeMachine():
+                await self._change_machine(view, action)
+            case DeleteHostMachine():
+                await self._delete_machine(view)
+            case StartOperation():
+                await self._start(view, action)
+            case _:
+                assert_never(action)
+
+    async def _patch_host(self, host: BareMetalHost, metadata: Raw, spec: Raw | None = None) -> None:
+        patch: Raw = {"metadata": {"resourceVersion": host.metadata.resource_version, **metadata}}
+        if spec is not None:
+            patch["spec"] = spec
+        key = host_key(host)
+        try:
+            written = await self._api.patch(BARE_METAL_HOSTS, key.name, patch, namespace=key.namespace)
+        except NotFound:  # its last finalizer was removed meanwhile
+            return
+        self._caches.hosts.observe(written)
+
+    async def _store(self, view: HostView, login: BmcLogin) -> None:
+        key, host = login_name(view.host), str(host_key(view.host))
+        password = base64.b64encode(login.password).decode()
+        data = {KEY_PASSWORD: password, KEY_SOURCE: password}
+        metadata = {"labels": {LABEL_HOST_SECRET: HOST_SECRET}, "annotations": {ANNOTATION_MACHINE_HOST: host}}
+        if view.copy is None:
+            body = {"metadata": {"name": key.name, **metadata}, "type": "Opaque", "data": data}
+            try:
+                stored = await self._api.create(SECRETS, body, namespace=key.namespace)
+            except AlreadyExists:
+                stored = await self._take_over(key, host, data, metadata)
+        else:
+            version = {"resourceVersion": view.copy.metadata.resource_version}
+            patch = {"metadata": {**metadata, **version}, "data": data}
+            stored = await self._api.patch(SECRETS, key.name, patch, namespace=key.namespace)
+        self._caches.secrets.observe(stored)
+        log.info("password of a BMC stored for metalman", host=host, secret=str(key))
+
+    async def _take_over(self, key: ObjectKey, host: str, data: Raw, metadata: Raw) -> Secret:
+        live = await self._api.get(SECRETS, key.name, namespace=key.namespace)
+        if live.metadata.annotations.get(ANNOTATION_MACHINE_HOST) != host:
+            raise Rejected(f"Secret {key} exists, and is not that of BareMetalHost {host}: delete it")
+        patch = {"metadata": {**metadata, "resourceVersion": live.metadata.resource_version}, "data": data}
+        return await self._api.patch(SECRETS, key.name, patch, namespace=key.namespace)
+
+    async def _delete_login(self, view: HostView) -> None:
+        if view.copy is None:
+            return
+        key = key_of(view.copy)
+        try:
+            await self._api.delete(SECRETS, key.name, namespace=key.namespace, uid=view.copy.metadata.uid)
+        except NotFound:
+            return
+
+    async def _create_machine(self, view: HostView, body: Any) -> None:
+        name = body["metadata"]["name"]
+        try:
+            made = await self._api.create(MACHINES, body)
+        except AlreadyExists:
+            raise Stale(f"Machine {name} exists") from None
+        self._caches.host_machines.observe(made)
+        log.info("Machine created for a host", host=str(host_key(view.host)), machine=name)
+
+    async def _change_machine(self, view: HostView, change: ChangeMachine) -> None:
+        machine = view.machine
+        if machine is None:
+            return
+        written = await self._api.patch(MACHINES, machine.name, change.patch)
+        self._caches.host_machines.observe(written)
+        key, login = host_key(view.host), view.login.version if isinstance(view.login, BmcLogin) else ""
+        if self._settled.get(key) == (str(view.host.metadata.generation), login):  # only the Machine has changed
+            text = f"{', '.join(change.fields)} put back: BareMetalHost {key} has them"
+            self._emit(machine, "Warning", PUT_BACK, text)
+        log.info("Machine of a host changed", host=str(key), machine=machine.name, fields=list(change.fields))
+
+    async def _delete_machine(self, view: HostView) -> None:
+        machine = view.machine
+        if machine is None or machine.metadata.deletion_timestamp is not None:
+            return
+        try:
+            await self._api.delete(MACHINES, machine.name, uid=machine.metadata.uid)
+        except (NotFound, Conflict):  # it is gone, or another one has its name: the watch delivers it
+            return
+        log.info("Machine of a host deleted", host=str(host_key(view.host)), machine=machine.name)
+
+    async def _start(self, view: HostView, action: StartOperation) -> None:
+        machine = view.machine
+        if machine is None:
+            return
+        owner = {"apiVersion": API_VERSION, "kind": "Machine", "name": machine.name, "uid": machine.metadata.uid}
+        body = {
+            "metadata": {"name": action.name, "ownerReferences": [owner]},
+            "spec": {"machineRef": machine.name, "operationKind": action.kind.value},
+        }
+        try:
+            made = await self._api.create(MACHINE_OPERATIONS, body)
+        except AlreadyExists:  # an earlier pass was cut off after it had created it
+            return
+        self._caches.operations.observe(made)
+        log.info("power of a host requested", host=str(host_key(view.host)), operation=action.name)
+
+
+def _conditions(host: BareMetalHost, plan: HostPlan, now: str) -> list[Raw] | None:
+    """Return all conditions of the host after a plan; None if they stay."""
+    present = [msgspec.to_builtins(one) for one in host.status.conditions]
+    is_available = plan.reason is HostReason.AVAILABLE
+    status = ConditionStatus.TRUE if is_available else ConditionStatus.FALSE
+    changed = set_condition(present, CONDITION_AVAILABLE, status, plan.reason, plan.message, now)
+    if plan.dirty is None:
+        cleaned = remove_condition(changed or present, CONDITION_DIRTY)
+    else:
+        reason = HostReason.NOT_SEEN_OFF
+        cleaned = set_condition(changed or present, CONDITION_DIRTY, ConditionStatus.TRUE, reason, plan.dirty, now)
+    return cleaned if cleaned is not None else changed

@@ -1,0 +1,267 @@
+"""Observations of one BareMetalHost, and the decisions on it. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from unbounded.api.container_cloud.host import (
+    BareMetalHost,
+    BareMetalHostStatus,
+    HostErrorType,
+    OperationalStatus,
+    ProvisioningState,
+)
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_CONSUMER_UID,
+    ANNOTATION_HOST_DETACHED,
+    ANNOTATION_HOST_PAUSED,
+    ANNOTATION_HOST_UNHEALTHY,
+    ANNOTATION_MACHINE_HOST,
+    scoped_name,
+)
+from unbounded.api.core import Secret
+from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.api import ObjectKey, key_of
+
+Raw = dict[str, Any]
+
+CONDITION_AVAILABLE: Final = "Available"
+CONDITION_DIRTY: Final = "Dirty"
+KEY_USER: Final = "username"
+KEY_PASSWORD: Final = "password"  # noqa: S105 - the name of a key
+KEY_SOURCE: Final = "source-password"  # the password that the copy was made from; a rotation leaves it
+
+
+class HostReason(StrEnum):
+    """Reasons of condition Available: what keeps a host from a claim."""
+
+    AVAILABLE = "Available"
+    NO_BMC = "NoBMC"
+    REGISTERING = "Registering"
+    INSPECTING = "Inspecting"
+    IN_USE = "InUse"
+    CONSUMER_MISSING = "ConsumerMissing"
+    RETURNING = "Returning"
+    EXTERNALLY_PROVISIONED = "ExternallyProvisioned"
+    DELETING = "Deleting"
+    PAUSED = "Paused"
+    DETACHED = "Detached"
+    UNHEALTHY = "Unhealthy"
+    ADDRESS_INVALID = "AddressInvalid"
+    BOOT_MODE_NOT_SERVED = "BootModeNotServed"
+    CREDENTIALS_MISSING = "CredentialsMissing"
+    CREDENTIALS_REFUSED = "CredentialsRefused"
+    DUPLICATE_HOST = "DuplicateHost"
+    MACHINE_MISSING = "MachineMissing"
+    MACHINE_UNSUITABLE = "MachineUnsuitable"
+    NAME_TAKEN = "NameTaken"
+    BMC_SILENT = "BMCSilent"
+    POWER_FAILED = "PowerFailed"
+    INSTALL_FAILED = "InstallFailed"
+    NOT_SEEN_OFF = "NotSeenOff"
+
+
+@dataclass(frozen=True)
+class HostFault:
+    """An error of a host, for users."""
+
+    type: HostErrorType
+    reason: HostReason
+    message: str
+
+
+@dataclass(frozen=True)
+class BmcLogin:
+    """User and password of a BMC, from the Secret of the host's namespace."""
+
+    secret: str  # its name, and its resourceVersion
+    version: str
+    username: str
+    password: bytes
+
+    def __repr__(self) -> str:
+        return f"BmcLogin({self.username!r})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostView:
+    """A BareMetalHost, and all that decides on it.
+
+    Args:
+        site: label of its Machine; empty for none.
+        machine: Machine of unbounded-cloud.io that has the host's name, or that it adopts.
+        secret_name: Secret of the host's BareMetalHostCredential; empty where the host names none.
+        login: of the host's Secret; a text says why there is none.
+        copy: Secret with the password for metalman.
+        rivals: messages on other objects with the same BMC, MAC address or Machine.
+        operation: operation that `status.power` names.
+        consumer: Machine of cluster.k8s.io that `spec.consumerRef` names.
+    """
+
+    host: BareMetalHost
+    now: datetime
+    site: str = ""
+    machine: Machine | None = None
+    secret_name: str = ""
+    login: BmcLogin | str = ""
+    copy: Secret | None = None
+    rivals: tuple[str, ...] = ()
+    operation: MachineOperation | None = None
+    consumer: ContainerCloudMachine | None = None
+
+
+@dataclass(frozen=True)
+class SetHostFinalizer:
+    """Add or remove the host's finalizer."""
+
+    present: bool
+
+
+@dataclass(frozen=True)
+class NameCredentials:
+    """Write the name of the credential's Secret into bmc.credentialsName."""
+
+    secret: str
+
+
+@dataclass(frozen=True)
+class StoreLogin:
+    """Store the password for metalman."""
+
+    login: BmcLogin
+
+
+@dataclass(frozen=True)
+class DeleteLogin:
+    """Delete metalman's copy of the password."""
+
+
+@dataclass(frozen=True)
+class CreateMachine:
+    """Create the host's Machine."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ChangeMachine:
+    """Merge a patch into the host's Machine.
+
+    Args:
+        fields: paths that differ.
+    """
+
+    patch: Mapping[str, Any]
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeleteHostMachine:
+    """Delete the Machine that was made for the host."""
+
+
+@dataclass(frozen=True)
+class StartOperation:
+    """Create the operation that `status.power` names."""
+
+    name: str
+    kind: OperationKind
+
+
+HostAction = (
+    SetHostFinalizer
+    | NameCredentials
+    | StoreLogin
+    | DeleteLogin
+    | CreateMachine
+    | ChangeMachine
+    | DeleteHostMachine
+    | StartOperation
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPlan:
+    """The next status of a host, and the actions to take once it is written.
+
+    Args:
+        status: without conditions and lastUpdated, which its writer adds.
+        fault: error that the status shows.
+        reason, message: of condition Available; it is True with reason Available.
+        dirty: message of condition Dirty; None where the host is not.
+    """
+
+    status: BareMetalHostStatus
+    actions: tuple[HostAction, ...] = ()
+    requeue_s: float | None = None
+    reason: HostReason
+    message: str
+    dirty: str | None = None
+
+
+def host_key(host: BareMetalHost) -> ObjectKey:
+    return key_of(host)
+
+
+def host_of_machine(machine: Machine) -> ObjectKey | None:
+    """Return the host that a Machine's annotation names; None for a Machine of no host."""
+    namespace, found, name = machine.metadata.annotations.get(ANNOTATION_MACHINE_HOST, "").partition("/")
+    return ObjectKey(namespace, name) if found else None
+
+
+def machine_of_host(host: BareMetalHost) -> str:
+    """Return the name of a host's Machine: the recorded one, the one that it adopts, or the one made for it."""
+    key = host_key(host)
+    return host.status.provisioning.id or host.adopts or scoped_name(*key)
+
+
+def is_adopted(host: BareMetalHost) -> bool:
+    """Return whether the host's Machine was there before: it has its own access to the BMC, and outlasts the host."""
+    return bool(host.adopts) or machine_of_host(host) != scoped_name(*host_key(host))
+
+
+def login_name(host: BareMetalHost) -> ObjectKey:
+    """Return the Secret of unbounded-kube with the password for metalman."""
+    return ObjectKey(NAMESPACE, f"bmc-{machine_of_host(host)}")
+
+
+def consumer_of(host: BareMetalHost) -> ObjectKey | None:
+    """Return the Machine of cluster.k8s.io that uses the host; None for no consumer, and for one of another kind."""
+    reference = host.spec.consumer_ref
+    if reference is None or reference.kind != CONTAINER_CLOUD_MACHINES.kind:
+        return None
+    if reference.api_version != CONTAINER_CLOUD_MACHINES.api_version:
+        return None
+    return ObjectKey(reference.namespace or "", reference.name or "")
+
+
+def consumer_uid(host: BareMetalHost) -> str:
+    """Return the UID of the Machine that claimed the host; empty where the claim has none."""
+    return host.metadata.annotations.get(ANNOTATION_CONSUMER_UID, "")
+
+
+def is_free(host: BareMetalHost) -> bool:
+    """Return whether any Machine may claim the host."""
+    in_stock = host.state == ProvisioningState.AVAILABLE and host.spec.consumer_ref is None
+    return in_stock and not host.spec.externally_provisioned and is_usable(host)
+
+
+def is_usable(host: BareMetalHost) -> bool:
+    """Return whether nothing but its state and its consumer keeps the host from a claim."""
+    marks = host.metadata.annotations.keys() & {
+        ANNOTATION_HOST_PAUSED,
+        ANNOTATION_HOST_DETACHED,
+        ANNOTATION_HOST_UNHEALTHY,
+    }
+    return (
+        not marks
+        and host.metadata.deletion_timestamp is None
+        and host.status.operational_status == OperationalStatus.OK
+    )

@@ -1,0 +1,491 @@
+"""The next status of a BareMetalHost, and what follows from it: a pure function of the host and its Machine.
+
+A host in stock keeps its Machine, whose UID is the mark on the disks. A claim fills the Machine's image, network and
+cluster settings, which others write; a host that returns loses them here, and is available once it was seen Off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from unbounded.api.container_cloud.host import (
+    BareMetalHostStatus,
+    HostCPU,
+    HostCredentialVersion,
+    HostErrorType,
+    HostGoodCredentials,
+    HostHardware,
+    HostNIC,
+    HostPowerRequest,
+    HostProvisioning,
+    HostProvisioningImage,
+    HostStorage,
+    HostSystemVendor,
+    OperationalStatus,
+    ProvisioningState,
+)
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_ADOPT,
+    ANNOTATION_HOST_DETACHED,
+    ANNOTATION_HOST_PAUSED,
+    ANNOTATION_HOST_UNHEALTHY,
+    FINALIZER_HOST,
+)
+from unbounded.api.core import Secret
+from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource
+from unbounded.api.machine import Machine, MachinePhase, MachinePower
+from unbounded.api.operation import OperationKind, OperationPhase
+from unbounded.containercloud.hosts.bmc_address import BmcAddress, bmc_key, parse_bmc_address
+from unbounded.containercloud.hosts.machine_fields import change, claim_fields, link, manifest, owned, released
+from unbounded.containercloud.hosts.model import (
+    KEY_PASSWORD,
+    KEY_SOURCE,
+    BmcLogin,
+    CreateMachine,
+    DeleteHostMachine,
+    DeleteLogin,
+    HostAction,
+    HostFault,
+    HostPlan,
+    HostReason,
+    HostView,
+    NameCredentials,
+    SetHostFinalizer,
+    StartOperation,
+    StoreLogin,
+    consumer_of,
+    host_key,
+    host_of_machine,
+    is_adopted,
+    machine_of_host,
+)
+from unbounded.kube.clock import rfc3339, seconds_since
+
+RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)  # after so many attempts to change the power
+SECRET_S: Final = 30.0  # until a Secret that does not exist is read again: one without its label has no event
+MAX_OFF_ATTEMPTS: Final = 3  # after which a deletion does not wait for the power any more
+MIB: Final = 1 << 20
+_S = ProvisioningState
+_R = HostReason
+_IN_USE: Final = (_S.PROVISIONING, _S.PROVISIONED)
+_UNBLOCKED: Final = (_R.CREDENTIALS_REFUSED, _R.BMC_SILENT)  # faults that a change of the Machine may cure
+_SWITCHED: Final = (_S.INSPECTING, _S.AVAILABLE, _S.PROVISIONED, _S.EXTERNALLY_PROVISIONED)
+
+
+def plan_host(view: HostView) -> HostPlan:
+    """Return the next status of a host, and the actions to take once it is written."""
+    host = view.host
+    if ANNOTATION_HOST_PAUSED in host.metadata.annotations:
+        return _held(view, _R.PAUSED, f"annotation {ANNOTATION_HOST_PAUSED}: nothing is done with the host")
+    if not _is_leaving(view) and FINALIZER_HOST not in host.metadata.finalizers:
+        return _held(view, _R.REGISTERING, "the host is being registered", SetHostFinalizer(present=True))
+    fault, address = _fault(view)
+    blocked, state = fault is not None and fault.reason not in _UNBLOCKED, _state(view, fault)
+    power, switch, due_s = _power(view, state)
+    fault = fault or _power_fault(view, power) or _install_fault(view, state)
+    reason, message = _reason(view, state, fault)
+    actions = [*_machine_actions(view, state, address, blocked), *([switch] if switch is not None else [])]
+    return HostPlan(
+        status=_status(view, state, fault, power),
+        actions=tuple(_leave(view) if state is _S.DELETING else actions),
+        requeue_s=due_s if fault is None or fault.reason is not _R.CREDENTIALS_MISSING else SECRET_S,
+        reason=reason,
+        message=message,
+        dirty=_dirty(view, state),
+    )
+
+
+def _held(view: HostView, reason: HostReason, message: str, *actions: HostAction) -> HostPlan:
+    return HostPlan(status=view.host.status, actions=actions, reason=reason, message=message)
+
+
+# ---- faults
+
+
+def _fault(view: HostView) -> tuple[HostFault | None, BmcAddress | None]:
+    """Return the first fault of the registration, and the address of the BMC if it is valid."""
+    bmc, address = view.host.spec.bmc, None
+    try:
+        address = None if bmc is None else parse_bmc_address(bmc.address)
+    except ValueError as error:
+        return _registration(_R.ADDRESS_INVALID, str(error)), None
+    found = next((one for one in _faults(view, address) if one is not None), None)
+    return found, address
+
+
+def _faults(view: HostView, address: BmcAddress | None) -> Iterator[HostFault | None]:
+    host, machine = view.host, view.machine
+    if host.spec.boot_mode == "legacy":
+        yield _registration(_R.BOOT_MODE_NOT_SERVED, "bootMode: legacy is not served; UEFI and UEFISecureBoot are")
+    if view.rivals:
+        yield _registration(_R.DUPLICATE_HOST, "; ".join(view.rivals))
+    yield _adoption_fault(view, address) if is_adopted(host) else _name_fault(view)
+    if host.spec.bmc is not None and not is_adopted(host) and isinstance(view.login, str):
+        yield _registration(_R.CREDENTIALS_MISSING, view.login)
+    if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return
+    refused = machine.status.redfish.refused_secret_version if machine.status.redfish else None
+    if view.copy is not None and refused is not None and refused == view.copy.metadata.resource_version:
+        name = machine.spec.pxe.redfish.username
+        yield _registration(_R.CREDENTIALS_REFUSED, f"the BMC rejected user {name} and the password of its Secret")
+    if machine.status.power is not None and machine.status.power.state == MachinePower.UNKNOWN:
+        text = f"the BMC at {machine.spec.pxe.redfish.url} has reported no power since {machine.status.power.at}"
+        yield _registration(_R.BMC_SILENT, text)
+
+
+def _registration(reason: HostReason, message: str) -> HostFault:
+    return HostFault(HostErrorType.REGISTRATION, reason, message)
+
+
+def _name_fault(view: HostView) -> HostFault | None:
+    machine = view.machine
+    if machine is None or host_of_machine(machine) == host_key(view.host):
+        return None
+    text = f"Machine {machine.name} exists, and is not that of this host; annotation {ANNOTATION_ADOPT} adopts it"
+    return _registration(_R.NAME_TAKEN, text)
+
+
+def _adoption_fault(view: HostView, address: BmcAddress | None) -> HostFault | None:
+    host, machine, name = view.host, view.machine, machine_of_host(view.host)
+    if machine is None:
+        return _registration(_R.MACHINE_MISSING, f"annotation {ANNOTATION_ADOPT}: no Machine {name}")
+    if host_of_machine(machine) not in (None, host_key(host)):
+        text = f"Machine {name} is that of BareMetalHost {host_of_machine(machine)}"
+        return _registration(_R.MACHINE_UNSUITABLE, text)
+    redfish = machine.spec.pxe.redfish if machine.spec.pxe is not None else None
+    if address is not None and (redfish is None or str(address) != _bmc_text(machine)):
+        text = f"bmc.address is {address}, and Machine {name} has {_bmc_text(machine)}: leave bmc.address out"
+        return _registration(_R.MACHINE_UNSUITABLE, text)
+    if host.spec.externally_provisioned:
+        return None
+    if machine.spec.ssh is not None or machine.provider is not None or redfish is None:
+        text = f"Machine {name} is not installed through a BMC; set externallyProvisioned to adopt it as it is"
+        return _registration(_R.MACHINE_UNSUITABLE, text)
+    if (
+        host_of_machine(machine) is None
+        and machine.spec.kubernetes is not None
+        and machine.status.phase == MachinePhase.READY
+    ):
+        text = f"Machine {name} is a Node; set externallyProvisioned to adopt it as it is, or reset it first"
+        return _registration(_R.MACHINE_UNSUITABLE, text)
+    return None
+
+
+def _bmc_text(machine: Machine) -> str:
+    redfish = machine.spec.pxe.redfish if machine.spec.pxe is not None else None
+    return "no BMC" if redfish is None else bmc_key(redfish.url, redfish.device_id)
+
+
+def _power_fault(view: HostView, power: HostPowerRequest) -> HostFault | None:
+    operation = view.operation
+    if operation is None or operation.status.phase != OperationPhase.FAILED or power.operation != operation.name:
+        return None
+    why = f"{operation.status.reason}: {operation.status.message}"
+    text = f"{operation.spec.operation_kind} {operation.name} failed: {why}"
+    return HostFault(HostErrorType.POWER_MANAGEMENT, _R.POWER_FAILED, text)
+
+
+def _install_fault(view: HostView, state: ProvisioningState) -> HostFault | None:
+    """Return the fault of the last installation that failed; none while another one runs."""
+    machine = view.machine
+    if machine is None or state is not _S.PROVISIONING or machine.status.active_operation is not None:
+        return None
+    execution = view.consumer.status.execution if view.consumer is not None else None
+    name = execution.operation if execution is not None else None
+    last = next((one for one in machine.status.recent_operations if one.name == name), None)
+    if last is None or last.phase != OperationPhase.FAILED or last.kind != OperationKind.HOST_REPLACE:
+        return None
+    text = f"{last.kind} {last.name} failed: {last.reason}: {last.message}"
+    return HostFault(HostErrorType.PROVISIONING, _R.INSTALL_FAILED, text)
+
+
+# ---- states
+
+
+def _is_leaving(view: HostView) -> bool:
+    return view.host.metadata.deletion_timestamp is not None
+
+
+def _is_registered(view: HostView) -> bool:
+    """Return whether metalman has read the BMC: its power, or its hardware."""
+    machine = view.machine
+    if machine is None or host_of_machine(machine) != host_key(view.host):
+        return False
+    if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return view.host.spec.externally_provisioned
+    hardware = machine.status.hardware
+    is_read = machine.status.power is not None and machine.status.power.state != MachinePower.UNKNOWN
+    return is_read or (hardware is not None and hardware.source == HardwareSource.REDFISH)
+
+
+def _is_off(view: HostView) -> bool:
+    machine = view.machine
+    if machine is None:
+        return True
+    is_idle = machine.status.active_operation is None
+    return is_idle and machine.status.power is not None and machine.status.power.state == MachinePower.OFF
+
+
+def _is_written(view: HostView) -> bool:
+    """Return whether an image was written since the host was in stock."""
+    image = view.machine.status.image if view.machine is not None else None
+    return image is not None and image.boot != view.host.status.provisioning.boot
+
+
+def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
+    host = view.host
+    present = ProvisioningState(host.state) if host.state in set(ProvisioningState) else _S.REGISTERING
+    is_used = consumer_of(host) is not None
+    if present in _IN_USE and not is_used:
+        return _S.DEPROVISIONING
+    if _is_leaving(view):
+        waits = host.spec.consumer_ref is not None or (present is _S.DEPROVISIONING and not _may_leave(view))
+        return present if waits else _S.DELETING
+    if present is _S.DEPROVISIONING:
+        return _S.AVAILABLE if _is_off(view) and not claim_fields(view.machine) else present
+    if host.spec.bmc is None and not is_adopted(host):
+        return _S.UNMANAGED
+    if not _is_registered(view):
+        return present if present in _IN_USE else _S.REGISTERING
+    if host.spec.externally_provisioned:
+        return _S.EXTERNALLY_PROVISIONED
+    return _registered(view, present, fault, is_used=is_used)
+
+
+def _registered(
+    view: HostView, present: ProvisioningState, fault: HostFault | None, *, is_used: bool
+) -> ProvisioningState:
+    machine = view.machine
+    match present:
+        case _S.INSPECTING | _S.AVAILABLE if is_used:
+            return _S.PROVISIONING
+        case _S.INSPECTING if machine is not None and machine.status.hardware is not None and fault is None:
+            return _S.AVAILABLE
+        case _S.PROVISIONING if _is_written(view):
+            return _S.PROVISIONED
+        case _S.PROVISIONED if machine is None or machine.status.image is None:
+            return _S.PROVISIONING
+        case _S.INSPECTING | _S.AVAILABLE | _S.PROVISIONING | _S.PROVISIONED:
+            return present
+        case _:
+            return _S.REGISTERING if fault is not None else _S.INSPECTING
+
+
+def _may_leave(view: HostView) -> bool:
+    """Return whether a host that returned to stock may be deleted: it is off, or was asked to be often enough."""
+    attempts = view.host.status.power.attempt if view.host.status.power is not None else 0
+    is_open = view.operation is not None and not view.operation.terminal
+    return _is_off(view) or (attempts >= MAX_OFF_ATTEMPTS and not is_open)
+
+
+def _dirty(view: HostView, state: ProvisioningState) -> str | None:
+    if state is not _S.DEPROVISIONING or _is_off(view):
+        return None
+    return "the host was released and has not been seen Off since: its addresses stay taken"
+
+
+def _reason(view: HostView, state: ProvisioningState, fault: HostFault | None) -> tuple[HostReason, str]:
+    host, annotations = view.host, view.host.metadata.annotations
+    reference = host.spec.consumer_ref
+    if _is_leaving(view):
+        waits = f"; waits for {reference.kind} {reference.namespace}/{reference.name}" if reference else ""
+        return _R.DELETING, f"the host is being deleted{waits}"
+    if reference is not None and consumer_of(host) is not None and view.consumer is None:
+        text = f"{reference.kind} {reference.namespace}/{reference.name} does not exist; remove spec.consumerRef"
+        return _R.CONSUMER_MISSING, f"{text} to return the host to stock"
+    if reference is not None:
+        return _R.IN_USE, f"used by {reference.kind} {reference.namespace}/{reference.name}"
+    if fault is not None:
+        return fault.reason, fault.message
+    if ANNOTATION_HOST_DETACHED in annotations:
+        return _R.DETACHED, f"annotation {ANNOTATION_HOST_DETACHED}"
+    if ANNOTATION_HOST_UNHEALTHY in annotations:
+        return _R.UNHEALTHY, f"annotation {ANNOTATION_HOST_UNHEALTHY}"
+    return _WAITS[state][0], _WAITS[state][1].format(site=view.site or "no site", machine=machine_of_host(host))
+
+
+_WAITS: Final[Mapping[ProvisioningState, tuple[HostReason, str]]] = {
+    _S.UNMANAGED: (_R.NO_BMC, f"spec.bmc is absent: set it, or annotation {ANNOTATION_ADOPT}"),
+    _S.REGISTERING: (_R.REGISTERING, "Machine {machine} waits until metalman of {site} has read the BMC"),
+    _S.INSPECTING: (_R.INSPECTING, "Machine {machine} waits for the inventory of its hardware"),
+    _S.AVAILABLE: (_R.AVAILABLE, "a Machine may claim the host"),
+    _S.PROVISIONING: (_R.IN_USE, "the image is being written"),
+    _S.PROVISIONED: (_R.IN_USE, "the host is in use"),
+    _S.DEPROVISIONING: (_R.RETURNING, "the host is switched off, and returns to stock then"),
+    _S.EXTERNALLY_PROVISIONED: (
+        _R.EXTERNALLY_PROVISIONED,
+        "installed by others: a Machine that pins the host may adopt it",
+    ),
+    _S.DELETING: (_R.DELETING, "the host is being deleted"),
+}
+
+
+# ---- power
+
+
+def _power(view: HostView, state: ProvisioningState) -> tuple[HostPowerRequest, StartOperation | None, float | None]:
+    """Return the record of the power, the operation to start, and the seconds until another attempt is due.
+
+    A change of spec.online is carried out once. Power that others switch later is not switched back: their operation
+    was asked for, too.
+    """
+    host, machine = view.host, view.machine
+    record = host.status.power or HostPowerRequest()
+    desired = _desired_power(view, state, record)
+    if desired is None or machine is None or ANNOTATION_HOST_DETACHED in host.metadata.annotations:
+        return record, None, None
+    if view.operation is not None and not view.operation.terminal:
+        return record, None, None
+    observed = machine.status.power.state if machine.status.power is not None else MachinePower.UNKNOWN
+    if observed == desired and machine.status.active_operation is None:
+        online = record.online if state is _S.DEPROVISIONING else host.spec.online
+        return replace(record, online=online, attempt=0), None, None
+    if machine.status.active_operation is not None or observed == MachinePower.UNKNOWN:
+        return record, None, None
+    since = view.operation.status.completed_at if view.operation is not None else record.at
+    left_s = RETRY_S[min(record.attempt, len(RETRY_S)) - 1] - seconds_since(since, view.now) if record.attempt else 0.0
+    if left_s > 0:
+        return record, None, left_s
+    kind = OperationKind.HOST_POWER_ON if desired is MachinePower.ON else OperationKind.HOST_POWER_OFF
+    number, suffix = record.requests + 1, "on" if desired is MachinePower.ON else "off"
+    name = f"cc-{host.metadata.uid[:8]}-{suffix}-{number}"
+    at = rfc3339(view.now)
+    asked = replace(record, operation=name, requests=number, attempt=record.attempt + 1, at=at)
+    return asked, StartOperation(name, kind), None
+
+
+def _desired_power(view: HostView, state: ProvisioningState, record: HostPowerRequest) -> MachinePower | None:
+    """Return the power to switch to; None for a host that is left as it is."""
+    if state is _S.DEPROVISIONING:
+        return MachinePower.OFF
+    online = view.host.spec.online
+    if _is_leaving(view) or state not in _SWITCHED or online == record.online:
+        return None
+    return MachinePower.ON if online else MachinePower.OFF
+
+
+# ---- the Machine
+
+
+def _machine_actions(
+    view: HostView, state: ProvisioningState, address: BmcAddress | None, blocked: bool
+) -> Iterator[HostAction]:
+    """Yield the changes to the host's Machine, and to metalman's copy of the password."""
+    host, machine, fields = view.host, view.machine, link(view)
+    if state is _S.UNMANAGED or (blocked and state is not _S.DEPROVISIONING):
+        return
+    bmc = host.spec.bmc
+    if bmc is not None and view.secret_name and bmc.credentials_name != view.secret_name:
+        yield NameCredentials(view.secret_name)
+    if not is_adopted(host) and isinstance(view.login, BmcLogin) and not blocked:
+        if not _is_copied(view.copy, view.login):
+            yield StoreLogin(view.login)
+        if address is not None:
+            fields |= owned(view, address, view.login)
+            if machine is None:
+                yield CreateMachine(manifest(view, fields))
+    if machine is not None and (patch := change(machine, fields | released(view, state))) is not None:
+        yield patch
+
+
+def _is_copied(copy: Secret | None, login: BmcLogin) -> bool:
+    """Return whether the copy was made from this password; a rotation has given it another one since."""
+    return copy is not None and copy.value(KEY_SOURCE) == login.password and copy.value(KEY_PASSWORD) is not None
+
+
+def _leave(view: HostView) -> Iterator[HostAction]:
+    """Yield the actions that end a host: its Machine first, whose operations need the password."""
+    machine = view.machine
+    if machine is not None and host_of_machine(machine) == host_key(view.host):
+        if not is_adopted(view.host):
+            yield DeleteHostMachine()
+            return  # its end is an event
+        if (patch := change(machine, dict.fromkeys(link(view)))) is not None:
+            yield patch
+    if view.copy is not None:
+        yield DeleteLogin()
+    yield SetHostFinalizer(present=False)
+
+
+# ---- status
+
+
+def _status(
+    view: HostView, state: ProvisioningState, fault: HostFault | None, power: HostPowerRequest
+) -> BareMetalHostStatus:
+    host, machine = view.host, view.machine
+    observed = machine.status.power.state if machine is not None and machine.status.power is not None else None
+    image = machine.status.image if machine is not None else None
+    hardware = machine.status.hardware if machine is not None else None
+    is_detached = ANNOTATION_HOST_DETACHED in host.metadata.annotations
+    calm = OperationalStatus.DETACHED if is_detached else OperationalStatus.OK
+    boot = host.status.provisioning.boot
+    return replace(
+        host.status,
+        provisioning=HostProvisioning(
+            state=state.value,
+            id=None if machine is None and not host.status.provisioning.id else machine_of_host(host),
+            image=None if image is None else HostProvisioningImage(url=image.image, checksum=image.digest),
+            boot=image.boot if image is not None and state is not _S.PROVISIONING else boot,
+        ),
+        powered_on=None if observed in (None, MachinePower.UNKNOWN) else observed == MachinePower.ON,
+        power=power if host.status.power is not None or power != HostPowerRequest() else None,
+        operational_status=(OperationalStatus.ERROR if fault is not None else calm).value,
+        error_type=fault.type.value if fault is not None else None,
+        error_message=fault.message if fault is not None else None,
+        error_count=power.attempt if fault is not None and fault.reason is _R.POWER_FAILED else int(fault is not None),
+        hardware=host_hardware(hardware) if hardware is not None else host.status.hardware,
+        good_credentials=_good_credentials(view, fault),
+    )
+
+
+def _good_credentials(view: HostView, fault: HostFault | None) -> HostGoodCredentials | None:
+    """Return the Secret with which the BMC was read; the former one where nothing was read with another."""
+    host = view.host
+    if fault is not None or not isinstance(view.login, BmcLogin) or not _is_registered(view):
+        return host.status.good_credentials
+    secret = HostCredentialVersion(name=view.login.secret, namespace=host_key(host).namespace)
+    return HostGoodCredentials(credentials=secret, credentials_version=view.login.version)
+
+
+def host_hardware(facts: HardwareFacts) -> HostHardware:
+    """Return the facts of an inspection in the form of metal3."""
+    system, processor = facts.system, facts.processor
+    vendor = None
+    if system is not None:
+        vendor = HostSystemVendor(
+            manufacturer=system.manufacturer, product_name=system.product, serial_number=system.serial_number
+        )
+    cpu = HostCPU(
+        arch=processor.architecture if processor is not None else None,
+        model=processor.model if processor is not None else None,
+        count=facts.cpus,
+    )
+    return HostHardware(
+        system_vendor=vendor,
+        cpu=cpu,
+        ram_mebibytes=None if facts.memory_bytes is None else facts.memory_bytes // MIB,
+        nics=tuple(
+            HostNIC(name=nic.name, mac=nic.mac, speed_gbps=None if nic.speed_mbps is None else nic.speed_mbps // 1000)
+            for nic in facts.nics
+        ),
+        storage=tuple(_storage(disk) for disk in facts.disks),
+    )
+
+
+def _storage(disk: DiskFacts) -> HostStorage:
+    kind = "NVME" if disk.bus == "nvme" else {True: "HDD", False: "SSD"}.get(bool(disk.rotational))
+    return HostStorage(
+        name=f"/dev/{disk.name.replace('!', '/')}",
+        size_bytes=disk.size_bytes,
+        type=kind if disk.bus == "nvme" or disk.rotational is not None else None,
+        wwn=disk.wwn,
+        model=disk.model,
+        vendor=disk.vendor,
+        serial_number=disk.serial_number,
+        by_id=f"/dev/disk/by-id/{disk.by_id[0]}" if disk.by_id else None,
+        by_path=f"/dev/disk/by-path/{disk.by_path[0]}" if disk.by_path else None,
+    )
