@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
@@ -28,7 +29,7 @@ _KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
     (kind.api_version, kind.kind): kind
     for kind in (
         *(MACHINES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_CONFIGURATION_VERSIONS),
-        *(MACHINE_OPERATION_CREDENTIALS, SECRETS, CONFIG_MAPS, NODES, NAMESPACES),
+        *(MACHINE_OPERATION_CREDENTIALS, SECRETS, CONFIG_MAPS, NODES, NAMESPACES, BARE_METAL_HOSTS),
     )
 }
 SHOWN: Final = 20

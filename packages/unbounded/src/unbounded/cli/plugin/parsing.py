@@ -19,7 +19,7 @@ from unbounded.cli.plugin.command import USAGE, CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.kube.settings import add_version, installed_version
 
-FILES: Final = ("install", "site", "config", "machine", "machine_verbs", "operation", "bmc", "general")
+FILES: Final = ("install", "site", "config", "machine", "machine_verbs", "operation", "bmc", "host", "general")
 
 
 @cache
@@ -44,7 +44,7 @@ AS: Final = ("--as", "--as-group", "--as-uid")
 WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # common flags with a value
 SECTIONS: Final = (  # the first words of commands, by topic
     ("Setup", ("install", "site", "config")),
-    ("Machines and their operations", ("machine", "bmc")),
+    ("Machines and their operations", ("machine", "bmc", "host")),
     ("State and progress", ("why", "plan")),
 )
 OTHERS: Final = "Other"
