@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from tests.operations.building import slot_of
+from unbounded.api.core import SECRETS
 from unbounded.api.hardware import (
     DiskFacts,
     FirmwareVersion,
@@ -24,10 +25,12 @@ from unbounded.api.hardware import (
     SystemIdentity,
 )
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
 from unbounded.metalman.hardware_merge import hardware_change, merged, reported
 from unbounded.metalman.inspection import inspected, is_repetition
 from unbounded.metalman.inventory_controller import BUSY, DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
 from unbounded.metalman.redfish.inventory_reader import Inventory
+from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc.local import LabBmc
 
 AT, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -160,6 +163,23 @@ def test_a_new_machine_is_read_and_then_once_a_day() -> None:
             assert bmc.bmc.requests <= 2 * 26
 
     run(scene(), limit_s=3 * DAY_S)
+
+
+def test_a_host_in_stock_is_read_at_once() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster, reads_per_s=5.0):
+            await cluster.api.create(SECRETS, lab_machines.secret(bmc), namespace=NAMESPACE)
+            (manifest,) = lab_machines.machines(bmc)
+            del manifest["spec"]["pxe"]["image"]
+            name = (await cluster.api.create(MACHINES, manifest)).name
+            await asyncio.sleep(SETTLE_S / 4)
+            status = (await cluster.machine(name)).status
+            assert status.hardware is not None
+            assert status.power is not None
+            assert (status.hardware.source, status.power.state) == ("Redfish", "On")
+
+    run(scene())
 
 
 def test_a_restarted_metalman_reads_nothing_that_was_read_today() -> None:

@@ -88,6 +88,11 @@ def is_ours(machine: Machine, site: str | None) -> bool:
     return machine.metadata.deletion_timestamp is None
 
 
+def in_stock(machine: Machine) -> bool:
+    """Return whether a host has no image yet, and waits for nothing but the first readings of its BMC."""
+    return machine.spec.pxe is not None and machine.spec.pxe.image is None
+
+
 def is_readable(machine: Machine, site: str | None) -> bool:
     """Return whether the Machine's BMC may be read now: it is ours and trusted, and no operation has the Machine."""
     return machine.status.active_operation is None and is_ours(machine, site)
@@ -130,7 +135,9 @@ class InventoryController:
             self._last.pop(old.name, None)
             self._unfinished.discard(old.name)
         elif new is not None and is_readable(new, self._site) and (old is None or _cause(old) != _cause(new)):
-            self._controller.queue.add_after(new.name, SETTLE_S + SPREAD_S * machine_share(new.metadata.uid))
+            waits_for_us = in_stock(new) and new.status.hardware is None
+            delay_s = 0.0 if waits_for_us else SETTLE_S + SPREAD_S * machine_share(new.metadata.uid)
+            self._controller.queue.add_after(new.name, delay_s)
 
     async def _reconcile(self, name: str) -> float | None:
         machine = self._machines.get(name)

@@ -24,7 +24,7 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.bmc_access import BmcAccess, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
-from unbounded.metalman.inventory_controller import is_readable, machine_share
+from unbounded.metalman.inventory_controller import in_stock, is_readable, machine_share
 from unbounded.metalman.redfish.bmc_interface import (
     BmcPowerState,
     CircuitOpen,
@@ -160,7 +160,9 @@ class PowerReader:
                 self._forget(old)
             return
         if old is None:
-            self._controller.queue.add_after(new.name, INTERVAL_S * machine_share(new.metadata.uid))
+            waits_for_us = in_stock(new) and new.status.power is None
+            delay_s = 0.0 if waits_for_us else INTERVAL_S * machine_share(new.metadata.uid)
+            self._controller.queue.add_after(new.name, delay_s)
         elif not is_readable(old, self._site) or redfish_of(old) != redfish_of(new):
             self._controller.enqueue(new.name)
 
