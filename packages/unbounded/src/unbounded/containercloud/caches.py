@@ -25,18 +25,25 @@ from unbounded.api.container_cloud.host import (
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.names import (
     ANNOTATION_CREDENTIAL,
+    ANNOTATION_HOST,
+    ANNOTATION_HOST_PROFILE,
+    ANNOTATION_NETWORK_OF,
     HOST_SECRET,
     LABEL_CLAIM_CLUSTER,
     LABEL_HOST_SECRET,
+    LABEL_NETWORK_CONFIG,
     scoped_name,
 )
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, L2Template, Subnet
-from unbounded.api.core import NAMESPACES, NODES, SECRETS, Namespace, Node, Secret
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS, ConfigMap, Namespace, Node, Secret
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.containercloud.hosts.bmc_address import parse_bmc_address
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, is_free
+from unbounded.containercloud.network.subnets import OK
 from unbounded.kube.api import Api, ObjectKey
 from unbounded.kube.cache import Cache
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, by_machine, node_by_machine
@@ -55,6 +62,9 @@ INDEX_SECRET: Final = "secret"  # noqa: S105 - a name
 INDEX_CREDENTIAL: Final = "credential"
 INDEX_CONSUMER: Final = "consumer"
 INDEX_FREE: Final = "free"  # of hosts that a Machine may claim, by their namespace
+INDEX_NETWORK: Final = "network"  # of IpamHosts, by their host
+INDEX_FAULTY: Final = "faulty"  # of IpamHosts
+INDEX_PROFILE: Final = "profile"
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,8 @@ class ContainerCloudCaches:
     host_machines: Cache[Machine]
     operations: Cache[MachineOperation]
     nodes: Cache[Node]
+    network_configs: Cache[ConfigMap]  # network configurations of hosts
+    layouts: Cache[MachineProfile]
     configurations: Cache[MachineConfiguration]
     budgets: Cache[MachineDisruptionBudget]
 
@@ -118,9 +130,15 @@ def container_cloud_caches(api: Api) -> ContainerCloudCaches:
         profiles=Cache(api, BARE_METAL_HOST_PROFILES),
         credentials=Cache(api, BARE_METAL_HOST_CREDENTIALS),
         secrets=Cache(api, SECRETS, labels=f"{LABEL_HOST_SECRET}={HOST_SECRET}"),
-        templates=Cache(api, L2_TEMPLATES),
+        templates=Cache(api, L2_TEMPLATES, indexes={INDEX_NAMESPACE: in_namespace}),
         subnets=Cache(api, SUBNETS),
-        ipam_hosts=Cache(api, IPAM_HOSTS),
+        ipam_hosts=Cache(
+            api,
+            IPAM_HOSTS,
+            indexes={INDEX_NAMESPACE: in_namespace, INDEX_NETWORK: by_network, INDEX_FAULTY: if_faulty},
+        ),
+        network_configs=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, labels=LABEL_NETWORK_CONFIG),
+        layouts=Cache(api, MACHINE_PROFILES, indexes={INDEX_PROFILE: by_profile}),
         namespaces=Cache(api, NAMESPACES),
         host_machines=Cache(
             api, MACHINES, indexes={INDEX_BMC: by_bmc, INDEX_CLUSTER: by_cluster_label, INDEX_HOST: by_host}
@@ -159,14 +177,31 @@ def by_pool(machine: ContainerCloudMachine) -> tuple[str, ...]:
     return (f"{machine.metadata.namespace}/{machine.pool}",) if machine.pool else ()
 
 
+def in_namespace(item: BareMetalHost | IpamHost | L2Template) -> tuple[str, ...]:
+    """Index objects by their namespace."""
+    return (item.metadata.namespace or "",)
+
+
+def by_network(ipam: IpamHost) -> tuple[str, ...]:
+    """Index IpamHosts by the Machine of their host, and by NAMESPACE/NAME of the BareMetalHost."""
+    notes = ipam.metadata.annotations
+    return tuple(notes[key] for key in (ANNOTATION_NETWORK_OF, ANNOTATION_HOST) if key in notes)
+
+
+def if_faulty(ipam: IpamHost) -> tuple[str, ...]:
+    """Index IpamHosts whose network needs a correction, or an address that others have."""
+    return (INDEX_FAULTY,) if (ipam.status.state or OK) != OK else ()
+
+
+def by_profile(layout: MachineProfile) -> tuple[str, ...]:
+    """Index MachineProfiles by the BareMetalHostProfile that they were made for, as NAMESPACE/NAME."""
+    name = layout.metadata.annotations.get(ANNOTATION_HOST_PROFILE)
+    return () if name is None else (name,)
+
+
 def by_release(cluster: Cluster) -> tuple[str, ...]:
     """Index Clusters by their ClusterRelease."""
     return (cluster.value.release,)
-
-
-def in_namespace(host: BareMetalHost) -> tuple[str, ...]:
-    """Index hosts by their namespace."""
-    return (host.metadata.namespace or "",)
 
 
 def by_pin(machine: ContainerCloudMachine) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.hosts.controller import HostController
 from unbounded.containercloud.hosts.credentials import CredentialController
+from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.pools import PoolController
+from unbounded.containercloud.profiles.controller import ProfileController
 from unbounded.containercloud.settings import ContainerCloudSettings
 from unbounded.kube.events import event_sink
 from unbounded.kube.process import Runtime, running_caches
@@ -57,5 +59,7 @@ def controllers(
         "claims": ClaimController(api, caches, epoch=epoch, shared=shared, loop_metrics=metrics),
         "releases": ReleaseController(api, caches, now=runtime.now, loop_metrics=metrics),
         "clusters": ClusterController(api, caches, loop_metrics=metrics),
+        "networks": NetworkController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),
+        "profiles": ProfileController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),
         "pools": PoolController(api, caches, now=runtime.now, loop_metrics=metrics),
     }

@@ -27,6 +27,9 @@ HOST_SECRET: Final = "baremetal"  # noqa: S105 - its value
 LABEL_DEFAULT_PROFILE: Final = "kaas.mirantis.com/defaultBMHProfile"
 LABEL_DEFAULT_TEMPLATE: Final = "ipam/DefaultForCluster"
 LABEL_LCM_SUBNET: Final = "ipam/SVC-k8s-lcm"
+LABEL_LEASE_SUBNET: Final = "ipam/SVC-dhcp-range"
+LABEL_LOAD_BALANCER: Final = "ipam/SVC-LBhost"
+LABEL_NETWORK_CONFIG: Final = f"{GROUP}/network-config"
 LABEL_CLAIM_CLUSTER: Final = f"{GROUP}/cluster"
 LABEL_CLAIM_ROLE: Final = f"{GROUP}/role"
 LABEL_UPGRADE_INDEX: Final = f"{GROUP}/upgrade-index"
@@ -45,7 +48,12 @@ ANNOTATION_HOST_DETACHED: Final = "baremetalhost.metal3.io/detached"
 ANNOTATION_HOST_REBOOT: Final = "reboot.metal3.io"
 ANNOTATION_HOST_UNHEALTHY: Final = "capi.metal3.io/unhealthy"
 
+FINALIZER_ADDRESSES: Final = f"{GROUP}/addresses"
 FINALIZER_MACHINE: Final = "machine.cluster.sigs.k8s.io"
+ANNOTATION_NETWORK_OF: Final = f"{GROUP}/network-of"
+ANNOTATION_IPAM_HOST: Final = f"{GROUP}/ipam-host"
+ANNOTATION_HOST_PROFILE: Final = f"{GROUP}/host-profile"
+
 FINALIZER_HOST: Final = "baremetalhost.metal3.io"
 FINALIZER_CLUSTER: Final = "cluster.cluster.k8s.io"
 MAX_SCOPED_NAME: Final = 63  # of a label value, and of a Machine of unbounded-cloud.io
@@ -111,5 +119,18 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
     ANNOTATION_HOST_UNHEALTHY: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
     FINALIZER_MACHINE: ("Machine", "The deletion of a Machine follows its deletionPolicy first."),
     FINALIZER_CLUSTER: ("Cluster", "The deletion of a Cluster deletes its Machines first."),
+    LABEL_LEASE_SUBNET: (
+        "Subnet",
+        "Installers of hosts get their addresses from this subnet. Without one, they get those of ipam/SVC-k8s-lcm.",
+    ),
+    LABEL_LOAD_BALANCER: ("Subnet", "The first address of this subnet is that of the Cluster's load balancer."),
+    LABEL_NETWORK_CONFIG: ("ConfigMap", "Network configuration of a host, made from its L2Template."),
+    ANNOTATION_NETWORK_OF: ("IpamHost", "Machine of unbounded-cloud.io that has the network."),
+    ANNOTATION_IPAM_HOST: ("ConfigMap", "NAMESPACE/NAME of the IpamHost of the network configuration."),
+    ANNOTATION_HOST_PROFILE: ("MachineProfile", "NAMESPACE/NAME of the BareMetalHostProfile that it was made from."),
+    FINALIZER_ADDRESSES: (
+        "IpamHost, Subnet",
+        "The deletion of an IpamHost gives its addresses back first; that of a Subnet waits for all of them.",
+    ),
     FINALIZER_HOST: ("BareMetalHost", "The deletion of a host waits until no Machine uses it."),
 }

@@ -92,7 +92,7 @@ class SubnetStatus(ApiStruct, frozen=True, kw_only=True):
 
     allocated_ips: Annotated[
         tuple[Annotated[str, Field(max_length=256)], ...],
-        Field("Addresses in use, as IP:UID of the IpamHost.", max_items=MAX_ALLOCATED),
+        Field("Addresses in use, as IP:UID/INTERFACE, with the UID of the IpamHost.", max_items=MAX_ALLOCATED),
     ] = msgspec.field(default=(), name="allocatedIPs")
     capacity: Annotated[Count | None, Field("Number of addresses that hosts may get.")] = None
     allocatable: Annotated[Count | None, Field("Number of them that are free.")] = None

@@ -1,0 +1,443 @@
+"""The controller of networks: it observes IpamHosts, templates and Subnets, and executes the decisions of their plans.
+
+An address belongs to a host once it stands in `Subnet.status.allocatedIPs`, which is written on top of the version that
+was read. Allocations from one Subnet take turns within the process, so that they do not meet in conflicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, NamedTuple, assert_never
+
+import msgspec
+
+from unbounded.api.conditions import ConditionStatus, set_condition
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.machine import ContainerCloudMachine
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_HOST,
+    ANNOTATION_IPAM_HOST,
+    ANNOTATION_NETWORK_OF,
+    LABEL_NETWORK_CONFIG,
+)
+from unbounded.api.container_cloud.network import (
+    IPAM_HOSTS,
+    L2_TEMPLATES,
+    SUBNETS,
+    IpamHost,
+    IpamHostStatus,
+    L2Template,
+    Subnet,
+)
+from unbounded.api.core import CONFIG_MAPS, ConfigMap
+from unbounded.api.failures import Stale
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
+from unbounded.containercloud.caches import INDEX_FAULTY, INDEX_NAMESPACE, INDEX_NETWORK, ContainerCloudCaches
+from unbounded.containercloud.network.plan import (
+    ADDRESSES,
+    CONFIG_KEY,
+    RENDERED,
+    Allocate,
+    CreateIpamHost,
+    DeleteConfig,
+    IpamReport,
+    NetworkAction,
+    NetworkView,
+    PatchIpamHost,
+    PatchTarget,
+    ReleaseAddresses,
+    WriteConfig,
+    config_name,
+    plan_network,
+    subnet_finalizers,
+)
+from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
+from unbounded.containercloud.network.subnets import OK, SubnetFull, allocate, release, subnet_status
+from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, identify, key_of
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations.execution_record import with_nulls
+
+Raw = dict[str, Any]
+
+log = Log("containercloud.network")
+
+
+class NetworkSubject(StrEnum):
+    """Subject of a key of the controller."""
+
+    HOST = "IpamHost"
+    SUBNET = "Subnet"
+    TEMPLATE = "L2Template"
+
+
+class NetworkKey(NamedTuple):
+    """An object of the controller; a Machine and its IpamHost have one key."""
+
+    subject: NetworkSubject
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.namespace}/{self.name}"
+
+
+class NetworkController:
+    """Controller of IpamHosts, L2Templates and Subnets.
+
+    Args:
+        epoch: of this process, which writes only as long as it surely leads.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: ContainerCloudCaches,
+        *,
+        epoch: ProcessEpoch,
+        now: WallClock = utc_now,
+        loop_metrics: ControllerMetrics | None = None,
+    ) -> None:
+        self._api = api
+        self._machines = caches.machines
+        self._ipam_hosts = caches.ipam_hosts
+        self._hosts = caches.hosts
+        self._targets = caches.host_machines
+        self._templates = caches.templates
+        self._subnets = caches.subnets
+        self._configs = caches.network_configs
+        self._epoch = epoch
+        self._now = now
+        self._ipam_status = StatusWriter(api, IPAM_HOSTS, fields=None, cache=caches.ipam_hosts)
+        self._subnet_status = StatusWriter(api, SUBNETS, fields=None, cache=caches.subnets)
+        self._template_status = StatusWriter(api, L2_TEMPLATES, fields=None, cache=caches.templates)
+        self._turns: defaultdict[ObjectKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._controller: Controller[NetworkKey] = Controller("networks", self._reconcile, metrics=loop_metrics)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        with (
+            self._machines.subscribed(self._machine_changed),
+            self._ipam_hosts.subscribed(self._ipam_changed),
+            self._hosts.subscribed(self._host_changed),
+            self._targets.subscribed(self._target_changed),
+            self._templates.subscribed(self._template_changed),
+            self._subnets.subscribed(self._subnet_changed),
+            self._configs.subscribed(self._config_changed),
+        ):
+            await self._controller.run()
+
+    # ---- events
+
+    def _enqueue(self, subject: NetworkSubject, items: Iterable[object]) -> None:
+        for item in items:
+            namespace, name = key_of(item)
+            self._controller.queue.add(NetworkKey(subject, namespace, name))
+
+    def _machine_changed(self, old: ContainerCloudMachine | None, new: ContainerCloudMachine | None) -> None:
+        if old is None or new is None or _claim_of(old) != _claim_of(new):
+            self._enqueue(NetworkSubject.HOST, [one for one in (new or old,) if one is not None])
+
+    def _ipam_changed(self, old: IpamHost | None, new: IpamHost | None) -> None:
+        self._enqueue(NetworkSubject.HOST, [one for one in (new or old,) if one is not None])
+
+    def _host_changed(self, old: BareMetalHost | None, new: BareMetalHost | None) -> None:
+        if old is None or new is None or _parts_of_host(old) != _parts_of_host(new):
+            for one in (new or old,):
+                if one is not None:
+                    self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, str(key_of(one))))
+
+    def _target_changed(self, old: Machine | None, new: Machine | None) -> None:
+        if old is None or new is None or _parts_of_target(old) != _parts_of_target(new):
+            for one in (new or old,):
+                if one is not None:
+                    self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, one.name))
+
+    def _template_changed(self, old: L2Template | None, new: L2Template | None) -> None:
+        one = new or old
+        if one is not None and (old is None or new is None or _content(old) != _content(new)):
+            self._enqueue(NetworkSubject.TEMPLATE, (one,))
+            self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NAMESPACE, one.metadata.namespace or ""))
+
+    def _subnet_changed(self, old: Subnet | None, new: Subnet | None) -> None:
+        """Wake what the Subnet concerns: all after a change of its spec, hosts that wait after a release."""
+        one = new or old
+        if one is None:
+            return
+        self._enqueue(NetworkSubject.SUBNET, (one,))
+        if old is None or new is None or _content(old) != _content(new):
+            is_global, namespace = one.metadata.namespace == GLOBAL_NAMESPACE, one.metadata.namespace or ""
+            templates = self._templates.all() if is_global else self._templates.by(INDEX_NAMESPACE, namespace)
+            hosts = self._ipam_hosts.all() if is_global else self._ipam_hosts.by(INDEX_NAMESPACE, namespace)
+            self._enqueue(NetworkSubject.TEMPLATE, templates)
+            self._enqueue(NetworkSubject.HOST, hosts)
+        elif len(new.status.allocated_ips) < len(old.status.allocated_ips):
+            self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_FAULTY, INDEX_FAULTY))
+
+    def _config_changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        one = new or old
+        namespace, _, name = (one.metadata.annotations.get(ANNOTATION_IPAM_HOST, "") if one else "").partition("/")
+        if name:
+            self._controller.queue.add(NetworkKey(NetworkSubject.HOST, namespace, name))
+
+    # ---- observation
+
+    async def _reconcile(self, key: NetworkKey) -> float | None:
+        match key.subject:
+            case NetworkSubject.HOST:
+                return await self._reconcile_host(key.namespace, key.name)
+            case NetworkSubject.SUBNET:
+                return await self._reconcile_subnet(key.namespace, key.name)
+            case NetworkSubject.TEMPLATE:
+                return await self._reconcile_template(key.namespace, key.name)
+            case _:
+                assert_never(key.subject)
+
+    def _view(self, namespace: str, name: str) -> NetworkView:
+        machine, ipam = self._machines.get(name, namespace), self._ipam_hosts.get(name, namespace)
+        execution = machine.status.execution if machine is not None else None
+        notes = ipam.metadata.annotations if ipam is not None else {}
+        target, host = notes.get(ANNOTATION_NETWORK_OF, ""), notes.get(ANNOTATION_HOST, "")
+        if execution is not None and execution.host is not None and not _is_deleted(ipam):
+            target, host = execution.machine or "", str(execution.host)
+        host_namespace, _, host_name = host.partition("/")
+        uid = ipam.metadata.uid if ipam is not None else ""
+        return NetworkView(
+            name=name,
+            namespace=namespace,
+            machine=machine,
+            ipam=ipam,
+            host=self._hosts.get(host_name, host_namespace),
+            target=self._targets.get(target),
+            templates=self._templates.by(INDEX_NAMESPACE, namespace),
+            subnets=[one for one in self._subnets.all() if _concerns(one, namespace, uid)],
+            config=self._configs.get(config_name(ipam), NAMESPACE) if ipam is not None else None,
+        )
+
+    # ---- execution
+
+    async def _reconcile_host(self, namespace: str, name: str) -> float | None:
+        view = self._view(namespace, name)
+        plan = plan_network(view)
+        if any(isinstance(action, ReleaseAddresses) for action in plan.actions):
+            await self._confirm(view)
+        for action in plan.actions:
+            self._epoch.check_leads()
+            await self._perform(view, action)
+        if plan.report is not None and view.ipam is not None:
+            await self._write_report(view.ipam, plan.report)
+            return None
+        return 0.0 if plan.actions and view.ipam is not None and not _is_deleted(view.ipam) else None
+
+    async def _confirm(self, view: NetworkView) -> None:
+        """Read the host live before its addresses go back: a cache may be older than the record that it still runs.
+
+        Raises:
+            Stale: the host has changed.
+        """
+        if view.host is None:
+            return
+        key, _, version = identify(view.host)
+        try:
+            live = await self._api.get(BARE_METAL_HOSTS, key.name, namespace=key.namespace)
+        except NotFound:
+            return
+        if live.metadata.resource_version != version:
+            self._hosts.observe(live)
+            raise Stale(f"BareMetalHost {key} changed")
+
+    async def _perform(self, view: NetworkView, action: NetworkAction) -> None:
+        match action:
+            case CreateIpamHost(body=body):
+                await self._create_ipam_host(view, body)
+            case PatchIpamHost(patch=patch):
+                await self._patch_ipam_host(view, patch)
+            case Allocate(subnet=subnet, interfaces=interfaces):
+                await self._allocate(view, subnet, interfaces)
+            case ReleaseAddresses(subnet=subnet):
+                await self._release(view, subnet)
+            case WriteConfig():
+                await self._write_config(view, action)
+            case DeleteConfig():
+                await self._delete_config(view)
+            case PatchTarget(pxe=pxe):
+                await self._patch_target(view, pxe)
+            case _:
+                assert_never(action)
+
+    async def _create_ipam_host(self, view: NetworkView, body: Any) -> None:
+        try:
+            made = await self._api.create(IPAM_HOSTS, body, namespace=view.namespace)
+        except AlreadyExists:
+            raise Stale(f"IpamHost {view.namespace}/{view.name} exists") from None
+        self._ipam_hosts.observe(made)
+        log.info("IpamHost created", machine=f"{view.namespace}/{view.name}")
+
+    async def _patch_ipam_host(self, view: NetworkView, patch: Any) -> None:
+        if view.ipam is None:
+            return
+        version = {"resourceVersion": view.ipam.metadata.resource_version}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
+        try:
+            written = await self._api.patch(IPAM_HOSTS, view.name, body, namespace=view.namespace)
+        except NotFound:
+            return
+        if written.metadata.finalizers or written.metadata.deletion_timestamp is None:
+            self._ipam_hosts.observe(written)
+
+    async def _allocate(self, view: NetworkView, subnet: Subnet, interfaces: tuple[str, ...]) -> None:
+        """Allocate the addresses; where others took the last ones meanwhile, the next plan says so."""
+        key = key_of(subnet)
+        async with self._turns[key]:
+            current = self._subnets.get(key.name, key.namespace)
+            if view.ipam is None or current is None or subnet_finalizers(current) is not None:
+                raise Stale(f"Subnet {key} changed")
+            try:
+                entries = allocate(current, view.ipam.metadata.uid, interfaces)
+            except SubnetFull:
+                return
+            await self._write_subnet(current, entries)
+        log.info("addresses allocated", machine=f"{view.namespace}/{view.name}", subnet=str(key))
+
+    async def _release(self, view: NetworkView, subnet: Subnet) -> None:
+        key = key_of(subnet)
+        async with self._turns[key]:
+            current = self._subnets.get(key.name, key.namespace)
+            if view.ipam is not None and current is not None:
+                await self._write_subnet(current, release(current, view.ipam.metadata.uid))
+        log.info("addresses released", machine=f"{view.namespace}/{view.name}", subnet=str(key))
+
+    async def _write_subnet(self, subnet: Subnet, entries: list[str] | None = None) -> None:
+        status = subnet_status(subnet, entries)
+        if status != subnet.status:
+            lists = {"allocatedIPs": list(status.allocated_ips)}
+            await self._subnet_status.write(subnet, with_nulls(status) | lists)
+
+    async def _write_config(self, view: NetworkView, action: WriteConfig) -> None:
+        if view.ipam is None:
+            return
+        name, owner = config_name(view.ipam), f"{view.namespace}/{view.name}"
+        notes = {ANNOTATION_IPAM_HOST: owner, ANNOTATION_FOR_BOOT: action.boot}
+        body: Raw = {
+            "metadata": {"name": name, "labels": {LABEL_NETWORK_CONFIG: "true"}, "annotations": notes},
+            "data": {CONFIG_KEY: action.text},
+        }
+        if view.config is None:
+            try:
+                written = await self._api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+            except AlreadyExists:
+                raise Stale(f"ConfigMap {name} exists") from None
+        else:
+            body["metadata"]["resourceVersion"] = view.config.metadata.resource_version
+            written = await self._api.patch(CONFIG_MAPS, name, body, namespace=NAMESPACE)
+        self._configs.observe(written)
+        log.info("network configuration written", machine=owner, config=name)
+
+    async def _delete_config(self, view: NetworkView) -> None:
+        if view.config is None:
+            return
+        try:
+            await self._api.delete(CONFIG_MAPS, view.config.name, namespace=NAMESPACE, uid=view.config.metadata.uid)
+        except NotFound:
+            return
+
+    async def _patch_target(self, view: NetworkView, pxe: Any) -> None:
+        if view.target is None:
+            return
+        body = {"metadata": {"resourceVersion": view.target.metadata.resource_version}, "spec": {"pxe": pxe}}
+        self._targets.observe(await self._api.patch(MACHINES, view.target.name, body))
+
+    async def _write_report(self, ipam: IpamHost, report: IpamReport) -> None:
+        """Write the status of an IpamHost if it differs; its conditions say what an install may count on."""
+        now, generation = rfc3339(self._now()), ipam.metadata.generation
+        present = [msgspec.to_builtins(one) for one in ipam.status.conditions]
+        conditions = present
+        for kind, holds in ((ADDRESSES, report.allocated), (RENDERED, report.rendered)):
+            status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+            changed = set_condition(
+                conditions, kind, status, report.reason, report.message, now, observed_generation=generation
+            )
+            conditions = conditions if changed is None else changed
+        new = IpamHostStatus(
+            netconfig_files=report.files,
+            state=report.state,
+            service_map=dict(report.services),
+            l2_template_ref=report.template,
+            conditions=ipam.status.conditions,
+        )
+        if new == ipam.status and conditions == present:
+            return
+        lists = {
+            "conditions": conditions,
+            "netconfigFiles": msgspec.to_builtins(report.files),
+            "serviceMap": {**dict.fromkeys(ipam.status.service_map), **msgspec.to_builtins(dict(report.services))},
+        }
+        await self._ipam_status.write(ipam, with_nulls(new) | lists)
+        log.info("network of a host", machine=str(key_of(ipam)), state=report.reason, why=report.message)
+
+    async def _reconcile_subnet(self, namespace: str, name: str) -> float | None:
+        subnet = self._subnets.get(name, namespace)
+        if subnet is None:
+            return None
+        self._epoch.check_leads()
+        if (finalizers := subnet_finalizers(subnet)) is not None:
+            version = subnet.metadata.resource_version
+            patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version}}
+            written = await self._api.patch(SUBNETS, name, patch, namespace=namespace)
+            if finalizers or written.metadata.deletion_timestamp is None:
+                self._subnets.observe(written)
+                return 0.0
+            return None
+        async with self._turns[key_of(subnet)]:
+            current = self._subnets.get(name, namespace)
+            if current is not None:
+                await self._write_subnet(current)
+        return None
+
+    async def _reconcile_template(self, namespace: str, name: str) -> float | None:
+        template = self._templates.get(name, namespace)
+        if template is None:
+            return None
+        fault = check_layout(template, [one for one in self._subnets.all() if _concerns(one, namespace, "")])
+        state, reason = ("ERR", fault) if fault else (OK, None)
+        if (template.status.state, template.status.reason) != (state, reason):
+            self._epoch.check_leads()
+            await self._template_status.write(template, {"state": state, "reason": reason})
+        return None
+
+
+def _is_deleted(ipam: IpamHost | None) -> bool:
+    return ipam is not None and ipam.metadata.deletion_timestamp is not None
+
+
+def _concerns(subnet: Subnet, namespace: str, uid: str) -> bool:
+    """Return whether hosts of a namespace may use a Subnet, or an IpamHost has addresses of it."""
+    if subnet.metadata.namespace in (namespace, GLOBAL_NAMESPACE):
+        return True
+    return bool(uid) and any(uid in text for text in subnet.status.allocated_ips)
+
+
+def _claim_of(machine: ContainerCloudMachine) -> tuple[object, ...]:
+    execution, meta = machine.status.execution, machine.metadata
+    claim = None if execution is None else (execution.host, execution.machine)
+    return claim, meta.uid, meta.deletion_timestamp, meta.labels
+
+
+def _parts_of_host(host: BareMetalHost) -> tuple[object, ...]:
+    return host.spec, host.status.conditions
+
+
+def _parts_of_target(target: Machine) -> tuple[object, ...]:
+    return target.spec, target.status.hardware
+
+
+def _content(item: L2Template | Subnet) -> tuple[object, ...]:
+    return item.spec, item.metadata.labels, item.metadata.deletion_timestamp

@@ -1,0 +1,550 @@
+"""The next step of the network of one Machine: template, addresses, configuration, hand-over, and release. Pure.
+
+An IpamHost has the name and the namespace of its Machine, and owns its addresses from their allocation until it is
+released. Edits of an IpamHost, template or Subnet count at the next install. Addresses that a host has stay until the
+release, as it may still run with them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.machine import ContainerCloudMachine, MachineStage
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_HOST,
+    ANNOTATION_NETWORK_OF,
+    FINALIZER_ADDRESSES,
+    GROUP_CLUSTER,
+    LABEL_CLUSTER,
+    LABEL_LEASE_SUBNET,
+    LABEL_LOAD_BALANCER,
+    V1ALPHA1,
+)
+from unbounded.api.container_cloud.network import (
+    InterfaceMAC,
+    IpamHost,
+    L2Template,
+    NetconfigFile,
+    ServiceAddress,
+    Subnet,
+)
+from unbounded.api.core import ConfigMap
+from unbounded.api.hardware import HardwareSource
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import DHCPLease
+from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
+from unbounded.containercloud.network.rendering import (
+    NetworkCard,
+    NetworkInputs,
+    NetworkReason,
+    RenderedNetwork,
+    TemplateNetworkFault,
+    TemplateSubnet,
+    pci_names,
+    render_network,
+    services,
+)
+from unbounded.containercloud.network.selection import choose_template, full_name, layout_subnets, pool_of
+from unbounded.containercloud.network.subnets import (
+    OK,
+    SubnetFull,
+    addresses_of,
+    allocate,
+    interface_key,
+)
+
+CONFIG_KEY: Final = "network-config"
+NETPLAN_PATH: Final = "/etc/netplan/60-kaas-lcm-netplan.yaml"
+ADDRESSES: Final = "AddressesAllocated"
+RENDERED: Final = "Rendered"
+DIRTY: Final = "Dirty"  # a condition of BareMetalHost: it may still run
+MAX_CARDS: Final = 64
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """All that a plan depends on.
+
+    Args:
+        host: the BareMetalHost that the Machine has claimed, or that the IpamHost names.
+        target: the Machine of unbounded-cloud.io of that host.
+        templates: L2Templates of the namespace.
+        subnets: those of the namespace, those of the global one, and all that the IpamHost has addresses of.
+        config: the ConfigMap with the configuration.
+    """
+
+    name: str
+    namespace: str
+    machine: ContainerCloudMachine | None
+    ipam: IpamHost | None = None
+    host: BareMetalHost | None = None
+    target: Machine | None = None
+    templates: Sequence[L2Template] = ()
+    subnets: Sequence[Subnet] = ()
+    config: ConfigMap | None = None
+
+
+@dataclass(frozen=True)
+class CreateIpamHost:
+    """Create the IpamHost of a Machine."""
+
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PatchIpamHost:
+    """Change metadata or spec of an IpamHost."""
+
+    patch: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Give an IpamHost addresses of a Subnet, each for the key of an interface."""
+
+    subnet: Subnet
+    interfaces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReleaseAddresses:
+    """Take the addresses of a Subnet from an IpamHost."""
+
+    subnet: Subnet
+
+
+@dataclass(frozen=True)
+class WriteConfig:
+    """Write the network configuration, which metalman serves to the installer."""
+
+    text: str
+    boot: str | None = None  # whose report it was made from
+
+
+@dataclass(frozen=True)
+class DeleteConfig:
+    """Delete the network configuration: an install waits until there is another."""
+
+
+@dataclass(frozen=True)
+class PatchTarget:
+    """Change `spec.pxe` of the Machine of the host."""
+
+    pxe: Mapping[str, Any]
+
+
+NetworkAction = CreateIpamHost | PatchIpamHost | Allocate | ReleaseAddresses | WriteConfig | DeleteConfig | PatchTarget
+
+
+@dataclass(frozen=True)
+class IpamReport:
+    """Content of the status of an IpamHost.
+
+    Args:
+        reason: NetworkReason, or Allocated, Rendered and AwaitingHardware.
+        allocated: the installer can start: it has its address, and what is still missing comes from its report.
+    """
+
+    reason: str
+    message: str
+    allocated: bool = False
+    rendered: bool = False
+    state: str | None = None
+    template: str | None = None
+    files: tuple[NetconfigFile, ...] = ()
+    services: Mapping[str, tuple[ServiceAddress, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """The next step: actions in their order, and the status that is true after them.
+
+    With actions of allocation the plan is made anew after them, and the status stays as it is.
+    """
+
+    actions: tuple[NetworkAction, ...] = ()
+    report: IpamReport | None = None
+
+
+def config_name(ipam: IpamHost) -> str:
+    """Return the name of the ConfigMap with the configuration of an IpamHost."""
+    return f"container-cloud-network-{ipam.metadata.uid}"
+
+
+def plan_network(view: NetworkView) -> NetworkPlan:
+    """Return the next step of the network of a Machine."""
+    ipam, machine = view.ipam, view.machine
+    if ipam is None:
+        if machine is None or _is_released(machine):
+            return NetworkPlan()
+        return NetworkPlan((_creation(machine),))
+    if ipam.metadata.deletion_timestamp is not None:
+        return _release(view, ipam)
+    if machine is None or not _owns(machine, ipam):
+        return NetworkPlan()  # the garbage collector deletes it
+    if FINALIZER_ADDRESSES not in ipam.metadata.finalizers:
+        finalizers = [*ipam.metadata.finalizers, FINALIZER_ADDRESSES]
+        return NetworkPlan((PatchIpamHost({"metadata": {"finalizers": finalizers}}),))
+    if view.target is None:
+        return NetworkPlan(report=_fault(NetworkReason.NOT_CLAIMED, "the Machine has not claimed a host yet"))
+    if view.host is not None and view.host.spec.externally_provisioned:
+        text = f"BareMetalHost {view.host.name} is externallyProvisioned: its network stays as it is"
+        return NetworkPlan(report=IpamReport("ExternallyProvisioned", text, allocated=True, rendered=True, state=OK))
+    if patch := _facts(view, ipam, machine):
+        return NetworkPlan((PatchIpamHost(patch),))
+    try:
+        return _handover(view, ipam, view.target, machine)
+    except TemplateNetworkFault as fault:
+        actions = (DeleteConfig(),) if view.config is not None else ()
+        return NetworkPlan(actions, _fault(fault.reason, str(fault)))
+
+
+def _is_released(machine: ContainerCloudMachine) -> bool:
+    execution = machine.status.execution
+    is_releasing = execution is not None and execution.stage == MachineStage.RELEASING
+    return is_releasing or machine.metadata.deletion_timestamp is not None
+
+
+def _owns(machine: ContainerCloudMachine, ipam: IpamHost) -> bool:
+    owners = ipam.metadata.owner_references
+    return not owners or any(one.uid == machine.metadata.uid for one in owners)
+
+
+def _creation(machine: ContainerCloudMachine) -> CreateIpamHost:
+    """Return the IpamHost of a Machine: selector and override are copied this once."""
+    value, meta = machine.value, machine.metadata
+    spec: dict[str, Any] = {}
+    if value.l2_template_selector is not None:
+        spec["l2TemplateSelector"] = msgspec.to_builtins(value.l2_template_selector)
+    if value.l2_template_if_mapping_override:
+        spec["ifMappingOverride"] = list(value.l2_template_if_mapping_override)
+    owner = {
+        "apiVersion": f"{GROUP_CLUSTER}/{V1ALPHA1}",
+        "kind": "Machine",
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+    }
+    labels = {LABEL_CLUSTER: machine.cluster} if machine.cluster else {}
+    metadata = {
+        "name": meta.name,
+        "labels": labels,
+        "finalizers": [FINALIZER_ADDRESSES],
+        "ownerReferences": [owner],
+    }
+    return CreateIpamHost({"metadata": metadata, "spec": spec})
+
+
+def _fault(reason: NetworkReason, text: str) -> IpamReport:
+    is_wait = reason is NetworkReason.NOT_CLAIMED
+    return IpamReport(reason, text, state=None if is_wait else f"ERR: {text}")
+
+
+# ---- the cards and the host of an IpamHost
+
+
+def _facts(view: NetworkView, ipam: IpamHost, machine: ContainerCloudMachine) -> dict[str, Any]:
+    """Return the patch of an IpamHost with its host and network cards; empty if it has them."""
+    patch: dict[str, Any] = {}
+    claimed = machine.status.execution.host if machine.status.execution is not None else None
+    known = {ANNOTATION_NETWORK_OF: view.target.name if view.target is not None else "", ANNOTATION_HOST: f"{claimed}"}
+    if claimed is not None and any(ipam.metadata.annotations.get(key) != value for key, value in known.items()):
+        patch["metadata"] = {"annotations": known}
+    cards = tuple(_reported(view, ipam))
+    if cards != ipam.spec.nic_mac_map:
+        patch["spec"] = {"nicMACmap": msgspec.to_builtins(cards)}
+    return patch
+
+
+def _reported(view: NetworkView, ipam: IpamHost) -> Iterator[InterfaceMAC]:
+    """Yield the entries that a user or an earlier report has made, then those of cards that have none."""
+    yield from ipam.spec.nic_mac_map
+    present, names = len(ipam.spec.nic_mac_map), {one.name for one in ipam.spec.nic_mac_map}
+    known, boot = {one.mac.lower() for one in ipam.spec.nic_mac_map}, _boot_mac(view)
+    hardware = view.target.status.hardware if view.target is not None else None
+    if hardware is None or hardware.source != HardwareSource.INSTALLER:
+        return
+    for nic in hardware.nics:
+        mac, name = (nic.mac or "").lower(), nic.name or nic.mac or ""
+        if mac and mac not in known and name not in names and present < MAX_CARDS:
+            present += 1
+            yield InterfaceMAC(name=name, mac=mac, primary=mac == boot)
+
+
+def _boot_mac(view: NetworkView) -> str:
+    return (view.host.spec.boot_mac_address or "").lower() if view.host is not None else ""
+
+
+def network_cards(view: NetworkView, ipam: IpamHost) -> list[NetworkCard] | None:
+    """Return the network cards of the host, under the names of nicMACmap; None before an installer reported them."""
+    names = {one.mac.lower(): one.name for one in ipam.spec.nic_mac_map}
+    hardware, boot = view.target.status.hardware if view.target is not None else None, _boot_mac(view)
+    if hardware is None or hardware.source != HardwareSource.INSTALLER:
+        return [NetworkCard(name, mac, mac == boot) for mac, name in names.items()] or None
+    cards = []
+    for nic in hardware.nics:
+        mac = (nic.mac or "").lower()
+        aliases = (*((nic.name,) if nic.name else ()), *pci_names(nic.pci_address))
+        if mac:
+            cards.append(NetworkCard(names.get(mac, nic.name or mac), mac, mac == boot, aliases))
+    return cards
+
+
+# ---- the configuration
+
+
+def _load_balancer(view: NetworkView, cluster: str) -> str:
+    """Return the address of the Cluster's load balancer; empty if no Subnet has it."""
+    for subnet in sorted(view.subnets, key=lambda one: one.name):
+        labels = subnet.metadata.labels
+        is_own = subnet.metadata.namespace == view.namespace and labels.get(LABEL_CLUSTER, cluster) == cluster
+        if LABEL_LOAD_BALANCER in labels and is_own:
+            return str(pool_of(subnet).first)
+    return ""
+
+
+# ---- the configuration
+
+
+def _handover(view: NetworkView, ipam: IpamHost, target: Machine, machine: ContainerCloudMachine) -> NetworkPlan:
+    """Plan addresses, configuration and hand-over.
+
+    Raises:
+        TemplateNetworkFault: something has to be corrected.
+    """
+    if target.spec.network is not None:
+        raise TemplateNetworkFault(
+            NetworkReason.MACHINE_HAS_NETWORK,
+            f"Machine {target.name} has spec.network, which excludes the network of Container Cloud: remove it",
+        )
+    template = choose_template(ipam, machine, view.templates)
+    subnets = layout_subnets(template, machine.cluster, view.subnets)
+    network = _host_network(view, ipam, machine, template, subnets)
+    rendered = render_network(network)
+    missing: dict[str, list[str]] = {}
+    for name, interface in rendered.missing:
+        missing.setdefault(full_name(subnets[name]), []).append(interface)
+    lease = _lease(view, ipam, target, network, rendered, subnets)
+    if isinstance(lease, MissingLease) and not rendered.missing:
+        missing.setdefault(full_name(lease.subnet), []).append(lease.interface)
+    if missing:
+        return NetworkPlan(tuple(_allocations(view, ipam, missing)))
+    actions = [*_config_actions(view, rendered, target), *_target_actions(ipam, target, lease)]
+    return NetworkPlan(tuple(actions), _report(template, network, rendered))
+
+
+def _host_network(
+    view: NetworkView,
+    ipam: IpamHost,
+    machine: ContainerCloudMachine,
+    template: L2Template,
+    subnets: Mapping[str, Subnet],
+) -> NetworkInputs:
+    uid = ipam.metadata.uid
+    return NetworkInputs(
+        template=full_name(template),
+        text=ipam.spec.np_template_override or template.spec.np_template,
+        if_mapping=ipam.spec.if_mapping_override or template.spec.if_mapping,
+        priorities=template.spec.auto_if_mapping_prio,
+        cards=network_cards(view, ipam),
+        subnets={
+            name: TemplateSubnet(full_name(one), pool_of(one), one.metadata.labels, addresses_of(one, uid))
+            for name, one in subnets.items()
+        },
+        load_balancer=_load_balancer(view, machine.cluster),
+    )
+
+
+def _allocations(view: NetworkView, ipam: IpamHost, missing: Mapping[str, Sequence[str]]) -> Iterator[Allocate]:
+    for subnet in view.subnets:
+        if interfaces := missing.get(full_name(subnet)):
+            if subnet.metadata.deletion_timestamp is not None:
+                raise TemplateNetworkFault(NetworkReason.SUBNET_INVALID, f"Subnet {full_name(subnet)} is being deleted")
+            try:
+                allocate(subnet, ipam.metadata.uid, interfaces)
+            except SubnetFull as full:
+                raise TemplateNetworkFault(NetworkReason.SUBNET_FULL, f"Subnet {full_name(subnet)}: {full}") from full
+            yield Allocate(subnet, tuple(interfaces))
+
+
+def _config_actions(view: NetworkView, rendered: RenderedNetwork, target: Machine) -> Iterator[NetworkAction]:
+    hardware = target.status.hardware
+    boot = hardware.boot if rendered.uses_cards and hardware is not None else None
+    if not rendered.config:
+        if view.config is not None:
+            yield DeleteConfig()
+    elif (
+        view.config is None
+        or view.config.data.get(CONFIG_KEY) != rendered.config
+        or view.config.metadata.annotations.get(ANNOTATION_FOR_BOOT) != boot
+    ):
+        yield WriteConfig(rendered.config, boot)
+
+
+def _target_actions(ipam: IpamHost, target: Machine, lease: DHCPLease | MissingLease | None) -> Iterator[NetworkAction]:
+    """Yield the change of the host's Machine that hands the configuration over, with the address of its installer."""
+    pxe = target.spec.pxe
+    if pxe is None:
+        return
+    change: dict[str, Any] = {}
+    reference = None if pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
+    named = {"name": config_name(ipam), "namespace": NAMESPACE, "key": CONFIG_KEY}
+    if reference is None or msgspec.to_builtins(reference) != named:
+        change["cloudInit"] = {"networkConfigConfigMapRef": named}
+    if isinstance(lease, DHCPLease) and lease not in pxe.dhcp_leases:
+        others = [one for one in pxe.dhcp_leases if one.mac.lower() != lease.mac.lower()]
+        change["dhcpLeases"] = msgspec.to_builtins([*others, lease])
+    if change:
+        yield PatchTarget(change)
+
+
+def _report(template: L2Template, network: NetworkInputs, rendered: RenderedNetwork) -> IpamReport:
+    reference = f"{full_name(template)}@{template.metadata.resource_version}"
+    found = services(network, rendered.used)
+    if not rendered.config:
+        text = "the installer has to report the network cards of the host; the rest of its network follows from them"
+        return IpamReport("AwaitingHardware", text, allocated=True, template=reference, services=found)
+    content = base64.b64encode(rendered.netplan.encode()).decode()
+    addresses = ", ".join(f"{one.address} on {one.interface}" for one in rendered.used)
+    return IpamReport(
+        RENDERED,
+        f"addresses: {addresses}",
+        allocated=True,
+        rendered=True,
+        state=OK,
+        template=reference,
+        files=(NetconfigFile(path=NETPLAN_PATH, content=content),),
+        services=found,
+    )
+
+
+# ---- the address of the installer
+
+
+@dataclass(frozen=True)
+class MissingLease:
+    """The installer needs an address of this Subnet first."""
+
+    subnet: Subnet
+    interface: str
+
+
+def _lease(
+    view: NetworkView,
+    ipam: IpamHost,
+    target: Machine,
+    network: NetworkInputs,
+    rendered: RenderedNetwork,
+    subnets: Mapping[str, Subnet],
+) -> DHCPLease | MissingLease | None:
+    """Return the lease of the installer; None where the Machine has one that others made.
+
+    It is an address of the Subnet for leases, or else that of the host in the management network: no second one is
+    used up, and the network that the host boots from is the one that it has later.
+
+    Raises:
+        TemplateNetworkFault: there is no Subnet for it.
+    """
+    mac = _boot_mac(view)
+    uid = ipam.metadata.uid
+    held = {address for subnet in view.subnets for address in addresses_of(subnet, uid).values()}
+    foreign = [one for one in _leases(target) if one.mac.lower() == mac and one.ipv4 not in held]
+    if not mac or foreign:
+        return None
+    ranges = [one for one in view.subnets if LABEL_LEASE_SUBNET in one.metadata.labels]
+    ranges.sort(key=lambda one: (one.metadata.namespace != view.namespace, one.name))
+    lcm = [name for name, one in network.subnets.items() if one.is_lcm]
+    if not ranges and not lcm:
+        raise TemplateNetworkFault(
+            NetworkReason.NO_LEASE, f"L2Template {network.template}: no Subnet of spec.l3Layout is one of the LCM"
+        )
+    subnet = ranges[0] if ranges else subnets[lcm[0]]
+    pool = pool_of(subnet)
+    if pool.network.version != 4 or pool.gateway is None:
+        raise TemplateNetworkFault(
+            NetworkReason.NO_LEASE,
+            f"Subnet {full_name(subnet)}: the installer needs a lease with an IPv4 address and spec.gateway; give a "
+            f"Subnet for leases the label {LABEL_LEASE_SUBNET}, or set spec.pxe.dhcpLeases of Machine {target.name}",
+        )
+    own = addresses_of(subnet, uid)
+    later = [one for one in rendered.used if not ranges and one.subnet in lcm]
+    address = own.get(interface_key(mac)) or (later[0].address.partition("/")[0] if later else "")
+    if not address:
+        return MissingLease(subnet, interface_key(mac))
+    return DHCPLease(
+        ipv4=address,
+        mac=mac,
+        subnet_mask=str(pool.network.netmask),
+        gateway=str(pool.gateway),
+        dns=tuple(str(one) for one in pool.nameservers if one.version == 4)[:8],
+    )
+
+
+def _leases(target: Machine) -> tuple[DHCPLease, ...]:
+    return target.spec.pxe.dhcp_leases if target.spec.pxe is not None else ()
+
+
+# ---- the release
+
+
+def _release(view: NetworkView, ipam: IpamHost) -> NetworkPlan:
+    """Plan the release of an IpamHost that is being deleted: first the hand-over, then the addresses, last the object.
+
+    The addresses of a host that may still run stay until it was seen Off.
+    """
+    if FINALIZER_ADDRESSES not in ipam.metadata.finalizers:
+        return NetworkPlan()
+    holding = [one for one in view.subnets if addresses_of(one, ipam.metadata.uid)]
+    actions: list[NetworkAction] = list(_taken_back(ipam, view.target, holding))
+    if view.config is not None:
+        actions.append(DeleteConfig())
+    if view.host is not None and _is_dirty(view.host):
+        text = f"the addresses stay in use: BareMetalHost {full_name(view.host)} was not seen Off, and may still run"
+        return NetworkPlan(
+            tuple(actions), IpamReport(NetworkReason.HOST_DIRTY, text, allocated=True, state=f"ERR: {text}")
+        )
+    actions += [ReleaseAddresses(one) for one in holding]
+    left = [one for one in ipam.metadata.finalizers if one != FINALIZER_ADDRESSES]
+    return NetworkPlan((*actions, PatchIpamHost({"metadata": {"finalizers": left}})))
+
+
+def _taken_back(ipam: IpamHost, target: Machine | None, holding: Sequence[Subnet]) -> Iterator[NetworkAction]:
+    pxe = None if target is None else target.spec.pxe
+    if target is None or pxe is None:
+        return
+    change: dict[str, Any] = {}
+    reference = None if pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
+    if reference is not None and reference.name == config_name(ipam):
+        change["cloudInit"] = {"networkConfigConfigMapRef": None}
+    held = {address for subnet in holding for address in addresses_of(subnet, ipam.metadata.uid).values()}
+    kept = [one for one in pxe.dhcp_leases if one.ipv4 not in held]
+    if len(kept) != len(pxe.dhcp_leases):
+        change["dhcpLeases"] = msgspec.to_builtins(kept) or None
+    if change:
+        yield PatchTarget(change)
+
+
+def _is_dirty(host: BareMetalHost) -> bool:
+    return any(one.type == DIRTY and one.status == "True" for one in host.status.conditions)
+
+
+# ---- Subnets by themselves
+
+
+def subnet_finalizers(subnet: Subnet) -> list[str] | None:
+    """Return the finalizers that a Subnet is to have; None if it has them.
+
+    A Subnet that is deleted while hosts have its addresses, and made anew, would give these addresses to others.
+    """
+    present = list(subnet.metadata.finalizers)
+    if subnet.metadata.deletion_timestamp is None:
+        return None if FINALIZER_ADDRESSES in present else [*present, FINALIZER_ADDRESSES]
+    if subnet.status.allocated_ips or FINALIZER_ADDRESSES not in present:
+        return None
+    return [one for one in present if one != FINALIZER_ADDRESSES]

@@ -1,0 +1,1 @@
+"""BareMetalHostProfiles as MachineProfiles, which metalman compiles with the disks of a host. `plan` is pure."""

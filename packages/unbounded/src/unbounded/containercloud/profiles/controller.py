@@ -1,0 +1,229 @@
+"""The controller of BareMetalHostProfiles: it observes them and the Machines of hosts, and executes their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from unbounded.api.conditions import ConditionStatus, set_condition
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BareMetalHostProfile
+from unbounded.api.container_cloud.machine import ContainerCloudMachine
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
+from unbounded.containercloud.caches import (
+    INDEX_HOST_MACHINE,
+    INDEX_PROFILE,
+    ContainerCloudCaches,
+    by_host_machine,
+    by_profile,
+)
+from unbounded.containercloud.profiles.plan import (
+    USABLE,
+    ProfilePlan,
+    ProfileReason,
+    ProfileView,
+    layout_name,
+    plan_profile,
+    plan_reference,
+)
+from unbounded.kube.api import AlreadyExists, Api, NotFound, key_of
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.kube.status_writer import StatusWriter
+
+log = Log("containercloud.profiles")
+
+
+class ProfileKey(NamedTuple):
+    """A profile, or a Machine that uses one."""
+
+    is_machine: bool
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{'Machine' if self.is_machine else 'BareMetalHostProfile'} {self.namespace}/{self.name}"
+
+
+class ProfileController:
+    """Controller of BareMetalHostProfiles, and of the profiles of Machines.
+
+    Args:
+        epoch: of this process, which writes only as long as it surely leads.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: ContainerCloudCaches,
+        *,
+        epoch: ProcessEpoch,
+        now: WallClock = utc_now,
+        loop_metrics: ControllerMetrics | None = None,
+    ) -> None:
+        self._api = api
+        self._profiles = caches.profiles
+        self._machines = caches.machines
+        self._targets = caches.host_machines
+        self._layouts = caches.layouts
+        self._epoch = epoch
+        self._now = now
+        self._status = StatusWriter(
+            api, BARE_METAL_HOST_PROFILES, fields=("conditions", "planned"), cache=caches.profiles
+        )
+        self._controller: Controller[ProfileKey] = Controller("host profiles", self._reconcile, metrics=loop_metrics)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        with (
+            self._profiles.subscribed(self._profile_changed),
+            self._machines.subscribed(self._machine_changed),
+            self._targets.subscribed(self._target_changed),
+            self._layouts.subscribed(self._layout_changed),
+        ):
+            await self._controller.run()
+
+    # ---- events
+
+    def _add(self, is_machine: bool, item: object) -> None:
+        key = key_of(item)
+        self._controller.queue.add(ProfileKey(is_machine, key.namespace, key.name))
+
+    def _add_named(self, name: str) -> None:
+        namespace, _, short = name.partition("/")
+        self._controller.queue.add(ProfileKey(False, namespace, short))
+
+    def _profile_changed(self, old: BareMetalHostProfile | None, new: BareMetalHostProfile | None) -> None:
+        if old is not None and new is not None and _content(old) == _content(new):
+            return
+        for one in (new or old,):
+            if one is not None:
+                self._add(False, one)
+        for machine in self._machines.all():
+            self._add(True, machine)
+
+    def _machine_changed(self, old: ContainerCloudMachine | None, new: ContainerCloudMachine | None) -> None:
+        if new is not None and (old is None or _parts_of_machine(old) != _parts_of_machine(new)):
+            self._add(True, new)
+
+    def _target_changed(self, old: Machine | None, new: Machine | None) -> None:
+        """Follow the end of installs, and Machines that left a MachineProfile or got a layout from one."""
+        if old is not None and new is not None and _parts_of_target(old) == _parts_of_target(new):
+            return
+        for target in (one for one in (old, new) if one is not None):
+            for machine in self._machines.by(INDEX_HOST_MACHINE, target.name):
+                self._add(True, machine)
+            for name in _names_of(target):
+                if (layout := self._layouts.get(name)) is not None:
+                    for profile in by_profile(layout):
+                        self._add_named(profile)
+
+    def _layout_changed(self, old: MachineProfile | None, new: MachineProfile | None) -> None:
+        for one in (old, new):
+            for name in by_profile(one) if one is not None else ():
+                self._add_named(name)
+        if old is None:
+            for machine in self._machines.all():
+                self._add(True, machine)
+
+    # ---- work
+
+    async def _reconcile(self, key: ProfileKey) -> float | None:
+        if key.is_machine:
+            await self._refer(key)
+        else:
+            view = self._view(key)
+            await self._perform(view, plan_profile(view))
+        return None
+
+    def _view(self, key: ProfileKey) -> ProfileView:
+        profile = self._profiles.get(key.name, key.namespace)
+        layouts = self._layouts.by(INDEX_PROFILE, f"{key.namespace}/{key.name}")
+        names = {one.name for one in layouts}
+        wanted = "" if profile is None else layout_name(profile)
+        return ProfileView(
+            profile,
+            layouts,
+            taken=wanted not in names and self._layouts.get(wanted) is not None,
+            machines=tuple(self._pairs()),
+            referred=frozenset(name for target in self._targets.all() for name in _referred(target)),
+        )
+
+    def _pairs(self) -> Iterator[tuple[ContainerCloudMachine, Machine]]:
+        for machine in self._machines.all():
+            for name in by_host_machine(machine):
+                if (target := self._targets.get(name)) is not None:
+                    yield machine, target
+
+    async def _perform(self, view: ProfileView, plan: ProfilePlan) -> None:
+        self._epoch.check_leads()
+        if plan.create is not None:
+            try:
+                self._layouts.observe(await self._api.create(MACHINE_PROFILES, plan.create))
+            except AlreadyExists:
+                return  # the watch delivers it
+            log.info("MachineProfile created", profile=plan.create["metadata"]["name"])
+        if view.profile is not None:
+            await self._write(view.profile, plan)
+        for layout in plan.delete:
+            self._epoch.check_leads()
+            try:
+                await self._api.delete(MACHINE_PROFILES, layout.name, uid=layout.metadata.uid)
+            except NotFound:
+                continue
+            log.info("MachineProfile deleted", profile=layout.name)
+
+    async def _write(self, profile: BareMetalHostProfile, plan: ProfilePlan) -> None:
+        status = ConditionStatus.TRUE if plan.reason is ProfileReason.USABLE else ConditionStatus.FALSE
+        present = [msgspec.to_builtins(one) for one in profile.status.conditions]
+        generation, now = profile.metadata.generation, rfc3339(self._now())
+        conditions = set_condition(
+            present, USABLE, status, plan.reason, plan.message, now, observed_generation=generation
+        )
+        patch: dict[str, Any] = {} if conditions is None else {"conditions": conditions}
+        if profile.status.planned != plan.planned:
+            patch["planned"] = {**dict.fromkeys(profile.status.planned), **plan.planned}
+        await self._status.write(profile, patch)
+
+    async def _refer(self, key: ProfileKey) -> None:
+        machine = self._machines.get(key.name, key.namespace)
+        if machine is None:
+            return
+        target = next((self._targets.get(name) for name in by_host_machine(machine)), None)
+        change = plan_reference(
+            machine, target, self._profiles.all(), {one.name for one in self._layouts.all() if by_profile(one)}
+        )
+        if target is None or change is None:
+            return
+        self._epoch.check_leads()
+        patch = {"metadata": {"resourceVersion": target.metadata.resource_version}, "spec": {"pxe": change}}
+        self._targets.observe(await self._api.patch(MACHINES, target.name, patch))
+        log.info("profile of a host", machine=target.name, profile=(change["profileRef"] or {}).get("name", "none"))
+
+
+def _referred(target: Machine) -> tuple[str, ...]:
+    pxe = target.spec.pxe
+    return () if pxe is None or pxe.profile_ref is None else (pxe.profile_ref.name,)
+
+
+def _names_of(target: Machine) -> set[str]:
+    layout = target.status.layout
+    return {*_referred(target), *((layout.profile,) if layout is not None else ())}
+
+
+def _content(profile: BareMetalHostProfile) -> tuple[object, ...]:
+    return profile.spec, profile.metadata.labels, profile.metadata.deletion_timestamp
+
+
+def _parts_of_machine(machine: ContainerCloudMachine) -> tuple[object, ...]:
+    execution = machine.status.execution
+    return machine.value.bare_metal_host_profile, None if execution is None else (execution.machine, execution.stage)
+
+
+def _parts_of_target(target: Machine) -> tuple[object, ...]:
+    return target.spec.pxe, target.status.layout, target.status.active_operation
