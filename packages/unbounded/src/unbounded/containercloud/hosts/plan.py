@@ -35,7 +35,7 @@ from unbounded.api.container_cloud.names import (
     FINALIZER_HOST,
 )
 from unbounded.api.core import Secret
-from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource
+from unbounded.api.hardware import DiskFacts, HardwareSource, HardwareStatus
 from unbounded.api.machine import Machine, MachinePhase, MachinePower
 from unbounded.api.operation import OperationKind, OperationPhase
 from unbounded.containercloud.hosts.bmc_address import BmcAddress, bmc_key, parse_bmc_address
@@ -451,7 +451,7 @@ def _good_credentials(view: HostView, fault: HostFault | None) -> HostGoodCreden
     return HostGoodCredentials(credentials=secret, credentials_version=view.login.version)
 
 
-def host_hardware(facts: HardwareFacts) -> HostHardware:
+def host_hardware(facts: HardwareStatus) -> HostHardware:
     """Return the facts of an inspection in the form of metal3."""
     system, processor = facts.system, facts.processor
     vendor = None
@@ -472,14 +472,14 @@ def host_hardware(facts: HardwareFacts) -> HostHardware:
             HostNIC(name=nic.name, mac=nic.mac, speed_gbps=None if nic.speed_mbps is None else nic.speed_mbps // 1000)
             for nic in facts.nics
         ),
-        storage=tuple(_storage(disk) for disk in facts.disks),
+        storage=tuple(_storage(disk, facts.source) for disk in facts.disks),
     )
 
 
-def _storage(disk: DiskFacts) -> HostStorage:
+def _storage(disk: DiskFacts, source: str) -> HostStorage:
     kind = "NVME" if disk.bus == "nvme" else {True: "HDD", False: "SSD"}.get(bool(disk.rotational))
     return HostStorage(
-        name=f"/dev/{disk.name.replace('!', '/')}",
+        name=f"/dev/{disk.name.replace('!', '/')}" if source == HardwareSource.INSTALLER else disk.name,
         size_bytes=disk.size_bytes,
         type=kind if disk.bus == "nvme" or disk.rotational is not None else None,
         wwn=disk.wwn,
