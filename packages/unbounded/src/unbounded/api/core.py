@@ -58,6 +58,7 @@ class NodeTaint(ApiStruct, frozen=True, kw_only=True):
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
     taints: tuple[NodeTaint, ...] = ()
     unschedulable: bool = False
+    provider_id: str | None = None
 
 
 class NodeAddress(ApiStruct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.hosts.controller import HostController
 from unbounded.containercloud.hosts.credentials import CredentialController
+from unbounded.containercloud.machines.controller import MachineController
 from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.pools import PoolController
 from unbounded.containercloud.profiles.controller import ProfileController
@@ -57,6 +58,17 @@ def controllers(
             loop_metrics=metrics,
         ),
         "claims": ClaimController(api, caches, epoch=epoch, shared=shared, loop_metrics=metrics),
+        "machines": MachineController(
+            api,
+            caches,
+            epoch=epoch,
+            shared=shared,
+            policy=settings.default_deletion_policy,
+            min_other_managers=settings.min_other_managers,
+            emit_event=event_sink(runtime.events),
+            now=runtime.now,
+            loop_metrics=metrics,
+        ),
         "releases": ReleaseController(api, caches, now=runtime.now, loop_metrics=metrics),
         "clusters": ClusterController(api, caches, loop_metrics=metrics),
         "networks": NetworkController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
+import msgspec
+
 from unbounded.api.container_cloud.names import (
     ANNOTATION_HOST,
     GROUP_CLUSTER,
@@ -332,7 +334,9 @@ class BareMetalMachineProviderStatus(ApiStruct, frozen=True, kw_only=True):
         ),
     ] = None
     provider_instance_state: Annotated[ProviderInstanceState | None, Field("Host of the Machine.")] = None
-    private_ip: Annotated[str | None, Field("Address of the host in the management network.", max_length=45)] = None
+    private_ip: Annotated[str | None, Field("Address of the host in the management network.", max_length=45)] = (
+        msgspec.field(default=None, name="privateIp")
+    )
     conditions: Annotated[
         tuple[ProviderCondition, ...], Field("Conditions of the Machine.", map_keys=("type",), max_items=32)
     ] = ()

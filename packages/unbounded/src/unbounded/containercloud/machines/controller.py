@@ -1,0 +1,306 @@
+"""The controller of Machines of cluster.k8s.io: it observes one and its host, and executes the decisions of the plans.
+
+The status is written before the actions: a successor finds the operation that was to be created, and creates no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, assert_never
+
+from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
+from unbounded.api.container_cloud.host import BareMetalHost, BareMetalHostProfile
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine, DeletionPolicy
+from unbounded.api.container_cloud.names import ANNOTATION_FOR_UID, FINALIZER_MACHINE
+from unbounded.api.container_cloud.network import IpamHost
+from unbounded.api.core import NODES, Node
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_HOST_MACHINE, INDEX_RELEASE, ContainerCloudCaches
+from unbounded.containercloud.claims import DEFAULT_SHARED, claim_view, plan_claim, release_host
+from unbounded.containercloud.cluster_plan import release_fault
+from unbounded.containercloud.hosts.model import consumer_of, host_of_machine
+from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
+from unbounded.containercloud.machines.life import plan_life
+from unbounded.containercloud.machines.model import (
+    CancelOperation,
+    DeleteMachineObject,
+    DeleteNode,
+    MachineAction,
+    MachinePlan,
+    MachineReason,
+    MachineView,
+    Obstacle,
+    PatchTarget,
+    ReleaseHost,
+    RequestOperation,
+    SetMachineFinalizer,
+    SetProviderID,
+)
+from unbounded.containercloud.machines.report import status_change
+from unbounded.containercloud.network.plan import ADDRESSES
+from unbounded.containercloud.profiles.plan import profile_obstacle
+from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.events import AnyEventSink, no_events
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations.caches import node_of
+
+Raw = dict[str, Any]
+FIELDS = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
+
+log = Log("machines")
+
+
+class MachineController:
+    """Controller of all Machines of cluster.k8s.io.
+
+    Args:
+        epoch: of this process, which writes only as long as it surely leads.
+        shared: namespaces whose hosts Machines of other namespaces may pin.
+        policy: deletionPolicy of Machines that name none.
+        min_other_managers: managers that must be ready before another one is deleted.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: ContainerCloudCaches,
+        *,
+        epoch: ProcessEpoch,
+        shared: frozenset[str] = DEFAULT_SHARED,
+        policy: DeletionPolicy = DeletionPolicy.UNSAFE,
+        min_other_managers: int = 2,
+        emit_event: AnyEventSink = no_events,
+        now: WallClock = utc_now,
+        loop_metrics: ControllerMetrics | None = None,
+    ) -> None:
+        self._api = api
+        self._caches = caches
+        self._epoch = epoch
+        self._shared = shared
+        self._policy = policy
+        self._min_other_managers = min_other_managers
+        self._emit = emit_event
+        self._now = now
+        self._status = StatusWriter(api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
+        self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=loop_metrics)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        caches, follow = self._caches, self._controller.follow
+        follow(caches.machines, self._machine_and_managers)
+        follow(caches.clusters, self._of_cluster)
+        follow(caches.releases, self._of_release)
+        follow(caches.hosts, self._of_host)
+        follow(caches.host_machines, self._of_target)
+        follow(caches.operations, self._of_operation)
+        follow(caches.nodes, self._of_node)
+        follow(caches.ipam_hosts, self._of_ipam)
+        follow(caches.profiles, self._of_profile)
+        await self._controller.run()
+
+    # ---- events
+
+    def _machine_and_managers(self, machine: ContainerCloudMachine) -> Iterator[ObjectKey]:
+        """Yield a Machine, and the managers whose deletion waits for this one."""
+        yield key_of(machine)
+        if machine.is_manager:
+            others = self._caches.machines.by(INDEX_CLUSTER, f"{machine.metadata.namespace}/{machine.cluster}")
+            yield from (key_of(one) for one in others if one.is_manager and one.value.delete)
+
+    def _of_cluster(self, cluster: Cluster) -> Iterable[ObjectKey]:
+        return map(key_of, self._caches.machines.by(INDEX_CLUSTER, str(key_of(cluster))))
+
+    def _of_release(self, release: ClusterRelease) -> Iterator[ObjectKey]:
+        for cluster in self._caches.clusters.by(INDEX_RELEASE, release.name):
+            yield from self._of_cluster(cluster)
+
+    def _of_host(self, host: BareMetalHost) -> Iterator[ObjectKey]:
+        if (consumer := consumer_of(host)) is not None:
+            yield consumer
+
+    def _of_target(self, target: Machine) -> Iterator[ObjectKey]:
+        yield from map(key_of, self._caches.machines.by(INDEX_HOST_MACHINE, target.name))
+        key = host_of_machine(target)
+        host = None if key is None else self._caches.hosts.get(key.name, key.namespace)
+        if host is not None:
+            yield from self._of_host(host)
+
+    def _of_operation(self, operation: MachineOperation) -> Iterable[ObjectKey]:
+        return map(key_of, self._caches.machines.by(INDEX_HOST_MACHINE, operation.spec.machine_ref or ""))
+
+    def _of_node(self, node: Node) -> Iterable[ObjectKey]:
+        return map(key_of, self._caches.machines.by(INDEX_HOST_MACHINE, node.name))
+
+    def _of_ipam(self, ipam: IpamHost) -> Iterator[ObjectKey]:
+        yield key_of(ipam)
+
+    def _of_profile(self, _profile: BareMetalHostProfile) -> Iterator[ObjectKey]:
+        for machine in self._caches.machines.all():
+            if machine.status.execution is None or machine.status.execution.operation is None:
+                yield key_of(machine)
+
+    # ---- observation
+
+    async def _reconcile(self, key: ObjectKey) -> float | None:
+        machine = self._caches.machines.get(key.name, key.namespace)
+        if machine is None:
+            return None
+        view = self.view(machine)
+        plan = plan_deletion(view) if is_deleting(view) else plan_life(view)
+        return await self._perform(view, plan)
+
+    def view(self, machine: ContainerCloudMachine) -> MachineView:
+        """Return all that decides on a Machine, from the caches."""
+        caches, namespace = self._caches, machine.metadata.namespace or ""
+        cluster = caches.clusters.get(machine.cluster, namespace)
+        claim = plan_claim(claim_view(caches, machine, self._shared, frozenset()))
+        execution = machine.status.execution
+        target = None
+        if execution is not None and execution.machine is not None:
+            target = caches.host_machines.get(execution.machine)
+        operation = execution.operation if execution is not None else None
+        adopted = claim.host is not None and claim.host.spec.externally_provisioned
+        managers = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
+        ipam = caches.ipam_hosts.get(machine.name, namespace)
+        return MachineView(
+            machine=machine,
+            now=self._now(),
+            claim=claim,
+            cluster=cluster,
+            release=self._release(cluster),
+            host=claim.host,
+            target=target,
+            node=None if target is None else node_of(caches.nodes, target.name),
+            operation=None if operation is None else self._operation(operation, machine),
+            ipam=ipam,
+            profile=None if adopted else self._profile(machine, target),
+            network=None if adopted else _network(machine, ipam),
+            managers=tuple(one for one in managers if one.is_manager and one.name != machine.name),
+            default_policy=self._policy,
+            min_other_managers=self._min_other_managers,
+        )
+
+    def _release(self, cluster: Cluster | None) -> ClusterRelease | None:
+        release = None if cluster is None else self._caches.releases.get(cluster.value.release)
+        return None if release is None or release_fault(release) is not None else release
+
+    def _operation(self, name: str, machine: ContainerCloudMachine) -> MachineOperation | None:
+        """Return the operation of this name that was created for the Machine."""
+        found = self._caches.operations.get(name)
+        is_ours = found is not None and found.metadata.annotations.get(ANNOTATION_FOR_UID) == machine.metadata.uid
+        return found if is_ours else None
+
+    def _profile(self, machine: ContainerCloudMachine, target: Machine | None) -> Obstacle | None:
+        if target is None:
+            return Obstacle(MachineReason.HOST_NOT_PREPARED, "no host is claimed")
+        found = profile_obstacle(machine, target, self._caches.profiles.all())
+        return None if found is None else Obstacle(*found)
+
+    # ---- execution
+
+    async def _perform(self, view: MachineView, plan: MachinePlan) -> float | None:
+        self._epoch.check_leads()
+        machine = await self._write(view, plan)
+        for action in plan.actions:
+            self._epoch.check_leads()
+            await self._execute(view, machine, action)
+        return plan.requeue_s
+
+    async def _write(self, view: MachineView, plan: MachinePlan) -> ContainerCloudMachine:
+        """Write the status if it differs; return the Machine as it is then."""
+        written = await self._status.write(view.machine, status_change(view, plan))
+        if written is None:
+            return view.machine
+        before, after = view.execution, plan.execution
+        if before.stage != after.stage:
+            log.info("stage", machine=view.full_name, stage=after.stage, host=str(after.host or ""))
+        if plan.obstacle is not None and plan.obstacle.error is not None:
+            known = before.waiting.reason if before.waiting is not None else ""
+            if known != plan.obstacle.reason:
+                self._emit(written, "Warning", str(plan.obstacle.reason), plan.obstacle.message)
+        return written
+
+    async def _execute(self, view: MachineView, machine: ContainerCloudMachine, action: MachineAction) -> None:
+        match action:
+            case SetMachineFinalizer(present=present):
+                await self._set_finalizer(machine, present=present)
+            case PatchTarget(spec=spec):
+                await self._patch_target(view, spec)
+            case RequestOperation():
+                await self._request(view, action)
+            case CancelOperation(operation=operation):
+                await self._cancel(operation)
+            case SetProviderID(node=node, provider_id=provider_id):
+                patch: Raw = {"metadata": {"uid": node.metadata.uid}, "spec": {"providerID": provider_id}}
+                self._caches.nodes.observe(await self._api.patch(NODES, node.name, patch))
+            case DeleteNode(node=node):
+                await self._delete(NODES, node.name, node.metadata.uid)
+            case ReleaseHost(host=host):
+                await release_host(self._api, self._caches.hosts, host, key_of(machine))
+            case DeleteMachineObject():
+                key = key_of(machine)
+                await self._delete(CONTAINER_CLOUD_MACHINES, key.name, machine.metadata.uid, key.namespace)
+            case _:
+                assert_never(action)
+
+    async def _set_finalizer(self, machine: ContainerCloudMachine, *, present: bool) -> None:
+        finalizers = machine.metadata.finalizers
+        if present is (FINALIZER_MACHINE in finalizers):
+            return
+        others = [one for one in finalizers if one != FINALIZER_MACHINE]
+        body = [*others, *([FINALIZER_MACHINE] if present else [])]
+        patch = {"metadata": {"resourceVersion": machine.metadata.resource_version, "finalizers": body}}
+        key = key_of(machine)
+        try:
+            written = await self._api.patch(CONTAINER_CLOUD_MACHINES, key.name, patch, namespace=key.namespace)
+        except NotFound:
+            return
+        if present:
+            self._caches.machines.observe(written)
+
+    async def _patch_target(self, view: MachineView, spec: Raw) -> None:
+        if view.target is None:
+            return
+        patch = {"metadata": {"resourceVersion": view.target.metadata.resource_version}, "spec": spec}
+        self._caches.host_machines.observe(await self._api.patch(MACHINES, view.target.name, patch))
+
+    async def _request(self, view: MachineView, action: RequestOperation) -> None:
+        """Create an operation once: one of this name that exists is that of an earlier pass."""
+        annotations = {ANNOTATION_FOR_UID: view.machine.metadata.uid}
+        body = {"metadata": {"name": action.name, "annotations": annotations}, "spec": action.spec}
+        try:
+            self._caches.operations.observe(await self._api.create(MACHINE_OPERATIONS, body))
+        except AlreadyExists:
+            self._caches.operations.observe(await self._api.get(MACHINE_OPERATIONS, action.name))
+            return
+        log.info("operation requested", machine=view.full_name, operation=action.name, kind=action.kind)
+
+    async def _cancel(self, operation: MachineOperation) -> None:
+        patch = {"metadata": {"uid": operation.metadata.uid}, "spec": {"cancel": True}}
+        try:
+            self._caches.operations.observe(await self._api.patch(MACHINE_OPERATIONS, operation.name, patch))
+        except NotFound:
+            return
+
+    async def _delete(self, kind: Kind[Any], name: str, uid: str, namespace: str = "") -> None:
+        try:
+            await self._api.delete(kind, name, uid=uid, namespace=namespace)
+        except NotFound:
+            return
+
+
+def _network(machine: ContainerCloudMachine, ipam: IpamHost | None) -> Obstacle | None:
+    """Return why the host's addresses are not allocated yet; None once they are."""
+    conditions = () if ipam is None else ipam.status.conditions
+    found = next((one for one in conditions if one.type == ADDRESSES), None)
+    if found is None:
+        name = f"IpamHost {machine.metadata.namespace}/{machine.name}"
+        return Obstacle("NetworkPending", f"{name} has no addresses yet", held_by=name)
+    return None if found.status == "True" else Obstacle(found.reason, found.message)

@@ -1,0 +1,342 @@
+"""The deletion of a Machine of cluster.k8s.io: graceful, unsafe or forced. Pure.
+
+A graceful deletion drains the Node, and resets the host: from there on, it cannot be aborted. An unsafe one switches
+the host off first, as a running host would register its Node again. A forced one tries each step once, and records
+those that it could not prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace as replace_plan
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from unbounded.api.container_cloud.machine import (
+    MAX_UNPROVEN,
+    DeletionPhase,
+    DeletionPolicy,
+    ErrorReason,
+    MachineStage,
+)
+from unbounded.api.container_cloud.names import FINALIZER_MACHINE
+from unbounded.api.operation import OperationKind
+from unbounded.containercloud.claims import is_claimed_by
+from unbounded.containercloud.machines.life import (
+    enter,
+    in_stage_s,
+    maintenance_change,
+    operation_name,
+    request,
+)
+from unbounded.containercloud.machines.model import (
+    DELETION_STAGES,
+    CancelOperation,
+    DeleteMachineObject,
+    DeleteNode,
+    MachineAction,
+    MachinePlan,
+    MachineReason,
+    MachineView,
+    Obstacle,
+    PatchTarget,
+    ReleaseHost,
+    SetMachineFinalizer,
+)
+from unbounded.kube.clock import seconds_since
+
+FORCED_S: Final = 60  # deadline of the one attempt to switch a host off
+FORCED_WAIT_S: Final = 150.0  # for the end of an operation, before a forced deletion goes on without it
+DRAIN_LIMIT_S: Final = 3600.0
+RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
+
+_S = MachineStage
+_R = MachineReason
+
+
+def is_deleting(view: MachineView) -> bool:
+    """Return whether the Machine is being deleted, or its deletion is to be aborted."""
+    machine = view.machine
+    is_begun = view.execution.stage in DELETION_STAGES
+    return is_begun or machine.value.delete or machine.metadata.deletion_timestamp is not None
+
+
+def policy_of(view: MachineView) -> DeletionPolicy:
+    return DeletionPolicy(view.machine.value.deletion_policy or view.default_policy)
+
+
+def plan_deletion(view: MachineView) -> MachinePlan:
+    """Return the next step of the deletion of a Machine."""
+    if (
+        view.machine.metadata.deletion_timestamp is not None
+        and FINALIZER_MACHINE not in view.machine.metadata.finalizers
+    ):
+        return MachinePlan(execution=view.execution)
+    if view.execution.stage not in DELETION_STAGES:
+        return MachinePlan(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
+    plan = _STAGES[MachineStage(view.execution.stage)](view)
+    policy = policy_of(view)
+    execution = (
+        replace(plan.execution, policy=policy.value) if plan.execution.stage in DELETION_STAGES else plan.execution
+    )
+    until = plan.obstacle.until if plan.obstacle is not None else None
+    requeue_s = plan.requeue_s if until is None else max((until - view.now).total_seconds(), 0.05)
+    return replace_plan(plan, execution=execution, requeue_s=requeue_s)
+
+
+def _wanted(view: MachineView) -> bool:
+    """Return whether the deletion is still requested; that of the object cannot be taken back."""
+    return view.machine.value.delete or view.machine.metadata.deletion_timestamp is not None
+
+
+def _phase(view: MachineView, phase: DeletionPhase) -> DeletionPhase | None:
+    """Return the phase of a graceful deletion; None for another one."""
+    return phase if policy_of(view) is DeletionPolicy.GRACEFUL else None
+
+
+def _stay(view: MachineView, obstacle: Obstacle, *actions: MachineAction, **more: Any) -> MachinePlan:
+    return MachinePlan(execution=view.execution, obstacle=obstacle, actions=actions, **{"deleting": True, **more})
+
+
+def _go(view: MachineView, stage: MachineStage, *actions: MachineAction, **changed: Any) -> MachinePlan:
+    phase = DeletionPhase.STARTED if stage in (_S.DRAINING, _S.RESETTING) else DeletionPhase.COMPLETED
+    execution = enter(view, stage, **{"operation": None, "attempt": 0, "message": None, **changed})
+    return MachinePlan(execution=execution, actions=actions, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
+
+
+# Before the point of no return
+
+
+def _guarding(view: MachineView) -> MachinePlan:
+    if not _wanted(view):
+        return _back(view)
+    if (running := _running(view)) is not None:
+        return replace_plan(running, deleting=False)
+    guard = None if policy_of(view) is DeletionPolicy.FORCED else guard_of(view)
+    if guard is not None:
+        return _stay(view, guard, deleting=False)
+    if view.execution.host is None:
+        return _go(view, _S.RELEASING)
+    if policy_of(view) is not DeletionPolicy.GRACEFUL:
+        return _go(view, _S.POWERING_OFF)
+    return _go(view, _S.DRAINING if view.node is not None else _S.RESETTING)
+
+
+def _running(view: MachineView) -> MachinePlan | None:
+    """Return the wait for the install or the update that is asked to stop; None where nothing runs."""
+    operation, result = view.operation, view.result
+    if operation is None or result is None or result.ended:
+        return None
+    if policy_of(view) is DeletionPolicy.FORCED and in_stage_s(view) > FORCED_WAIT_S:
+        return None
+    text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
+    obstacle = Obstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}", _forced_until(view))
+    return _stay(view, obstacle, *([] if operation.spec.cancel else [CancelOperation(operation)]))
+
+
+def _forced_until(view: MachineView) -> datetime | None:
+    is_forced = policy_of(view) is DeletionPolicy.FORCED
+    return view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.05)) if is_forced else None
+
+
+def guard_of(view: MachineView) -> Obstacle | None:
+    """Return what keeps the deletion of this Machine from its start; None for nothing."""
+    cluster = view.cluster
+    if cluster is None or cluster.metadata.deletion_timestamp is not None:
+        return None
+    if cluster.value.maintenance:
+        text = f"Cluster {cluster.name} is in maintenance"
+        return Obstacle(_R.CLUSTER_MAINTENANCE, text, f"Cluster {cluster.name}")
+    if not view.machine.is_manager:
+        return None
+    leaving = [one.name for one in view.managers if one.provider_status.delete]
+    if leaving:
+        text = f"manager {leaving[0]} is being deleted, and managers are deleted one by one"
+        return Obstacle(_R.MANAGER_DELETION, text, f"Machine {leaving[0]}")
+    ready = sum(one.provider_status.ready for one in view.managers)
+    if ready < view.min_other_managers:
+        text = (
+            f"{ready} other managers of Cluster {cluster.name} are ready, and {view.min_other_managers} have to be "
+            "(--min-other-managers)"
+        )
+        return Obstacle(_R.MANAGERS_MISSING, text, f"Cluster {cluster.name}")
+    return None
+
+
+def _draining(view: MachineView) -> MachinePlan:
+    if not _wanted(view):
+        return _aborting(view)
+    if policy_of(view) is not DeletionPolicy.GRACEFUL:
+        return _go(view, _S.POWERING_OFF)
+    if view.node is None or view.drained:
+        return _go(view, _S.RESETTING)
+    disruption = view.target.status.disruption if view.target is not None else None
+    text = f"Node {view.node.name} is to be drained"
+    if disruption is not None:
+        text = disruption.message or f"Node {view.node.name}: {disruption.stage}"
+    obstacle = Obstacle(_R.DRAINING, text, None if disruption is None else disruption.held_by)
+    if in_stage_s(view) > DRAIN_LIMIT_S:
+        late = f"Node {view.node.name} is not drained after {DRAIN_LIMIT_S / 60:.0f} min: {text}"
+        obstacle = Obstacle(_R.DRAIN_TIMED_OUT, late, obstacle.held_by, error=ErrorReason.DELETE_ERROR)
+        return _stay(view, obstacle, *_maintained(view), phase=DeletionPhase.FAILED)
+    limit = view.now + timedelta(seconds=DRAIN_LIMIT_S - in_stage_s(view) + 1)
+    return _stay(
+        view, Obstacle(obstacle.reason, text, obstacle.held_by, limit), *_maintained(view), phase=DeletionPhase.STARTED
+    )
+
+
+def _maintenance_reason(view: MachineView) -> str:
+    return f"deletion of {view.full_name}"
+
+
+def _maintained(view: MachineView) -> list[MachineAction]:
+    """Return the request for a drain, which outlasts the maintenance that a user may have requested."""
+    if view.target is None:
+        return []
+    change = maintenance_change(view.target, _maintenance_reason(view), enabled=True)
+    return [] if change is None else [PatchTarget({"maintenance": change})]
+
+
+def _aborting(view: MachineView) -> MachinePlan:
+    """Give the drain back; the Node is uncordoned by whoever cordoned it."""
+    target = view.target
+    change = None if target is None else maintenance_change(target, _maintenance_reason(view), enabled=False)
+    if change is not None:
+        obstacle = Obstacle(_R.ABORTING, "the Node is returned to service")
+        return _stay(view, obstacle, PatchTarget({"maintenance": change}), phase=_phase(view, DeletionPhase.ABORTING))
+    disruption = target.status.disruption if target is not None else None
+    if disruption is not None and not view.machine.value.maintenance:
+        text = disruption.message or "the Node is returned to service"
+        return _stay(view, Obstacle(_R.ABORTING, text, disruption.held_by), phase=_phase(view, DeletionPhase.ABORTING))
+    return _back(view)
+
+
+def _back(view: MachineView) -> MachinePlan:
+    """Return to the life of the Machine: to the claim, an install, or its Node."""
+    life = _S.CONFIGURING if view.node is not None else _S.PLANNING
+    stage = _S.CLAIMING if view.execution.host is None else life
+    execution = enter(view, stage, operation=None, policy=None, unproven=(), attempt=0, message=None)
+    return MachinePlan(execution=execution, requeue_s=0.0)
+
+
+def _resetting(view: MachineView) -> MachinePlan:
+    operation, result = view.operation, view.result
+    if not _wanted(view):
+        if view.execution.operation is None or result is None:
+            return _aborting(view)
+        if result.failed:
+            return _aborting(view)
+        if operation is not None and operation.status.execution is None and not result.ended:
+            actions = [] if operation.spec.cancel else [CancelOperation(operation)]
+            return _stay(
+                view, Obstacle(_R.ABORTING, result.message), *actions, phase=_phase(view, DeletionPhase.ABORTING)
+            )
+    if policy_of(view) is not DeletionPolicy.GRACEFUL:
+        return _running(view) or _go(view, _S.POWERING_OFF)
+    agent = view.target.status.agent if view.target is not None else None
+    if view.target is None or (agent is None and view.node is None):
+        return _go(view, _S.POWERING_OFF)  # nothing runs that could be reset
+    return _by_operation(view, OperationKind.AGENT_RESET, "reset", _S.POWERING_OFF, _R.RESET_FAILED)
+
+
+def _by_operation(
+    view: MachineView, kind: OperationKind, purpose: str, next_stage: MachineStage, failed: MachineReason, **spec: Any
+) -> MachinePlan:
+    """Return the step of a stage that ends with an operation, which is requested again after a failure."""
+    name, result = view.execution.operation, view.result
+    phase = DeletionPhase.STARTED if view.execution.stage == _S.RESETTING else DeletionPhase.COMPLETED
+    if name is None:
+        execution = replace(view.execution, operation=operation_name(view, purpose), attempt=view.execution.attempt + 1)
+        requested = request(view, execution.operation or "", kind, **spec)
+        return MachinePlan(
+            execution=execution, actions=(requested,), deleting=True, phase=_phase(view, phase), requeue_s=0.0
+        )
+    if result is None:
+        requested = request(view, name, kind, **spec)
+        return _stay(
+            view, Obstacle(_R.OPERATION_RUNNING, f"{kind} {name} is requested"), requested, phase=_phase(view, phase)
+        )
+    if result.complete:
+        return _go(view, next_stage)
+    if not result.failed:
+        obstacle = Obstacle(_R.OPERATION_RUNNING, f"{kind} {name}: {result.message}", f"MachineOperation {name}")
+        return _stay(view, obstacle, phase=_phase(view, phase))
+    text = f"{kind} {name} failed: {result.reason}: {result.message}"
+    since = view.operation.status.completed_at if view.operation is not None else view.execution.since
+    pause_s = RETRY_S[min(max(view.execution.attempt, 1), len(RETRY_S)) - 1]
+    left_s = pause_s - (seconds_since(since, view.now) if since is not None else 0.0)
+    if left_s <= 0:
+        execution = replace(view.execution, operation=None)
+        return MachinePlan(execution=execution, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
+    until = view.now + timedelta(seconds=left_s)
+    obstacle = Obstacle(failed, f"{text}; it is requested again", None, until, ErrorReason.DELETE_ERROR)
+    shown = DeletionPhase.FAILED if view.execution.stage == _S.RESETTING else phase
+    return _stay(view, obstacle, phase=_phase(view, shown))
+
+
+# After the point of no return
+
+
+def _powering_off(view: MachineView) -> MachinePlan:
+    forced = policy_of(view) is DeletionPolicy.FORCED
+    if view.target is None or view.target.spec.pxe is None or view.target.spec.pxe.redfish is None:
+        return _go(view, _S.REMOVING)  # no BMC can be asked
+    if not forced:
+        return _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED)
+    result = view.result
+    is_late = in_stage_s(view) > FORCED_WAIT_S
+    if result is not None and (result.failed or (is_late and not result.ended)):
+        what = f"{result.reason}: {result.message}" if result.failed else "it did not end in time"
+        return _go(view, _S.REMOVING, unproven=_unproven(view, f"HostPowerOff: {what}"))
+    limits = {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_S}
+    plan = _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **limits)
+    if plan.obstacle is not None:
+        limit = view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.0) + 1)
+        return replace_plan(plan, obstacle=replace_plan(plan.obstacle, until=limit))
+    return plan
+
+
+def _unproven(view: MachineView, text: str) -> tuple[str, ...]:
+    return (*view.execution.unproven, text[:256])[:MAX_UNPROVEN]
+
+
+def _removing(view: MachineView) -> MachinePlan:
+    target, node = view.target, view.node
+    actions: list[MachineAction] = []
+    if target is not None and (target.spec.kubernetes is not None or _has_maintenance(view)):
+        actions.append(PatchTarget({"kubernetes": None, "maintenance": None}))
+    elif node is not None and node.metadata.deletion_timestamp is None:
+        actions.append(DeleteNode(node))
+    if not actions and node is None:
+        return _go(view, _S.RELEASING)
+    text = f"Node {node.name if node is not None else view.execution.machine} is removed from the cluster"
+    return _stay(view, Obstacle(_R.REMOVING_NODE, text), *actions, phase=_phase(view, DeletionPhase.COMPLETED))
+
+
+def _has_maintenance(view: MachineView) -> bool:
+    target = view.target
+    return target is not None and target.spec.maintenance is not None and target.spec.maintenance.enabled
+
+
+def _releasing(view: MachineView) -> MachinePlan:
+    machine, host = view.machine, view.host
+    phase = _phase(view, DeletionPhase.COMPLETED)
+    if host is not None and is_claimed_by(host, machine):
+        text = f"BareMetalHost {host.metadata.namespace}/{host.name} returns to stock"
+        return _stay(view, Obstacle(_R.RELEASING_HOST, text), ReleaseHost(host), phase=phase)
+    done: MachineAction = DeleteMachineObject()
+    if machine.metadata.deletion_timestamp is not None:
+        done = SetMachineFinalizer(False)
+    return MachinePlan(execution=view.execution, actions=(done,), deleting=True, phase=phase)
+
+
+_STAGES: Final[Mapping[MachineStage, Callable[[MachineView], MachinePlan]]] = {
+    _S.GUARDING: _guarding,
+    _S.DRAINING: _draining,
+    _S.RESETTING: _resetting,
+    _S.POWERING_OFF: _powering_off,
+    _S.REMOVING: _removing,
+    _S.RELEASING: _releasing,
+}

@@ -1,0 +1,468 @@
+"""The life of a Machine of cluster.k8s.io, from the claim of a host to a Node that is kept current. Pure.
+
+Each stage is stored before the next one begins, and each operation before it is created. The evidence comes from the
+host's Machine, its Node and its operation alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.machine import (
+    ClaimedHost,
+    ErrorReason,
+    MachineExecution,
+    MachineStage,
+)
+from unbounded.api.container_cloud.names import ANNOTATION_RETRY
+from unbounded.api.core import Node
+from unbounded.api.machine import Machine, NodeUpdatePhase
+from unbounded.api.operation import OperationKind
+from unbounded.containercloud.claims import ClaimReason, ClaimStep
+from unbounded.containercloud.hosts.model import machine_of_host
+from unbounded.containercloud.machines.model import (
+    MachineAction,
+    MachinePlan,
+    MachineReason,
+    MachineView,
+    Obstacle,
+    PatchTarget,
+    RequestOperation,
+    SetMachineFinalizer,
+    SetProviderID,
+)
+from unbounded.kube.clock import rfc3339, seconds_since
+
+ATTEMPTS: Final = 5  # installs with the same inputs
+BACKOFF_S: Final = 60.0  # before the second attempt; twice as long before each further one
+JOIN_LIMIT_S: Final = 1800.0  # of the stages between the written image and a Ready Node, each
+OCI: Final = "oci://"
+CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
+CONTROL_PLANE_TAINT: Final = f"{CONTROL_PLANE}=:NoSchedule"
+
+_S = MachineStage
+_R = MachineReason
+_UPDATING: Final = frozenset({NodeUpdatePhase.DRAINING, NodeUpdatePhase.RECREATING, NodeUpdatePhase.REPLACING})
+_CLAIM_ERRORS: Final[Mapping[str, ErrorReason]] = {
+    ClaimReason.INSUFFICIENT_RESOURCES: ErrorReason.INSUFFICIENT_RESOURCES,
+    ClaimReason.INVALID_CONFIGURATION: ErrorReason.INVALID_CONFIGURATION,
+    ClaimReason.HOST_MISSING: ErrorReason.INVALID_CONFIGURATION,
+    ClaimReason.HOST_NOT_SHARED: ErrorReason.INVALID_CONFIGURATION,
+    ClaimReason.HOST_CHANGED: ErrorReason.UPDATE_ERROR,
+}
+
+Outcome = tuple[MachineExecution, Obstacle | None]
+
+
+def plan_life(view: MachineView) -> MachinePlan:
+    """Return the next step of a Machine that is not being deleted."""
+    execution, obstacle = _STAGES[MachineStage(view.execution.stage)](view)
+    lost = _lost_host(view)
+    if lost is not None:
+        execution, obstacle = view.execution, lost
+    changes = None if lost is not None else target_changes(view, execution)
+    actions = [SetMachineFinalizer(True), *_operation(view, execution), *_provider_id(view, execution)]
+    if changes:
+        actions.append(PatchTarget(changes))
+    return MachinePlan(
+        execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
+    )
+
+
+def enter(view: MachineView, stage: MachineStage, **changed: Any) -> MachineExecution:
+    """Return the execution in another stage."""
+    return replace(view.execution, stage=stage.value, since=rfc3339(view.now), **changed)
+
+
+def in_stage_s(view: MachineView) -> float:
+    """Return the seconds since the stage was stored."""
+    since = view.execution.since
+    return 0.0 if since is None else max(seconds_since(since, view.now), 0.0)
+
+
+def operation_name(view: MachineView, purpose: str) -> str:
+    """Return a name for a new operation, which no earlier one of the Machine has; the execution keeps it."""
+    return f"cc-{view.machine.metadata.uid[:8]}-{purpose}-{view.now:%Y%m%d%H%M%S}"
+
+
+def request(view: MachineView, name: str, kind: OperationKind, **spec: Any) -> RequestOperation:
+    """Return the request for an operation on the host."""
+    return RequestOperation(name, kind, {"operationKind": kind.value, "machineRef": view.execution.machine, **spec})
+
+
+def _requeue_s(view: MachineView, obstacle: Obstacle | None) -> float | None:
+    until = None if obstacle is None else obstacle.until
+    return None if until is None else max((until - view.now).total_seconds(), 0.05)
+
+
+def _stay(view: MachineView, reason: str, message: str, **more: Any) -> Outcome:
+    return view.execution, Obstacle(reason, message, **more)
+
+
+def _go(execution: MachineExecution) -> Outcome:
+    return execution, None
+
+
+# The claim
+
+
+def _claiming(view: MachineView) -> Outcome:
+    claim = view.claim
+    if claim.step is not ClaimStep.CLAIMED or claim.host is None:
+        held_by = f"BareMetalHost {claim.host.metadata.namespace}/{claim.host.name}" if claim.host else None
+        return _stay(view, claim.reason, claim.message, held_by=held_by, error=_CLAIM_ERRORS.get(claim.reason))
+    host = claim.host
+    stage = _S.BOOTING if host.spec.externally_provisioned else _S.PLANNING
+    return _go(enter(view, stage, host=claimed_host(host), machine=machine_of_host(host)))
+
+
+def claimed_host(host: BareMetalHost) -> ClaimedHost:
+    return ClaimedHost(namespace=host.metadata.namespace or "", name=host.name, uid=host.metadata.uid)
+
+
+def _lost_host(view: MachineView) -> Obstacle | None:
+    """Return the message on a host that was deleted or taken under the Machine; no other one takes its place."""
+    if view.execution.host is None or view.claim.step is ClaimStep.CLAIMED:
+        return None
+    error = _CLAIM_ERRORS.get(view.claim.reason, ErrorReason.UPDATE_ERROR)
+    return Obstacle(view.claim.reason, view.claim.message, error=error)
+
+
+# The install
+
+
+def _planning(view: MachineView) -> Outcome:
+    obstacle = install_obstacle(view)
+    if obstacle is not None:
+        return view.execution, obstacle
+    inputs = install_inputs(view)
+    attempt = view.execution.attempt + 1 if inputs == view.execution.inputs else 1
+    name = operation_name(view, "replace")
+    return _go(enter(view, _S.PROVISIONING, operation=name, attempt=attempt, inputs=inputs))
+
+
+def install_obstacle(view: MachineView) -> Obstacle | None:
+    """Return why the host cannot be installed yet; None if it can."""
+    if view.cluster is None:
+        return Obstacle(_R.CLUSTER_MISSING, f"Cluster {view.machine.metadata.namespace}/{view.machine.cluster}")
+    if view.release is None:
+        text = (
+            f"ClusterRelease {view.cluster.value.release} of Cluster {view.cluster.name} does not exist, or is unusable"
+        )
+        return Obstacle(_R.RELEASE_MISSING, text, held_by=f"Cluster {view.cluster.name}")
+    if image_of(view) is None:
+        ids = ", ".join(one.id for one in view.release.spec.allowed_distributions)
+        text = (
+            f"distribution: {view.machine.value.distribution} is not among {ids} of ClusterRelease {view.release.name}"
+        )
+        return Obstacle(_R.INVALID_CONFIGURATION, text, error=ErrorReason.INVALID_CONFIGURATION)
+    if view.target is None:
+        return Obstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} of the host does not exist")
+    if view.profile is not None:
+        return view.profile
+    if view.network is not None:
+        return view.network
+    if target_changes(view, view.execution):
+        return Obstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} is given the image and the labels")
+    return None
+
+
+def image_of(view: MachineView) -> str | None:
+    """Return the image of the Machine's distribution; None for a distribution that the release does not have."""
+    found = None if view.release is None else view.release.distribution(view.machine.value.distribution or "")
+    return None if found is None else found.image.url.removeprefix(OCI)
+
+
+def install_inputs(view: MachineView) -> str:
+    """Return a digest of what an install depends on. A new value of the retry annotation changes it, too."""
+    pxe = view.target.spec.pxe if view.target is not None else None
+    profile = None if pxe is None or pxe.profile_ref is None else pxe.profile_ref.name
+    network = None if view.ipam is None else [view.ipam.metadata.uid, msgspec.to_builtins(view.ipam.spec)]
+    retry = view.machine.metadata.annotations.get(ANNOTATION_RETRY)
+    parts = [image_of(view), profile, network, retry]
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
+
+
+def _provisioning(view: MachineView) -> Outcome:
+    if (failed := _failed_install(view)) is not None:
+        return failed
+    if _is_written(view):
+        return _go(enter(view, _S.BOOTING))
+    return _stay(view, _R.INSTALLING, _progress(view), held_by=f"HostReplace {view.execution.operation}")
+
+
+def _is_written(view: MachineView) -> bool:
+    """Return whether the operation of this attempt has written the image; a later install forgets that."""
+    image = view.target.status.image if view.target is not None else None
+    is_of_boot = view.operation is not None and image is not None and image.boot == view.operation.metadata.uid
+    return is_of_boot or (view.result is not None and view.result.complete)
+
+
+def _progress(view: MachineView) -> str:
+    result = view.result
+    text = "is requested" if result is None else result.message or f"is {result.phase}"
+    return f"HostReplace {view.execution.operation}: {text}"
+
+
+def _failed_install(view: MachineView) -> Outcome | None:
+    """Return the stage after an install that failed; None if it has not."""
+    result, attempt = view.result, view.execution.attempt
+    if view.execution.operation is None or result is None or not result.failed:
+        return None
+    text = f"HostReplace {view.execution.operation} failed: {result.reason}: {result.message}"
+    if result.reason == "Cancelled":
+        retry = f"annotate {ANNOTATION_RETRY} with a new value to install again"
+        return enter(view, _S.STUCK, message=f"{text}; {retry}"), Obstacle(_R.CANCELLED, text)
+    stage = _S.STUCK if attempt >= ATTEMPTS else _S.BACKOFF
+    return _go(enter(view, stage, message=text))
+
+
+def _backoff(view: MachineView) -> Outcome:
+    if (changed := _changed_inputs(view)) is not None:
+        return changed
+    pause_s = BACKOFF_S * 2 ** max(view.execution.attempt - 1, 0)
+    left_s = pause_s - in_stage_s(view)
+    if left_s <= 0:
+        return _go(enter(view, _S.PLANNING))
+    until = view.now + timedelta(seconds=left_s)
+    text = f"{view.execution.message}; attempt {view.execution.attempt + 1} of {ATTEMPTS} follows"
+    return _stay(view, _R.INSTALL_FAILED, text, until=until, error=ErrorReason.CREATE_ERROR)
+
+
+def _stuck(view: MachineView) -> Outcome:
+    if (changed := _changed_inputs(view)) is not None:
+        return changed
+    text = f"{view.execution.message}; correct the cause, then annotate {ANNOTATION_RETRY} with a new value"
+    return _stay(view, _R.ATTEMPTS_EXHAUSTED, text, error=ErrorReason.CREATE_ERROR)
+
+
+def _changed_inputs(view: MachineView) -> Outcome | None:
+    is_known = view.release is not None and view.target is not None
+    if not is_known or install_inputs(view) == view.execution.inputs:
+        return None
+    return _go(enter(view, _S.PLANNING, attempt=0))
+
+
+def _operation(view: MachineView, execution: MachineExecution) -> Iterator[MachineAction]:
+    """Yield the request for the stage's install, until it is known to exist."""
+    name = execution.operation
+    if (
+        execution.stage == _S.PROVISIONING
+        and name is not None
+        and (name != view.execution.operation or not view.result)
+    ):
+        yield RequestOperation(
+            name,
+            OperationKind.HOST_REPLACE,
+            {"operationKind": OperationKind.HOST_REPLACE.value, "machineRef": execution.machine},
+        )
+
+
+# From the written image to the Node
+
+
+def _joining(
+    next_stage: MachineStage, seen: Callable[[MachineView], Obstacle | None]
+) -> Callable[[MachineView], Outcome]:
+    """Return the function of a stage that ends with an observation, or with a failure of the install."""
+
+    def plan(view: MachineView) -> Outcome:
+        obstacle = seen(view)
+        if obstacle is None:
+            return _go(enter(view, next_stage))
+        if (failed := _failed_install(view)) is not None:
+            return failed
+        late_s = JOIN_LIMIT_S - in_stage_s(view)
+        if late_s > 0:
+            return view.execution, _ends(obstacle, view.now + timedelta(seconds=late_s))
+        text = f"{obstacle.message}; it takes longer than {JOIN_LIMIT_S / 60:.0f} min"
+        return _stay(view, obstacle.reason, text, held_by=obstacle.held_by, error=ErrorReason.JOIN_CLUSTER_TIMEOUT)
+
+    return plan
+
+
+def _ends(obstacle: Obstacle, until: datetime) -> Obstacle:
+    return Obstacle(obstacle.reason, obstacle.message, obstacle.held_by, until)
+
+
+def _not_reported(view: MachineView) -> Obstacle | None:
+    target = view.target
+    if target is not None:
+        reports = (one for one in target.status.conditions if one.type == ConditionType.CLOUD_INIT_DONE)
+        if target.status.agent is not None or view.node is not None or any(reports):
+            return None
+    return Obstacle(_R.AWAITING_REPORT, f"host {view.execution.host}: the installed system has not reported yet")
+
+
+def _not_assigned(view: MachineView) -> Obstacle | None:
+    if view.node is not None or (view.target is not None and view.target.spec.configuration_ref is not None):
+        return None
+    cluster = view.machine.cluster
+    text = f"Machine {view.execution.machine} is not bound to the MachineConfiguration of Cluster {cluster} yet"
+    return Obstacle(_R.CONFIGURATION_MISSING, text, held_by=f"Cluster {cluster}")
+
+
+def _without_node(view: MachineView) -> Obstacle | None:
+    if view.node is not None:
+        return None
+    return Obstacle(_R.AWAITING_NODE, f"Node {view.execution.machine} is not registered yet")
+
+
+def _not_ready(view: MachineView) -> Obstacle | None:
+    if view.node is None:
+        return _without_node(view)
+    if not view.node.ready:
+        condition = view.node.ready_condition
+        why = "it has not reported" if condition is None else f"{condition.reason}: {condition.message}"
+        return Obstacle(_R.NODE_NOT_READY, f"Node {view.node.name} is not Ready: {why}")
+    if view.execution.operation is not None and view.result is not None and not view.result.complete:
+        return Obstacle(_R.INSTALLING, _progress(view), held_by=f"HostReplace {view.execution.operation}")
+    return None
+
+
+# The Node
+
+
+def desired_labels(view: MachineView) -> dict[str, str]:
+    """Return the labels of the Node: those of nodeLabels, and its role."""
+    role = {CONTROL_PLANE: ""} if view.machine.is_manager else {}
+    return {one.key: one.value for one in view.machine.value.node_labels} | role
+
+
+def desired_taints(view: MachineView) -> tuple[str, ...] | None:
+    """Return the taints of a manager's Node; None for a worker, whose taints others decide."""
+    if not view.machine.is_manager or view.cluster is None:
+        return None
+    return (CONTROL_PLANE_TAINT,) if view.cluster.value.dedicated_control_plane else ()
+
+
+def target_changes(view: MachineView, execution: MachineExecution) -> dict[str, Any]:
+    """Return the patch of the target's spec with the fields of the claim that differ; empty if it has them all."""
+    target = view.target
+    if target is None or execution.host is None or view.cluster is None:
+        return {}
+    patch: dict[str, Any] = {}
+    pxe = target.spec.pxe
+    image = None if view.adopted else image_of(view)
+    if image is not None and pxe is not None and pxe.image != image:
+        patch["pxe"] = {"image": image}
+    if kubernetes := _kubernetes_changes(view, target):
+        patch["kubernetes"] = kubernetes
+    if maintenance := maintenance_change(
+        target, f"maintenance of {view.full_name}", enabled=view.machine.value.maintenance
+    ):
+        patch["maintenance"] = maintenance
+    return patch
+
+
+def _kubernetes_changes(view: MachineView, target: Machine) -> dict[str, Any]:
+    kubernetes, labels, taints = target.spec.kubernetes, desired_labels(view), desired_taints(view)
+    known = (kubernetes.node_labels if kubernetes is not None else None) or {}
+    changes: dict[str, Any] = {}
+    differing = {key: labels.get(key) for key in {*known, *labels} if known.get(key) != labels.get(key)}
+    if kubernetes is None or kubernetes.node_labels is None or differing:
+        changes["nodeLabels"] = dict(sorted(differing.items()))
+    present = None if kubernetes is None else kubernetes.register_with_taints
+    if present != taints:
+        changes["registerWithTaints"] = None if taints is None else list(taints)
+    return changes
+
+
+def maintenance_change(target: Machine, reason: str, *, enabled: bool) -> dict[str, Any] | None:
+    """Return the patch of the target's maintenance; None if it is as desired. Another's maintenance stays."""
+    present = target.spec.maintenance
+    is_enabled = present is not None and present.enabled
+    if enabled:
+        return None if is_enabled else {"enabled": True, "reason": reason}
+    is_ours = is_enabled and present is not None and present.reason == reason
+    return {"enabled": False, "reason": None} if is_ours else None
+
+
+def unmarked(view: MachineView, node: Node) -> str:
+    """Return the first mark that the Node lacks; empty if it has all."""
+    for key, value in desired_labels(view).items():
+        if node.metadata.labels.get(key) != value:
+            return f"label {key}={value}"
+    for taint in desired_taints(view) or ():
+        if not any(f"{one.key}={one.value or ''}:{one.effect}" == taint for one in node.spec.taints):
+            return f"taint {taint}"
+    if node.spec.provider_id is None:
+        return "spec.providerID"
+    return ""
+
+
+def _provider_id(view: MachineView, execution: MachineExecution) -> Iterator[MachineAction]:
+    host, node = execution.host, view.node
+    if host is not None and node is not None and node.spec.provider_id is None:
+        yield SetProviderID(node, f"metal3://{host.namespace}/{host.name}/{view.machine.name}")
+
+
+def _configuring(view: MachineView) -> Outcome:
+    if view.node is None:
+        return _go(enter(view, _S.PREPARING))
+    missing = unmarked(view, view.node)
+    if not missing:
+        return _go(enter(view, _S.READY, operation=None, message=None))
+    return _stay(view, _R.MARKING_NODE, f"Node {view.node.name} lacks {missing}")
+
+
+def _update(view: MachineView) -> str:
+    """Return the phase of an update of the Node that is under way, or has failed; empty for none."""
+    update = view.target.status.node_update if view.target is not None else None
+    if update is None or (update.phase not in _UPDATING and update.phase != NodeUpdatePhase.FAILED):
+        return ""
+    return update.phase
+
+
+def _ready(view: MachineView) -> Outcome:
+    if view.drained and view.machine.value.maintenance:
+        return _go(enter(view, _S.MAINTAINED))
+    if _update(view):
+        return _go(enter(view, _S.UPDATING))
+    if view.node is not None and unmarked(view, view.node):
+        return _go(enter(view, _S.CONFIGURING))
+    if view.machine.value.maintenance:
+        disruption = view.target.status.disruption if view.target is not None else None
+        text = "the Node is to be drained" if disruption is None or not disruption.message else disruption.message
+        return _stay(view, _R.DRAINING, text, held_by=None if disruption is None else disruption.held_by)
+    return _go(view.execution)
+
+
+def _updating(view: MachineView) -> Outcome:
+    phase = _update(view)
+    update = view.target.status.node_update if view.target is not None else None
+    if not phase or update is None:
+        return _go(enter(view, _S.CONFIGURING))
+    text = f"update of the Node: {update.phase}{f': {update.message}' if update.message else ''}"
+    if phase == NodeUpdatePhase.FAILED:
+        return _stay(view, _R.UPDATE_FAILED, text, error=ErrorReason.UPDATE_ERROR)
+    return _stay(view, _R.UPDATING, text, held_by=f"MachineConfigurationVersion {update.version}")
+
+
+def _maintained(view: MachineView) -> Outcome:
+    return _go(view.execution) if view.drained else _go(enter(view, _S.CONFIGURING))
+
+
+_STAGES: Final[Mapping[MachineStage, Callable[[MachineView], Outcome]]] = {
+    _S.CLAIMING: _claiming,
+    _S.PLANNING: _planning,
+    _S.PROVISIONING: _provisioning,
+    _S.BACKOFF: _backoff,
+    _S.BOOTING: _joining(_S.ASSIGNING, _not_reported),
+    _S.ASSIGNING: _joining(_S.PREPARING, _not_assigned),
+    _S.PREPARING: _joining(_S.DEPLOYING, _without_node),
+    _S.DEPLOYING: _joining(_S.CONFIGURING, _not_ready),
+    _S.CONFIGURING: _configuring,
+    _S.READY: _ready,
+    _S.UPDATING: _updating,
+    _S.MAINTAINED: _maintained,
+    _S.STUCK: _stuck,
+}

@@ -1,0 +1,262 @@
+"""Observations of one Machine of cluster.k8s.io, and the decisions on it. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
+from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.machine import (
+    ContainerCloudMachine,
+    DeletionPhase,
+    DeletionPolicy,
+    ErrorReason,
+    MachineExecution,
+    MachineStage,
+)
+from unbounded.api.container_cloud.network import IpamHost
+from unbounded.api.core import Node
+from unbounded.api.disruption import MAINTENANCE, DisruptionStage
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.containercloud.claims import Claim
+
+Raw = dict[str, Any]
+
+DELETION_STAGES: Final = frozenset(
+    {
+        MachineStage.GUARDING,
+        MachineStage.DRAINING,
+        MachineStage.RESETTING,
+        MachineStage.POWERING_OFF,
+        MachineStage.REMOVING,
+        MachineStage.RELEASING,
+    }
+)
+
+
+class MachineReason(StrEnum):
+    """Causes for which a Machine does not go on, beside those of its claim, its profile and its network."""
+
+    CLUSTER_MISSING = "ClusterMissing"
+    RELEASE_MISSING = "ReleaseMissing"
+    INVALID_CONFIGURATION = "InvalidConfiguration"
+    HOST_NOT_PREPARED = "HostNotPrepared"  # its Machine does not have the fields of the claim yet
+    INSTALLING = "Installing"
+    INSTALL_FAILED = "InstallFailed"
+    ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
+    CANCELLED = "Cancelled"
+    AWAITING_REPORT = "AwaitingReport"
+    CONFIGURATION_MISSING = "ConfigurationMissing"
+    AWAITING_NODE = "AwaitingNode"
+    NODE_NOT_READY = "NodeNotReady"
+    MARKING_NODE = "MarkingNode"
+    UPDATING = "Updating"
+    UPDATE_FAILED = "UpdateFailed"
+    DRAINING = "Draining"
+    MANAGERS_MISSING = "ManagersMissing"
+    MANAGER_DELETION = "ManagerDeletion"  # of another manager
+    CLUSTER_MAINTENANCE = "ClusterMaintenance"
+    OPERATION_RUNNING = "OperationRunning"
+    DRAIN_TIMED_OUT = "DrainTimedOut"
+    RESET_FAILED = "ResetFailed"
+    POWER_OFF_FAILED = "PowerOffFailed"
+    ABORTING = "Aborting"
+    REMOVING_NODE = "RemovingNode"
+    RELEASING_HOST = "ReleasingHost"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """The cause of a wait.
+
+    Args:
+        held_by: object that it waits for.
+        until: time at which the wait ends without a change.
+        error: word for `status.errorReason`, where a person has to act.
+    """
+
+    reason: str
+    message: str
+    held_by: str | None = None
+    until: datetime | None = None
+    error: ErrorReason | None = None
+
+
+@dataclass(frozen=True)
+class OperationResult:
+    """The state of an operation, from its object or from the history of its Machine."""
+
+    phase: str
+    reason: str
+    message: str
+
+    @property
+    def failed(self) -> bool:
+        return self.phase == OperationPhase.FAILED
+
+    @property
+    def complete(self) -> bool:
+        return self.phase == OperationPhase.COMPLETE
+
+    @property
+    def ended(self) -> bool:
+        return self.failed or self.complete
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineView:
+    """A Machine, and all that decides on it.
+
+    Args:
+        release: ClusterRelease that the Cluster is to have; None if there is no usable one.
+        host: BareMetalHost that it has claimed.
+        target: Machine of unbounded-cloud.io of that host.
+        operation: MachineOperation that `status.execution` names.
+        profile, network: causes for which the disks and the network of an install are not planned yet.
+        managers: the other managers of the Cluster.
+        default_policy: deletionPolicy of Machines that name none.
+        min_other_managers: managers that must be ready before another one is deleted.
+    """
+
+    machine: ContainerCloudMachine
+    now: datetime
+    claim: Claim
+    cluster: Cluster | None = None
+    release: ClusterRelease | None = None
+    host: BareMetalHost | None = None
+    target: Machine | None = None
+    node: Node | None = None
+    operation: MachineOperation | None = None
+    ipam: IpamHost | None = None
+    profile: Obstacle | None = None
+    network: Obstacle | None = None
+    managers: tuple[ContainerCloudMachine, ...] = ()
+    default_policy: DeletionPolicy = DeletionPolicy.UNSAFE
+    min_other_managers: int = 2
+
+    @property
+    def execution(self) -> MachineExecution:
+        return self.machine.status.execution or MachineExecution(stage=MachineStage.CLAIMING)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.machine.metadata.namespace}/{self.machine.name}"
+
+    @property
+    def adopted(self) -> bool:
+        """True for a host that others have installed, and that is not written."""
+        return self.host is not None and self.host.spec.externally_provisioned
+
+    @property
+    def drained(self) -> bool:
+        """True while the Node is drained for the maintenance of the target."""
+        disruption = self.target.status.disruption if self.target is not None else None
+        drained = (DisruptionStage.DRAINED, DisruptionStage.WORKING)
+        return disruption is not None and disruption.holder.kind == MAINTENANCE and disruption.stage in drained
+
+    @property
+    def result(self) -> OperationResult | None:
+        """The state of the operation that the execution names; None if it was never created."""
+        operation, name = self.operation, self.execution.operation
+        if operation is not None:
+            status = operation.status
+            return OperationResult(status.phase or OperationPhase.PENDING, status.reason or "", status.message or "")
+        recent = () if self.target is None else self.target.status.recent_operations
+        found = next((one for one in recent if one.name == name), None)
+        return None if found is None else OperationResult(found.phase, found.reason or "", found.message or "")
+
+
+# Actions
+
+
+@dataclass(frozen=True)
+class SetMachineFinalizer:
+    """Add or remove the finalizer of the Machine."""
+
+    present: bool
+
+
+@dataclass(frozen=True)
+class PatchTarget:
+    """Change the spec of the target; None removes a field."""
+
+    spec: Raw
+
+
+@dataclass(frozen=True)
+class RequestOperation:
+    """Create the MachineOperation that the execution names."""
+
+    name: str
+    kind: OperationKind
+    spec: Raw
+
+
+@dataclass(frozen=True)
+class CancelOperation:
+    """Ask the running operation to stop."""
+
+    operation: MachineOperation
+
+
+@dataclass(frozen=True)
+class SetProviderID:
+    """Write `spec.providerID` of a Node that has none."""
+
+    node: Node
+    provider_id: str
+
+
+@dataclass(frozen=True)
+class DeleteNode:
+    """Delete the Node with this UID."""
+
+    node: Node
+
+
+@dataclass(frozen=True)
+class ReleaseHost:
+    """Remove the claim of the host."""
+
+    host: BareMetalHost
+
+
+@dataclass(frozen=True)
+class DeleteMachineObject:
+    """Delete the Machine of cluster.k8s.io, whose finalizer still holds it."""
+
+
+MachineAction = (
+    SetMachineFinalizer
+    | PatchTarget
+    | RequestOperation
+    | CancelOperation
+    | SetProviderID
+    | DeleteNode
+    | ReleaseHost
+    | DeleteMachineObject
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachinePlan:
+    """The next step of a Machine.
+
+    Args:
+        execution: to be stored before the actions are carried out.
+        obstacle: cause of the wait in the stage; None while nothing is waited for.
+        deleting: value of `status.providerStatus.delete`.
+        phase: prepareDeletionPhase; None for none.
+        requeue_s: time after which the next pass is due without an event.
+    """
+
+    execution: MachineExecution
+    actions: tuple[MachineAction, ...] = ()
+    obstacle: Obstacle | None = None
+    deleting: bool = False
+    phase: DeletionPhase | None = None
+    requeue_s: float | None = None

@@ -1,0 +1,273 @@
+"""The status of a Machine of cluster.k8s.io, from its stage and from what is observed of its host and Node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from unbounded.api.container_cloud.host import ProvisioningState
+from unbounded.api.container_cloud.machine import (
+    BareMetalMachineProviderStatus,
+    ContainerCloudMachineStatus,
+    DeletionPhase,
+    LCMPhase,
+    MachineExecution,
+    MachineHardware,
+    MachineStage,
+    NodeReference,
+    ProviderCondition,
+    ProviderConditionType,
+    ProviderInstanceState,
+    RebootStatus,
+    StorageDevice,
+)
+from unbounded.api.container_cloud.machine import MachineAddress as Address
+from unbounded.api.container_cloud.names import LABEL_LCM_SUBNET, PROVIDER_API_VERSION
+from unbounded.api.hardware import DiskFacts
+from unbounded.api.machine import Machine
+from unbounded.api.operation import Waiting
+from unbounded.containercloud.claims import ClaimStep
+from unbounded.containercloud.machines.model import DELETION_STAGES, MachinePlan, MachineView, Obstacle, Raw
+from unbounded.kube.clock import rfc3339
+
+GB: Final = 1_000_000_000
+GIB: Final = 1 << 30
+_S = MachineStage
+_C = ProviderConditionType
+STATES: Final[Mapping[str, LCMPhase]] = {
+    _S.CLAIMING: LCMPhase.PROVISION,
+    _S.PLANNING: LCMPhase.PROVISION,
+    _S.PROVISIONING: LCMPhase.PROVISION,
+    _S.BACKOFF: LCMPhase.PROVISION,
+    _S.STUCK: LCMPhase.PROVISION,
+    _S.BOOTING: LCMPhase.UNINITIALIZED,
+    _S.ASSIGNING: LCMPhase.PENDING,
+    _S.PREPARING: LCMPhase.PREPARE,
+    _S.DEPLOYING: LCMPhase.DEPLOY,
+    _S.UPDATING: LCMPhase.DEPLOY,
+    _S.CONFIGURING: LCMPhase.RECONFIGURE,
+    _S.READY: LCMPhase.READY,
+    _S.MAINTAINED: LCMPhase.MAINTENANCE,
+}
+"""The words of the API, by stage; a deletion leaves the word as it was."""
+_PROVIDER_FIELDS: Final = (
+    "status",
+    "ready",
+    "hardware",
+    "currentDistribution",
+    "maintenance",
+    "reboot",
+    "delete",
+    "prepareDeletionPhase",
+    "providerInstanceState",
+    "privateIp",
+    "conditions",
+)
+_FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "execution")
+
+
+def status_change(view: MachineView, plan: MachinePlan) -> Raw:
+    """Return the patch of the status; empty if it is as the plan has it. `upgradeIndex` has another writer."""
+    before = _raw(view.machine.status)
+    desired = _raw(desired_status(view, plan))
+    patch: Raw = {key: desired.get(key) for key in _FIELDS if before.get(key) != desired.get(key)}
+    old, new = before.get("providerStatus") or {}, desired["providerStatus"]
+    provider = {key: new.get(key) for key in _PROVIDER_FIELDS if old.get(key) != new.get(key)}
+    if provider:
+        head = {"apiVersion": PROVIDER_API_VERSION, "kind": "BareMetalMachineProviderStatus"}
+        patch["providerStatus"] = head | provider
+    if "execution" in patch:
+        patch["execution"] = _whole(before.get("execution"), patch["execution"])
+    for key in ("hardware", "reboot", "providerInstanceState"):
+        if isinstance(provider.get(key), dict):
+            patch["providerStatus"][key] = _whole(old.get(key), provider[key])
+    return patch | {"lastUpdated": rfc3339(view.now)} if patch else {}
+
+
+def _raw(status: ContainerCloudMachineStatus) -> Raw:
+    """Return a status as JSON, with the false values that a user reads."""
+    raw: Raw = msgspec.to_builtins(status)
+    if status.provider_status is not None:
+        false = {"ready": False, "maintenance": False, "delete": False}
+        raw["providerStatus"] = false | raw.get("providerStatus", {})
+        conditions = raw["providerStatus"].get("conditions", [])
+        raw["providerStatus"]["conditions"] = [{"ready": False} | one for one in conditions]
+        if "reboot" in raw["providerStatus"]:
+            raw["providerStatus"]["reboot"] = {"required": False} | raw["providerStatus"]["reboot"]
+    return raw
+
+
+def _whole(before: Any, after: Any) -> Any:
+    """Return an object for a merge patch, which removes the fields that are absent now."""
+    known = dict.fromkeys(before) if isinstance(before, dict) else {}
+    return known | after if isinstance(after, dict) else after
+
+
+def desired_status(view: MachineView, plan: MachinePlan) -> ContainerCloudMachineStatus:
+    """Return the status that a Machine is to have."""
+    before, obstacle, node = view.machine.provider_status, plan.obstacle, view.node
+    conditions = tuple(_conditions(view, plan))
+    state = STATES.get(plan.execution.stage)
+    provider = BareMetalMachineProviderStatus(
+        status=before.status if state is None else state.value,
+        ready=all(one.ready for one in conditions if one.type != _C.REBOOT),
+        hardware=_hardware(view.target) or before.hardware,
+        current_distribution=_distribution(view.target),
+        maintenance=plan.execution.stage == _S.MAINTAINED,
+        reboot=_reboot(view.target),
+        delete=plan.deleting,
+        prepare_deletion_phase=_phase(before, plan.phase),
+        provider_instance_state=_instance(view, plan.execution),
+        private_ip=_private_ip(view),
+        conditions=conditions,
+    )
+    return ContainerCloudMachineStatus(
+        node_ref=None if node is None else NodeReference(name=node.name, uid=node.metadata.uid),
+        addresses=tuple(_addresses(view)),
+        error_reason=None if obstacle is None or obstacle.error is None else obstacle.error.value,
+        error_message=None if obstacle is None or obstacle.error is None else obstacle.message,
+        provider_status=provider,
+        execution=_execution(view, plan),
+    )
+
+
+def _phase(before: BareMetalMachineProviderStatus, phase: DeletionPhase | None) -> str | None:
+    """Return the phase of the preparation; empty after an abort, absent where there was none."""
+    if phase is not None:
+        return phase.value
+    return None if before.prepare_deletion_phase is None else ""
+
+
+def _execution(view: MachineView, plan: MachinePlan) -> MachineExecution:
+    obstacle, execution = plan.obstacle, plan.execution
+    if obstacle is None:
+        return replace(execution, waiting=None)
+    before = view.execution.waiting
+    same = before is not None and before.reason == obstacle.reason and view.execution.stage == execution.stage
+    since = before.since if before is not None and same else rfc3339(view.now)
+    until = None if obstacle.until is None else rfc3339(obstacle.until)
+    if same and before is not None and before.until is not None and until is not None:
+        until = before.until  # the limit is the same, but for the rounding of its computation
+    waiting = Waiting(reason=obstacle.reason, held_by=obstacle.held_by, since=since, until=until)
+    message = execution.message if execution.stage in (_S.BACKOFF, _S.STUCK) else obstacle.message
+    return replace(execution, waiting=waiting, message=message)
+
+
+# Facts of the host
+
+
+def _hardware(target: Machine | None) -> MachineHardware | None:
+    hardware = target.status.hardware if target is not None else None
+    if hardware is None:
+        return None
+    ram = None if hardware.memory_bytes is None else -(-hardware.memory_bytes // GIB)  # firmware keeps a part
+    disks = tuple(_disk(one) for one in hardware.disks)
+    return MachineHardware(cpu=hardware.cpus, ram=ram, storage=disks)
+
+
+def _disk(disk: DiskFacts) -> StorageDevice:
+    kind = {True: "hdd", False: "ssd"}.get(disk.rotational) if disk.rotational is not None else None
+    return StorageDevice(
+        name=f"/dev/{disk.name}",
+        size=None if disk.size_bytes is None else round(disk.size_bytes / GB),
+        type="nvme" if disk.bus == "nvme" else kind,
+        by_id=disk.by_id[0] if disk.by_id else None,
+        by_path=disk.by_path[0] if disk.by_path else None,
+    )
+
+
+def _distribution(target: Machine | None) -> str | None:
+    host = target.status.agent.host if target is not None and target.status.agent is not None else None
+    if host is None or not host.os_id:
+        return None
+    return f"{host.os_id}/{host.os_codename or host.os_version}" if host.os_codename or host.os_version else host.os_id
+
+
+def _reboot(target: Machine | None) -> RebootStatus | None:
+    host = target.status.agent.host if target is not None and target.status.agent is not None else None
+    if host is None:
+        return None
+    reason = "\n".join(host.reboot_packages) if host.reboot_required else ""
+    return RebootStatus(required=host.reboot_required, reason=reason or None)
+
+
+def _instance(view: MachineView, execution: MachineExecution) -> ProviderInstanceState | None:
+    if execution.host is None:
+        return None
+    state = view.host.state if view.host is not None else None
+    ready = state in (ProvisioningState.PROVISIONED, ProvisioningState.EXTERNALLY_PROVISIONED)
+    return ProviderInstanceState(id=str(execution.host), state=state or None, ready=ready)
+
+
+def _private_ip(view: MachineView) -> str | None:
+    """Return the address in the management network; without one of Container Cloud, the Node's InternalIP."""
+    found = view.ipam.status.service_map.get(LABEL_LCM_SUBNET, ()) if view.ipam is not None else ()
+    for address in found:
+        if address.ip_address:
+            return address.ip_address.partition("/")[0]
+    known = view.node.status.addresses if view.node is not None else ()
+    return next((one.address for one in known if one.type == "InternalIP"), None)
+
+
+def _addresses(view: MachineView) -> Iterator[Address]:
+    if view.node is not None:
+        for one in view.node.status.addresses:
+            if one.type in ("InternalIP", "ExternalIP", "Hostname") and one.address:
+                yield Address(type=one.type, address=one.address)
+        return
+    host = view.target.status.agent.host if view.target is not None and view.target.status.agent is not None else None
+    if (address := _private_ip(view)) is not None:
+        yield Address(type="InternalIP", address=address)
+    if host is not None and host.hostname:
+        yield Address(type="Hostname", address=host.hostname)
+
+
+# Conditions
+
+
+def _conditions(view: MachineView, plan: MachinePlan) -> Iterator[ProviderCondition]:
+    claim = view.claim
+    yield _condition(_C.HOST_CLAIMED, claim.step is ClaimStep.CLAIMED, claim.reason, claim.message)
+    yield _from_obstacle(_C.PROFILE, view.profile)
+    yield _from_obstacle(_C.NETWORK, view.network)
+    state = plan.execution.stage
+    installed = STATES.get(state) not in (LCMPhase.PROVISION, LCMPhase.UNINITIALIZED, None) or view.adopted
+    is_life = state not in DELETION_STAGES
+    waits = plan.obstacle
+    yield _condition(_C.PROVIDER_INSTANCE, installed, *(_words(waits) if not installed else ("Provisioned", None)))
+    is_done = state in (_S.READY, _S.MAINTAINED)
+    yield _condition(_C.LCM, is_done, *(_words(waits) if not is_done else (state, None)))
+    yield _kubelet(view)
+    wanted = view.machine.value.maintenance
+    matches = wanted == (state == _S.MAINTAINED)
+    yield _condition(_C.MAINTENANCE, matches, *(("Maintenance", None) if matches else _words(waits)))
+    deletes = plan.deleting or not is_life
+    yield _condition(_C.PREPARE_DELETION, not deletes, *(_words(waits) if deletes else ("NotRequested", None)))
+    reboot = _reboot(view.target)
+    required = reboot is not None and reboot.required
+    why = f"the host has to be rebooted for: {', '.join((reboot.reason or '').split())}" if reboot else None
+    yield _condition(_C.REBOOT, not required, "Required" if required else "NotRequired", why if required else None)
+
+
+def _words(obstacle: Obstacle | None) -> tuple[str, str | None]:
+    return ("InProgress", None) if obstacle is None else (obstacle.reason, obstacle.message)
+
+
+def _condition(kind: ProviderConditionType, ready: bool, reason: str, message: str | None = None) -> ProviderCondition:
+    return ProviderCondition(type=kind.value, ready=ready, reason=str(reason), message=message or None)
+
+
+def _from_obstacle(kind: ProviderConditionType, obstacle: Obstacle | None) -> ProviderCondition:
+    return _condition(kind, obstacle is None, *(("Planned", None) if obstacle is None else _words(obstacle)))
+
+
+def _kubelet(view: MachineView) -> ProviderCondition:
+    node = view.node
+    if node is None:
+        return _condition(_C.KUBELET, False, "NodeMissing", "the Node does not exist")
+    condition = node.ready_condition
+    reason = (condition.reason if condition is not None else None) or "NotReported"
+    return _condition(_C.KUBELET, node.ready, reason, None if condition is None else condition.message)
