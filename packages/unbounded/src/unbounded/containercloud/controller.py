@@ -12,7 +12,7 @@ from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.hosts.controller import HostController
 from unbounded.containercloud.hosts.credentials import CredentialController
-from unbounded.containercloud.machines.controller import MachineController
+from unbounded.containercloud.machines.controller import ContainerCloudMachineController
 from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.pools import PoolController
 from unbounded.containercloud.profiles.controller import ProfileController
@@ -58,7 +58,7 @@ def controllers(
             loop_metrics=metrics,
         ),
         "claims": ClaimController(api, caches, epoch=epoch, shared=shared, loop_metrics=metrics),
-        "machines": MachineController(
+        "machines": ContainerCloudMachineController(
             api,
             caches,
             epoch=epoch,

@@ -25,14 +25,14 @@ from unbounded.containercloud.machines.deletion import is_deleting, plan_deletio
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
     CancelOperation,
+    ChangeTarget,
     DeleteMachineObject,
     DeleteNode,
     MachineAction,
-    MachinePlan,
+    MachineObstacle,
     MachineReason,
+    MachineStep,
     MachineView,
-    Obstacle,
-    PatchTarget,
     ReleaseHost,
     RequestOperation,
     SetMachineFinalizer,
@@ -57,7 +57,7 @@ FIELDS = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", 
 log = Log("machines")
 
 
-class MachineController:
+class ContainerCloudMachineController:
     """Controller of all Machines of cluster.k8s.io.
 
     Args:
@@ -197,15 +197,15 @@ class MachineController:
         is_ours = found is not None and found.metadata.annotations.get(ANNOTATION_FOR_UID) == machine.metadata.uid
         return found if is_ours else None
 
-    def _profile(self, machine: ContainerCloudMachine, target: Machine | None) -> Obstacle | None:
+    def _profile(self, machine: ContainerCloudMachine, target: Machine | None) -> MachineObstacle | None:
         if target is None:
-            return Obstacle(MachineReason.HOST_NOT_PREPARED, "no host is claimed")
+            return MachineObstacle(MachineReason.HOST_NOT_PREPARED, "no host is claimed")
         found = profile_obstacle(machine, target, self._caches.profiles.all())
-        return None if found is None else Obstacle(*found)
+        return None if found is None else MachineObstacle(*found)
 
     # ---- execution
 
-    async def _perform(self, view: MachineView, plan: MachinePlan) -> float | None:
+    async def _perform(self, view: MachineView, plan: MachineStep) -> float | None:
         self._epoch.check_leads()
         machine = await self._write(view, plan)
         for action in plan.actions:
@@ -213,7 +213,7 @@ class MachineController:
             await self._execute(view, machine, action)
         return plan.requeue_s
 
-    async def _write(self, view: MachineView, plan: MachinePlan) -> ContainerCloudMachine:
+    async def _write(self, view: MachineView, plan: MachineStep) -> ContainerCloudMachine:
         """Write the status if it differs; return the Machine as it is then."""
         written = await self._status.write(view.machine, status_change(view, plan))
         if written is None:
@@ -231,7 +231,7 @@ class MachineController:
         match action:
             case SetMachineFinalizer(present=present):
                 await self._set_finalizer(machine, present=present)
-            case PatchTarget(spec=spec):
+            case ChangeTarget(spec=spec):
                 await self._patch_target(view, spec)
             case RequestOperation():
                 await self._request(view, action)
@@ -296,11 +296,11 @@ class MachineController:
             return
 
 
-def _network(machine: ContainerCloudMachine, ipam: IpamHost | None) -> Obstacle | None:
+def _network(machine: ContainerCloudMachine, ipam: IpamHost | None) -> MachineObstacle | None:
     """Return why the host's addresses are not allocated yet; None once they are."""
     conditions = () if ipam is None else ipam.status.conditions
     found = next((one for one in conditions if one.type == ADDRESSES), None)
     if found is None:
         name = f"IpamHost {machine.metadata.namespace}/{machine.name}"
-        return Obstacle("NetworkPending", f"{name} has no addresses yet", held_by=name)
-    return None if found.status == "True" else Obstacle(found.reason, found.message)
+        return MachineObstacle("NetworkPending", f"{name} has no addresses yet", held_by=name)
+    return None if found.status == "True" else MachineObstacle(found.reason, found.message)

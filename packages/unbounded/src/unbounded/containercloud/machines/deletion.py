@@ -34,14 +34,14 @@ from unbounded.containercloud.machines.life import (
 from unbounded.containercloud.machines.model import (
     DELETION_STAGES,
     CancelOperation,
+    ChangeTarget,
     DeleteMachineObject,
     DeleteNode,
     MachineAction,
-    MachinePlan,
+    MachineObstacle,
     MachineReason,
+    MachineStep,
     MachineView,
-    Obstacle,
-    PatchTarget,
     ReleaseHost,
     SetMachineFinalizer,
 )
@@ -67,15 +67,15 @@ def policy_of(view: MachineView) -> DeletionPolicy:
     return DeletionPolicy(view.machine.value.deletion_policy or view.default_policy)
 
 
-def plan_deletion(view: MachineView) -> MachinePlan:
+def plan_deletion(view: MachineView) -> MachineStep:
     """Return the next step of the deletion of a Machine."""
     if (
         view.machine.metadata.deletion_timestamp is not None
         and FINALIZER_MACHINE not in view.machine.metadata.finalizers
     ):
-        return MachinePlan(execution=view.execution)
+        return MachineStep(execution=view.execution)
     if view.execution.stage not in DELETION_STAGES:
-        return MachinePlan(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
+        return MachineStep(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
     plan = _STAGES[MachineStage(view.execution.stage)](view)
     policy = policy_of(view)
     execution = (
@@ -96,20 +96,20 @@ def _phase(view: MachineView, phase: DeletionPhase) -> DeletionPhase | None:
     return phase if policy_of(view) is DeletionPolicy.GRACEFUL else None
 
 
-def _stay(view: MachineView, obstacle: Obstacle, *actions: MachineAction, **more: Any) -> MachinePlan:
-    return MachinePlan(execution=view.execution, obstacle=obstacle, actions=actions, **{"deleting": True, **more})
+def _stay(view: MachineView, obstacle: MachineObstacle, *actions: MachineAction, **more: Any) -> MachineStep:
+    return MachineStep(execution=view.execution, obstacle=obstacle, actions=actions, **{"deleting": True, **more})
 
 
-def _go(view: MachineView, stage: MachineStage, *actions: MachineAction, **changed: Any) -> MachinePlan:
+def _go(view: MachineView, stage: MachineStage, *actions: MachineAction, **changed: Any) -> MachineStep:
     phase = DeletionPhase.STARTED if stage in (_S.DRAINING, _S.RESETTING) else DeletionPhase.COMPLETED
     execution = enter(view, stage, **{"operation": None, "attempt": 0, "message": None, **changed})
-    return MachinePlan(execution=execution, actions=actions, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
+    return MachineStep(execution=execution, actions=actions, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
 
 
 # Before the point of no return
 
 
-def _guarding(view: MachineView) -> MachinePlan:
+def _guarding(view: MachineView) -> MachineStep:
     if not _wanted(view):
         return _back(view)
     if (running := _running(view)) is not None:
@@ -124,7 +124,7 @@ def _guarding(view: MachineView) -> MachinePlan:
     return _go(view, _S.DRAINING if view.node is not None else _S.RESETTING)
 
 
-def _running(view: MachineView) -> MachinePlan | None:
+def _running(view: MachineView) -> MachineStep | None:
     """Return the wait for the install or the update that is asked to stop; None where nothing runs."""
     operation, result = view.operation, view.result
     if operation is None or result is None or result.ended:
@@ -132,7 +132,7 @@ def _running(view: MachineView) -> MachinePlan | None:
     if policy_of(view) is DeletionPolicy.FORCED and in_stage_s(view) > FORCED_WAIT_S:
         return None
     text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
-    obstacle = Obstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}", _forced_until(view))
+    obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}", _forced_until(view))
     return _stay(view, obstacle, *([] if operation.spec.cancel else [CancelOperation(operation)]))
 
 
@@ -141,31 +141,31 @@ def _forced_until(view: MachineView) -> datetime | None:
     return view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.05)) if is_forced else None
 
 
-def guard_of(view: MachineView) -> Obstacle | None:
+def guard_of(view: MachineView) -> MachineObstacle | None:
     """Return what keeps the deletion of this Machine from its start; None for nothing."""
     cluster = view.cluster
     if cluster is None or cluster.metadata.deletion_timestamp is not None:
         return None
     if cluster.value.maintenance:
         text = f"Cluster {cluster.name} is in maintenance"
-        return Obstacle(_R.CLUSTER_MAINTENANCE, text, f"Cluster {cluster.name}")
+        return MachineObstacle(_R.CLUSTER_MAINTENANCE, text, f"Cluster {cluster.name}")
     if not view.machine.is_manager:
         return None
     leaving = [one.name for one in view.managers if one.provider_status.delete]
     if leaving:
         text = f"manager {leaving[0]} is being deleted, and managers are deleted one by one"
-        return Obstacle(_R.MANAGER_DELETION, text, f"Machine {leaving[0]}")
+        return MachineObstacle(_R.MANAGER_DELETION, text, f"Machine {leaving[0]}")
     ready = sum(one.provider_status.ready for one in view.managers)
     if ready < view.min_other_managers:
         text = (
             f"{ready} other managers of Cluster {cluster.name} are ready, and {view.min_other_managers} have to be "
             "(--min-other-managers)"
         )
-        return Obstacle(_R.MANAGERS_MISSING, text, f"Cluster {cluster.name}")
+        return MachineObstacle(_R.MANAGERS_MISSING, text, f"Cluster {cluster.name}")
     return None
 
 
-def _draining(view: MachineView) -> MachinePlan:
+def _draining(view: MachineView) -> MachineStep:
     if not _wanted(view):
         return _aborting(view)
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
@@ -176,14 +176,17 @@ def _draining(view: MachineView) -> MachinePlan:
     text = f"Node {view.node.name} is to be drained"
     if disruption is not None:
         text = disruption.message or f"Node {view.node.name}: {disruption.stage}"
-    obstacle = Obstacle(_R.DRAINING, text, None if disruption is None else disruption.held_by)
+    obstacle = MachineObstacle(_R.DRAINING, text, None if disruption is None else disruption.held_by)
     if in_stage_s(view) > DRAIN_LIMIT_S:
         late = f"Node {view.node.name} is not drained after {DRAIN_LIMIT_S / 60:.0f} min: {text}"
-        obstacle = Obstacle(_R.DRAIN_TIMED_OUT, late, obstacle.held_by, error=ErrorReason.DELETE_ERROR)
+        obstacle = MachineObstacle(_R.DRAIN_TIMED_OUT, late, obstacle.held_by, error=ErrorReason.DELETE_ERROR)
         return _stay(view, obstacle, *_maintained(view), phase=DeletionPhase.FAILED)
     limit = view.now + timedelta(seconds=DRAIN_LIMIT_S - in_stage_s(view) + 1)
     return _stay(
-        view, Obstacle(obstacle.reason, text, obstacle.held_by, limit), *_maintained(view), phase=DeletionPhase.STARTED
+        view,
+        MachineObstacle(obstacle.reason, text, obstacle.held_by, limit),
+        *_maintained(view),
+        phase=DeletionPhase.STARTED,
     )
 
 
@@ -196,32 +199,34 @@ def _maintained(view: MachineView) -> list[MachineAction]:
     if view.target is None:
         return []
     change = maintenance_change(view.target, _maintenance_reason(view), enabled=True)
-    return [] if change is None else [PatchTarget({"maintenance": change})]
+    return [] if change is None else [ChangeTarget({"maintenance": change})]
 
 
-def _aborting(view: MachineView) -> MachinePlan:
+def _aborting(view: MachineView) -> MachineStep:
     """Give the drain back; the Node is uncordoned by whoever cordoned it."""
     target = view.target
     change = None if target is None else maintenance_change(target, _maintenance_reason(view), enabled=False)
     if change is not None:
-        obstacle = Obstacle(_R.ABORTING, "the Node is returned to service")
-        return _stay(view, obstacle, PatchTarget({"maintenance": change}), phase=_phase(view, DeletionPhase.ABORTING))
+        obstacle = MachineObstacle(_R.ABORTING, "the Node is returned to service")
+        return _stay(view, obstacle, ChangeTarget({"maintenance": change}), phase=_phase(view, DeletionPhase.ABORTING))
     disruption = target.status.disruption if target is not None else None
     if disruption is not None and not view.machine.value.maintenance:
         text = disruption.message or "the Node is returned to service"
-        return _stay(view, Obstacle(_R.ABORTING, text, disruption.held_by), phase=_phase(view, DeletionPhase.ABORTING))
+        return _stay(
+            view, MachineObstacle(_R.ABORTING, text, disruption.held_by), phase=_phase(view, DeletionPhase.ABORTING)
+        )
     return _back(view)
 
 
-def _back(view: MachineView) -> MachinePlan:
+def _back(view: MachineView) -> MachineStep:
     """Return to the life of the Machine: to the claim, an install, or its Node."""
     life = _S.CONFIGURING if view.node is not None else _S.PLANNING
     stage = _S.CLAIMING if view.execution.host is None else life
     execution = enter(view, stage, operation=None, policy=None, unproven=(), attempt=0, message=None)
-    return MachinePlan(execution=execution, requeue_s=0.0)
+    return MachineStep(execution=execution, requeue_s=0.0)
 
 
-def _resetting(view: MachineView) -> MachinePlan:
+def _resetting(view: MachineView) -> MachineStep:
     operation, result = view.operation, view.result
     if not _wanted(view):
         if view.execution.operation is None or result is None:
@@ -231,7 +236,7 @@ def _resetting(view: MachineView) -> MachinePlan:
         if operation is not None and operation.status.execution is None and not result.ended:
             actions = [] if operation.spec.cancel else [CancelOperation(operation)]
             return _stay(
-                view, Obstacle(_R.ABORTING, result.message), *actions, phase=_phase(view, DeletionPhase.ABORTING)
+                view, MachineObstacle(_R.ABORTING, result.message), *actions, phase=_phase(view, DeletionPhase.ABORTING)
             )
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
         return _running(view) or _go(view, _S.POWERING_OFF)
@@ -243,25 +248,28 @@ def _resetting(view: MachineView) -> MachinePlan:
 
 def _by_operation(
     view: MachineView, kind: OperationKind, purpose: str, next_stage: MachineStage, failed: MachineReason, **spec: Any
-) -> MachinePlan:
+) -> MachineStep:
     """Return the step of a stage that ends with an operation, which is requested again after a failure."""
     name, result = view.execution.operation, view.result
     phase = DeletionPhase.STARTED if view.execution.stage == _S.RESETTING else DeletionPhase.COMPLETED
     if name is None:
         execution = replace(view.execution, operation=operation_name(view, purpose), attempt=view.execution.attempt + 1)
         requested = request(view, execution.operation or "", kind, **spec)
-        return MachinePlan(
+        return MachineStep(
             execution=execution, actions=(requested,), deleting=True, phase=_phase(view, phase), requeue_s=0.0
         )
     if result is None:
         requested = request(view, name, kind, **spec)
         return _stay(
-            view, Obstacle(_R.OPERATION_RUNNING, f"{kind} {name} is requested"), requested, phase=_phase(view, phase)
+            view,
+            MachineObstacle(_R.OPERATION_RUNNING, f"{kind} {name} is requested"),
+            requested,
+            phase=_phase(view, phase),
         )
     if result.complete:
         return _go(view, next_stage)
     if not result.failed:
-        obstacle = Obstacle(_R.OPERATION_RUNNING, f"{kind} {name}: {result.message}", f"MachineOperation {name}")
+        obstacle = MachineObstacle(_R.OPERATION_RUNNING, f"{kind} {name}: {result.message}", f"MachineOperation {name}")
         return _stay(view, obstacle, phase=_phase(view, phase))
     text = f"{kind} {name} failed: {result.reason}: {result.message}"
     since = view.operation.status.completed_at if view.operation is not None else view.execution.since
@@ -269,9 +277,9 @@ def _by_operation(
     left_s = pause_s - (seconds_since(since, view.now) if since is not None else 0.0)
     if left_s <= 0:
         execution = replace(view.execution, operation=None)
-        return MachinePlan(execution=execution, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
+        return MachineStep(execution=execution, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
     until = view.now + timedelta(seconds=left_s)
-    obstacle = Obstacle(failed, f"{text}; it is requested again", None, until, ErrorReason.DELETE_ERROR)
+    obstacle = MachineObstacle(failed, f"{text}; it is requested again", None, until, ErrorReason.DELETE_ERROR)
     shown = DeletionPhase.FAILED if view.execution.stage == _S.RESETTING else phase
     return _stay(view, obstacle, phase=_phase(view, shown))
 
@@ -279,7 +287,7 @@ def _by_operation(
 # After the point of no return
 
 
-def _powering_off(view: MachineView) -> MachinePlan:
+def _powering_off(view: MachineView) -> MachineStep:
     forced = policy_of(view) is DeletionPolicy.FORCED
     if view.target is None or view.target.spec.pxe is None or view.target.spec.pxe.redfish is None:
         return _go(view, _S.REMOVING)  # no BMC can be asked
@@ -302,17 +310,17 @@ def _unproven(view: MachineView, text: str) -> tuple[str, ...]:
     return (*view.execution.unproven, text[:256])[:MAX_UNPROVEN]
 
 
-def _removing(view: MachineView) -> MachinePlan:
+def _removing(view: MachineView) -> MachineStep:
     target, node = view.target, view.node
     actions: list[MachineAction] = []
     if target is not None and (target.spec.kubernetes is not None or _has_maintenance(view)):
-        actions.append(PatchTarget({"kubernetes": None, "maintenance": None}))
+        actions.append(ChangeTarget({"kubernetes": None, "maintenance": None}))
     elif node is not None and node.metadata.deletion_timestamp is None:
         actions.append(DeleteNode(node))
     if not actions and node is None:
         return _go(view, _S.RELEASING)
     text = f"Node {node.name if node is not None else view.execution.machine} is removed from the cluster"
-    return _stay(view, Obstacle(_R.REMOVING_NODE, text), *actions, phase=_phase(view, DeletionPhase.COMPLETED))
+    return _stay(view, MachineObstacle(_R.REMOVING_NODE, text), *actions, phase=_phase(view, DeletionPhase.COMPLETED))
 
 
 def _has_maintenance(view: MachineView) -> bool:
@@ -320,19 +328,19 @@ def _has_maintenance(view: MachineView) -> bool:
     return target is not None and target.spec.maintenance is not None and target.spec.maintenance.enabled
 
 
-def _releasing(view: MachineView) -> MachinePlan:
+def _releasing(view: MachineView) -> MachineStep:
     machine, host = view.machine, view.host
     phase = _phase(view, DeletionPhase.COMPLETED)
     if host is not None and is_claimed_by(host, machine):
         text = f"BareMetalHost {host.metadata.namespace}/{host.name} returns to stock"
-        return _stay(view, Obstacle(_R.RELEASING_HOST, text), ReleaseHost(host), phase=phase)
+        return _stay(view, MachineObstacle(_R.RELEASING_HOST, text), ReleaseHost(host), phase=phase)
     done: MachineAction = DeleteMachineObject()
     if machine.metadata.deletion_timestamp is not None:
         done = SetMachineFinalizer(False)
-    return MachinePlan(execution=view.execution, actions=(done,), deleting=True, phase=phase)
+    return MachineStep(execution=view.execution, actions=(done,), deleting=True, phase=phase)
 
 
-_STAGES: Final[Mapping[MachineStage, Callable[[MachineView], MachinePlan]]] = {
+_STAGES: Final[Mapping[MachineStage, Callable[[MachineView], MachineStep]]] = {
     _S.GUARDING: _guarding,
     _S.DRAINING: _draining,
     _S.RESETTING: _resetting,

@@ -29,12 +29,12 @@ from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, ClaimStep
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.containercloud.machines.model import (
+    ChangeTarget,
     MachineAction,
-    MachinePlan,
+    MachineObstacle,
     MachineReason,
+    MachineStep,
     MachineView,
-    Obstacle,
-    PatchTarget,
     RequestOperation,
     SetMachineFinalizer,
     SetProviderID,
@@ -59,10 +59,10 @@ _CLAIM_ERRORS: Final[Mapping[str, ErrorReason]] = {
     ClaimReason.HOST_CHANGED: ErrorReason.UPDATE_ERROR,
 }
 
-Outcome = tuple[MachineExecution, Obstacle | None]
+Outcome = tuple[MachineExecution, MachineObstacle | None]
 
 
-def plan_life(view: MachineView) -> MachinePlan:
+def plan_life(view: MachineView) -> MachineStep:
     """Return the next step of a Machine that is not being deleted."""
     execution, obstacle = _STAGES[MachineStage(view.execution.stage)](view)
     lost = _lost_host(view)
@@ -71,8 +71,8 @@ def plan_life(view: MachineView) -> MachinePlan:
     changes = None if lost is not None else target_changes(view, execution)
     actions = [SetMachineFinalizer(True), *_operation(view, execution), *_provider_id(view, execution)]
     if changes:
-        actions.append(PatchTarget(changes))
-    return MachinePlan(
+        actions.append(ChangeTarget(changes))
+    return MachineStep(
         execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
     )
 
@@ -98,13 +98,13 @@ def request(view: MachineView, name: str, kind: OperationKind, **spec: Any) -> R
     return RequestOperation(name, kind, {"operationKind": kind.value, "machineRef": view.execution.machine, **spec})
 
 
-def _requeue_s(view: MachineView, obstacle: Obstacle | None) -> float | None:
+def _requeue_s(view: MachineView, obstacle: MachineObstacle | None) -> float | None:
     until = None if obstacle is None else obstacle.until
     return None if until is None else max((until - view.now).total_seconds(), 0.05)
 
 
 def _stay(view: MachineView, reason: str, message: str, **more: Any) -> Outcome:
-    return view.execution, Obstacle(reason, message, **more)
+    return view.execution, MachineObstacle(reason, message, **more)
 
 
 def _go(execution: MachineExecution) -> Outcome:
@@ -128,12 +128,12 @@ def claimed_host(host: BareMetalHost) -> ClaimedHost:
     return ClaimedHost(namespace=host.metadata.namespace or "", name=host.name, uid=host.metadata.uid)
 
 
-def _lost_host(view: MachineView) -> Obstacle | None:
+def _lost_host(view: MachineView) -> MachineObstacle | None:
     """Return the message on a host that was deleted or taken under the Machine; no other one takes its place."""
     if view.execution.host is None or view.claim.step is ClaimStep.CLAIMED:
         return None
     error = _CLAIM_ERRORS.get(view.claim.reason, ErrorReason.UPDATE_ERROR)
-    return Obstacle(view.claim.reason, view.claim.message, error=error)
+    return MachineObstacle(view.claim.reason, view.claim.message, error=error)
 
 
 # The install
@@ -149,29 +149,31 @@ def _planning(view: MachineView) -> Outcome:
     return _go(enter(view, _S.PROVISIONING, operation=name, attempt=attempt, inputs=inputs))
 
 
-def install_obstacle(view: MachineView) -> Obstacle | None:
+def install_obstacle(view: MachineView) -> MachineObstacle | None:
     """Return why the host cannot be installed yet; None if it can."""
     if view.cluster is None:
-        return Obstacle(_R.CLUSTER_MISSING, f"Cluster {view.machine.metadata.namespace}/{view.machine.cluster}")
+        return MachineObstacle(_R.CLUSTER_MISSING, f"Cluster {view.machine.metadata.namespace}/{view.machine.cluster}")
     if view.release is None:
         text = (
             f"ClusterRelease {view.cluster.value.release} of Cluster {view.cluster.name} does not exist, or is unusable"
         )
-        return Obstacle(_R.RELEASE_MISSING, text, held_by=f"Cluster {view.cluster.name}")
+        return MachineObstacle(_R.RELEASE_MISSING, text, held_by=f"Cluster {view.cluster.name}")
     if image_of(view) is None:
         ids = ", ".join(one.id for one in view.release.spec.allowed_distributions)
         text = (
             f"distribution: {view.machine.value.distribution} is not among {ids} of ClusterRelease {view.release.name}"
         )
-        return Obstacle(_R.INVALID_CONFIGURATION, text, error=ErrorReason.INVALID_CONFIGURATION)
+        return MachineObstacle(_R.INVALID_CONFIGURATION, text, error=ErrorReason.INVALID_CONFIGURATION)
     if view.target is None:
-        return Obstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} of the host does not exist")
+        return MachineObstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} of the host does not exist")
     if view.profile is not None:
         return view.profile
     if view.network is not None:
         return view.network
     if target_changes(view, view.execution):
-        return Obstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} is given the image and the labels")
+        return MachineObstacle(
+            _R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} is given the image and the labels"
+        )
     return None
 
 
@@ -220,7 +222,7 @@ def _failed_install(view: MachineView) -> Outcome | None:
     text = f"HostReplace {view.execution.operation} failed: {result.reason}: {result.message}"
     if result.reason == "Cancelled":
         retry = f"annotate {ANNOTATION_RETRY} with a new value to install again"
-        return enter(view, _S.STUCK, message=f"{text}; {retry}"), Obstacle(_R.CANCELLED, text)
+        return enter(view, _S.STUCK, message=f"{text}; {retry}"), MachineObstacle(_R.CANCELLED, text)
     stage = _S.STUCK if attempt >= ATTEMPTS else _S.BACKOFF
     return _go(enter(view, stage, message=text))
 
@@ -270,7 +272,7 @@ def _operation(view: MachineView, execution: MachineExecution) -> Iterator[Machi
 
 
 def _joining(
-    next_stage: MachineStage, seen: Callable[[MachineView], Obstacle | None]
+    next_stage: MachineStage, seen: Callable[[MachineView], MachineObstacle | None]
 ) -> Callable[[MachineView], Outcome]:
     """Return the function of a stage that ends with an observation, or with a failure of the install."""
 
@@ -289,42 +291,42 @@ def _joining(
     return plan
 
 
-def _ends(obstacle: Obstacle, until: datetime) -> Obstacle:
-    return Obstacle(obstacle.reason, obstacle.message, obstacle.held_by, until)
+def _ends(obstacle: MachineObstacle, until: datetime) -> MachineObstacle:
+    return MachineObstacle(obstacle.reason, obstacle.message, obstacle.held_by, until)
 
 
-def _not_reported(view: MachineView) -> Obstacle | None:
+def _not_reported(view: MachineView) -> MachineObstacle | None:
     target = view.target
     if target is not None:
         reports = (one for one in target.status.conditions if one.type == ConditionType.CLOUD_INIT_DONE)
         if target.status.agent is not None or view.node is not None or any(reports):
             return None
-    return Obstacle(_R.AWAITING_REPORT, f"host {view.execution.host}: the installed system has not reported yet")
+    return MachineObstacle(_R.AWAITING_REPORT, f"host {view.execution.host}: the installed system has not reported yet")
 
 
-def _not_assigned(view: MachineView) -> Obstacle | None:
+def _not_assigned(view: MachineView) -> MachineObstacle | None:
     if view.node is not None or (view.target is not None and view.target.spec.configuration_ref is not None):
         return None
     cluster = view.machine.cluster
     text = f"Machine {view.execution.machine} is not bound to the MachineConfiguration of Cluster {cluster} yet"
-    return Obstacle(_R.CONFIGURATION_MISSING, text, held_by=f"Cluster {cluster}")
+    return MachineObstacle(_R.CONFIGURATION_MISSING, text, held_by=f"Cluster {cluster}")
 
 
-def _without_node(view: MachineView) -> Obstacle | None:
+def _without_node(view: MachineView) -> MachineObstacle | None:
     if view.node is not None:
         return None
-    return Obstacle(_R.AWAITING_NODE, f"Node {view.execution.machine} is not registered yet")
+    return MachineObstacle(_R.AWAITING_NODE, f"Node {view.execution.machine} is not registered yet")
 
 
-def _not_ready(view: MachineView) -> Obstacle | None:
+def _not_ready(view: MachineView) -> MachineObstacle | None:
     if view.node is None:
         return _without_node(view)
     if not view.node.ready:
         condition = view.node.ready_condition
         why = "it has not reported" if condition is None else f"{condition.reason}: {condition.message}"
-        return Obstacle(_R.NODE_NOT_READY, f"Node {view.node.name} is not Ready: {why}")
+        return MachineObstacle(_R.NODE_NOT_READY, f"Node {view.node.name} is not Ready: {why}")
     if view.execution.operation is not None and view.result is not None and not view.result.complete:
-        return Obstacle(_R.INSTALLING, _progress(view), held_by=f"HostReplace {view.execution.operation}")
+        return MachineObstacle(_R.INSTALLING, _progress(view), held_by=f"HostReplace {view.execution.operation}")
     return None
 
 

@@ -70,7 +70,7 @@ class MachineReason(StrEnum):
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class MachineObstacle:
     """The cause of a wait.
 
     Args:
@@ -87,7 +87,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class OperationResult:
+class OperationOutcome:
     """The state of an operation, from its object or from the history of its Machine."""
 
     phase: str
@@ -132,8 +132,8 @@ class MachineView:
     node: Node | None = None
     operation: MachineOperation | None = None
     ipam: IpamHost | None = None
-    profile: Obstacle | None = None
-    network: Obstacle | None = None
+    profile: MachineObstacle | None = None
+    network: MachineObstacle | None = None
     managers: tuple[ContainerCloudMachine, ...] = ()
     default_policy: DeletionPolicy = DeletionPolicy.UNSAFE
     min_other_managers: int = 2
@@ -159,15 +159,15 @@ class MachineView:
         return disruption is not None and disruption.holder.kind == MAINTENANCE and disruption.stage in drained
 
     @property
-    def result(self) -> OperationResult | None:
+    def result(self) -> OperationOutcome | None:
         """The state of the operation that the execution names; None if it was never created."""
         operation, name = self.operation, self.execution.operation
         if operation is not None:
             status = operation.status
-            return OperationResult(status.phase or OperationPhase.PENDING, status.reason or "", status.message or "")
+            return OperationOutcome(status.phase or OperationPhase.PENDING, status.reason or "", status.message or "")
         recent = () if self.target is None else self.target.status.recent_operations
         found = next((one for one in recent if one.name == name), None)
-        return None if found is None else OperationResult(found.phase, found.reason or "", found.message or "")
+        return None if found is None else OperationOutcome(found.phase, found.reason or "", found.message or "")
 
 
 # Actions
@@ -181,7 +181,7 @@ class SetMachineFinalizer:
 
 
 @dataclass(frozen=True)
-class PatchTarget:
+class ChangeTarget:
     """Change the spec of the target; None removes a field."""
 
     spec: Raw
@@ -232,7 +232,7 @@ class DeleteMachineObject:
 
 MachineAction = (
     SetMachineFinalizer
-    | PatchTarget
+    | ChangeTarget
     | RequestOperation
     | CancelOperation
     | SetProviderID
@@ -243,7 +243,7 @@ MachineAction = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachinePlan:
+class MachineStep:
     """The next step of a Machine.
 
     Args:
@@ -256,7 +256,7 @@ class MachinePlan:
 
     execution: MachineExecution
     actions: tuple[MachineAction, ...] = ()
-    obstacle: Obstacle | None = None
+    obstacle: MachineObstacle | None = None
     deleting: bool = False
     phase: DeletionPhase | None = None
     requeue_s: float | None = None

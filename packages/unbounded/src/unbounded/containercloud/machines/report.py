@@ -30,7 +30,7 @@ from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine import Machine
 from unbounded.api.operation import Waiting
 from unbounded.containercloud.claims import ClaimStep
-from unbounded.containercloud.machines.model import DELETION_STAGES, MachinePlan, MachineView, Obstacle, Raw
+from unbounded.containercloud.machines.model import DELETION_STAGES, MachineObstacle, MachineStep, MachineView, Raw
 from unbounded.kube.clock import rfc3339
 
 GB: Final = 1_000_000_000
@@ -69,7 +69,7 @@ _PROVIDER_FIELDS: Final = (
 _FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "execution")
 
 
-def status_change(view: MachineView, plan: MachinePlan) -> Raw:
+def status_change(view: MachineView, plan: MachineStep) -> Raw:
     """Return the patch of the status; empty if it is as the plan has it. `upgradeIndex` has another writer."""
     before = _raw(view.machine.status)
     desired = _raw(desired_status(view, plan))
@@ -106,7 +106,7 @@ def _whole(before: Any, after: Any) -> Any:
     return known | after if isinstance(after, dict) else after
 
 
-def desired_status(view: MachineView, plan: MachinePlan) -> ContainerCloudMachineStatus:
+def desired_status(view: MachineView, plan: MachineStep) -> ContainerCloudMachineStatus:
     """Return the status that a Machine is to have."""
     before, obstacle, node = view.machine.provider_status, plan.obstacle, view.node
     conditions = tuple(_conditions(view, plan))
@@ -141,7 +141,7 @@ def _phase(before: BareMetalMachineProviderStatus, phase: DeletionPhase | None) 
     return None if before.prepare_deletion_phase is None else ""
 
 
-def _execution(view: MachineView, plan: MachinePlan) -> MachineExecution:
+def _execution(view: MachineView, plan: MachineStep) -> MachineExecution:
     obstacle, execution = plan.obstacle, plan.execution
     if obstacle is None:
         return replace(execution, waiting=None)
@@ -228,7 +228,7 @@ def _addresses(view: MachineView) -> Iterator[Address]:
 # Conditions
 
 
-def _conditions(view: MachineView, plan: MachinePlan) -> Iterator[ProviderCondition]:
+def _conditions(view: MachineView, plan: MachineStep) -> Iterator[ProviderCondition]:
     claim = view.claim
     yield _condition(_C.HOST_CLAIMED, claim.step is ClaimStep.CLAIMED, claim.reason, claim.message)
     yield _from_obstacle(_C.PROFILE, view.profile)
@@ -252,7 +252,7 @@ def _conditions(view: MachineView, plan: MachinePlan) -> Iterator[ProviderCondit
     yield _condition(_C.REBOOT, not required, "Required" if required else "NotRequired", why if required else None)
 
 
-def _words(obstacle: Obstacle | None) -> tuple[str, str | None]:
+def _words(obstacle: MachineObstacle | None) -> tuple[str, str | None]:
     return ("InProgress", None) if obstacle is None else (obstacle.reason, obstacle.message)
 
 
@@ -260,7 +260,7 @@ def _condition(kind: ProviderConditionType, ready: bool, reason: str, message: s
     return ProviderCondition(type=kind.value, ready=ready, reason=str(reason), message=message or None)
 
 
-def _from_obstacle(kind: ProviderConditionType, obstacle: Obstacle | None) -> ProviderCondition:
+def _from_obstacle(kind: ProviderConditionType, obstacle: MachineObstacle | None) -> ProviderCondition:
     return _condition(kind, obstacle is None, *(("Planned", None) if obstacle is None else _words(obstacle)))
 
 

@@ -1,0 +1,302 @@
+"""The deletion of a Machine of cluster.k8s.io: each row of its table, its guards, and what aborts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.containercloud.machines.views import (
+    OPERATION,
+    at,
+    bare_metal_host,
+    cluster,
+    machine,
+    node,
+    operation,
+    target,
+    told,
+    view,
+)
+from unbounded.api.container_cloud.cluster import Cluster
+from unbounded.api.container_cloud.machine import ContainerCloudMachine, DeletionPolicy
+from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
+from unbounded.containercloud.machines.life import plan_life
+from unbounded.containercloud.machines.model import (
+    CancelOperation,
+    ChangeTarget,
+    DeleteMachineObject,
+    DeleteNode,
+    MachineStep,
+    MachineView,
+    ReleaseHost,
+    RequestOperation,
+    SetMachineFinalizer,
+)
+
+REASON = "deletion of example-ns/example-control-plane"
+DRAINED: dict[str, Any] = {
+    "holder": {"kind": "Maintenance", "name": "m", "uid": "u"},
+    "stage": "Drained",
+    "since": at(),
+}
+DRAINING: dict[str, Any] = {
+    **DRAINED,
+    "stage": "Draining",
+    "message": "pod default/web-0 waits for PodDisruptionBudget web",
+}
+RUNNING: dict[str, Any] = {"operation": OPERATION, "attempt": 1}
+DRAINS: dict[str, Any] = {"spec": {"maintenance": {"enabled": True, "reason": REASON}}}
+
+
+def deleted(stage: str, policy: str = "graceful", **given: Any) -> ContainerCloudMachine:
+    return machine(stage, delete=True, deletionPolicy=policy, **given)
+
+
+def kinds(plan: MachineStep) -> list[str]:
+    return [type(one).__name__ for one in plan.actions]
+
+
+def manager(name: str, *, ready: bool = True, leaving: bool = False) -> ContainerCloudMachine:
+    return machine("Ready", metadata={"name": name}, status={"providerStatus": {"ready": ready, "delete": leaving}})
+
+
+TWO = (manager("m2"), manager("m3"))
+
+
+def begins(seen: MachineView) -> MachineStep:
+    plan = plan_deletion(seen)
+    assert plan.execution.stage == "Guarding"
+    return plan_deletion(msgspec_view(seen, plan))
+
+
+def msgspec_view(seen: MachineView, plan: MachineStep, **given: Any) -> MachineView:
+    """Return the view after a plan was stored."""
+    known = {"node": seen.node, "target": seen.target, "host": seen.host, "operation": seen.operation,
+             "managers": seen.managers, "cluster": seen.cluster, "claim": seen.claim}  # fmt: skip
+    return view(told(seen, plan), **(known | given))
+
+
+@pytest.mark.parametrize(
+    ("policy", "stage"),
+    [("graceful", "Draining"), ("unsafe", "PoweringOff"), ("forced", "PoweringOff"), (None, "PoweringOff")],
+)
+def test_a_deletion_begins_by_its_policy(policy: str | None, stage: str) -> None:
+    named: dict[str, Any] = {"deletionPolicy": policy} if policy else {}
+    leaving = machine("Ready", delete=True, **named)
+    seen = view(leaving, node=node(), managers=TWO)
+    assert is_deleting(seen)
+    plan = begins(seen)
+    assert plan.execution.stage == stage
+    assert plan.deleting
+    assert plan.phase == ("started" if policy == "graceful" else None)
+    assert plan.execution.policy == (policy or "unsafe")
+
+
+def test_the_default_policy_is_a_setting() -> None:
+    seen = view(machine("Guarding", delete=True), node=node(), managers=TWO, default_policy=DeletionPolicy.GRACEFUL)
+    assert plan_deletion(seen).execution.stage == "Draining"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"managers": (manager("m2"),)}, "ManagersMissing"),
+        ({"managers": (manager("m2"), manager("m3", ready=False))}, "ManagersMissing"),
+        ({"managers": (*TWO, manager("m4", leaving=True))}, "ManagerDeletion"),
+        ({"managers": TWO, "cluster": cluster(maintenance=True)}, "ClusterMaintenance"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["graceful", "unsafe"])
+def test_guards_hold_a_deletion_up_before_it_starts(policy: str, given: dict[str, Any], reason: str) -> None:
+    plan = plan_deletion(view(deleted("Guarding", policy), node=node(), **given))
+    assert plan.execution.stage == "Guarding"
+    assert plan.obstacle is not None
+    assert plan.obstacle.reason == reason
+    assert not plan.deleting
+
+
+def test_no_guard_holds_forced_deletions_those_of_workers_and_those_of_clusters() -> None:
+    assert plan_deletion(view(deleted("Guarding", "forced"), node=node())).execution.stage == "PoweringOff"
+    assert plan_deletion(view(deleted("Guarding", manager=False), node=node())).execution.stage == "Draining"
+    body = msgspec.to_builtins(cluster()) | {"metadata": {"name": "c", "deletionTimestamp": at()}}
+    leaving = msgspec.convert(body, Cluster)
+    assert plan_deletion(view(deleted("Guarding"), node=node(), cluster=leaving)).execution.stage == "Draining"
+    lone = view(deleted("Guarding"), node=node(), min_other_managers=0)
+    assert plan_deletion(lone).execution.stage == "Draining"
+
+
+def test_a_running_install_is_asked_to_stop_and_waited_for() -> None:
+    seen = view(deleted("Guarding", "unsafe", execution=RUNNING), managers=TWO, operation=operation("InProgress"))
+    plan = plan_deletion(seen)
+    assert kinds(plan) == ["CancelOperation"]
+    assert plan.execution.stage == "Guarding"
+    asked = operation("InProgress", spec={"cancel": True})
+    again = plan_deletion(view(deleted("Guarding", "unsafe", execution=RUNNING), managers=TWO, operation=asked))
+    assert kinds(again) == []
+    ended = view(
+        deleted("Guarding", "unsafe", execution=RUNNING), managers=TWO, operation=operation("Failed", "Cancelled")
+    )
+    assert plan_deletion(ended).execution.stage == "PoweringOff"
+    forced = view(deleted("Guarding", "forced", execution=RUNNING), operation=asked, after_s=151)
+    assert plan_deletion(forced).execution.stage == "PoweringOff"
+
+
+def test_a_machine_without_a_host_is_released_at_once() -> None:
+    seen = view(deleted("Claiming"), host=None, target=None, managers=TWO)
+    plan = begins(seen)
+    assert plan.execution.stage == "Releasing"
+    assert kinds(plan_deletion(view(told(seen, plan), host=None, target=None))) == ["DeleteMachineObject"]
+
+
+def test_a_drain_is_requested_once_and_ends_with_the_last_pod() -> None:
+    plan = plan_deletion(view(deleted("Draining"), node=node()))
+    (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {"maintenance": {"enabled": True, "reason": REASON}}
+    assert plan.phase == "started"
+    busy = plan_deletion(view(deleted("Draining"), node=node(), target=target(**DRAINS, disruption=DRAINING)))
+    assert busy.execution.stage == "Draining"
+    assert busy.obstacle is not None
+    assert busy.obstacle.message == DRAINING["message"]
+    assert kinds(busy) == []
+    done = plan_deletion(view(deleted("Draining"), node=node(), target=target(**DRAINS, disruption=DRAINED)))
+    assert done.execution.stage == "Resetting"
+
+
+def test_a_drain_that_takes_too_long_fails_names_the_pod_and_goes_on_later() -> None:
+    blocked = target(**DRAINS, disruption=DRAINING)
+    seen = view(deleted("Draining"), node=node(), target=blocked, after_s=3601)
+    plan = plan_deletion(seen)
+    assert plan.phase == "failed"
+    status = told(seen, plan).status
+    assert status.error_reason == "DeleteError"
+    assert "default/web-0" in (status.error_message or "")
+    drained = target(**DRAINS, disruption=DRAINED)
+    assert (
+        plan_deletion(view(deleted("Draining"), node=node(), target=drained, after_s=4000)).execution.stage
+        == "Resetting"
+    )
+    loosened = plan_deletion(view(deleted("Draining", "unsafe"), node=node(), target=blocked, after_s=4000))
+    assert loosened.execution.stage == "PoweringOff"
+
+
+def aborted(stage: str, **given: Any) -> ContainerCloudMachine:
+    return machine(stage, deletionPolicy="graceful", status={"providerStatus": {"delete": True}}, **given)
+
+
+def test_an_aborted_drain_is_given_back_before_the_machine_lives_on() -> None:
+    plan = plan_deletion(view(aborted("Draining"), node=node(), target=target(**DRAINS, disruption=DRAINING)))
+    assert plan.phase == "aborting"
+    assert [one.spec for one in plan.actions if isinstance(one, ChangeTarget)] == [
+        {"maintenance": {"enabled": False, "reason": None}}
+    ]
+    returning = {**DRAINED, "stage": "Returning"}
+    waits = plan_deletion(view(aborted("Draining"), node=node(), target=target(disruption=returning)))
+    assert (waits.execution.stage, waits.phase, waits.deleting) == ("Draining", "aborting", True)
+    done = view(aborted("Draining"), node=node())
+    plan = plan_deletion(done)
+    assert plan.execution.stage == "Configuring"
+    provider = told(done, plan).provider_status
+    assert (provider.delete, provider.prepare_deletion_phase) == (False, None)
+
+
+def test_an_abort_before_the_guards_pass_changes_nothing() -> None:
+    plan = plan_deletion(view(machine("Guarding"), node=node()))
+    assert plan.execution.stage == "Configuring"
+    assert not plan.deleting
+
+
+def test_the_reset_is_the_point_of_no_return() -> None:
+    reported = target(**DRAINS, disruption=DRAINED, agent={"version": "1"})
+    plan = plan_deletion(view(deleted("Resetting"), node=node(), target=reported))
+    (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
+    assert asked.spec == {"operationKind": "AgentReset", "machineRef": "master-0.default"}
+    assert plan.execution.operation == asked.name
+    running = aborted("Resetting", execution=RUNNING)
+    waiting = operation("Pending", kind="AgentReset")
+    early = plan_deletion(view(running, node=node(), target=reported, operation=waiting))
+    assert kinds(early) == ["CancelOperation"]
+    execution = {"executor": "unbounded-agent", "incarnation": "i", "machineUID": "u", "binding": "b"}
+    claimed = operation("InProgress", kind="AgentReset", execution=execution)
+    late = plan_deletion(view(running, node=node(), target=reported, operation=claimed))
+    assert late.execution.stage == "Resetting"
+    assert late.deleting
+    assert CancelOperation not in map(type, late.actions)
+    done = plan_deletion(
+        view(running, node=node(), target=reported, operation=operation("Complete", kind="AgentReset"))
+    )
+    assert done.execution.stage == "PoweringOff"
+    assert done.phase == "completed"
+
+
+def test_a_reset_that_fails_is_requested_again_later() -> None:
+    reported = target(agent={"version": "1"})
+    failed = operation("Failed", "ResetFailed", "disk is busy", kind="AgentReset", completedAt=at())
+    seen = view(deleted("Resetting", execution=RUNNING), node=node(), target=reported, operation=failed, after_s=10)
+    plan = plan_deletion(seen)
+    assert (plan.phase, plan.requeue_s) == ("failed", 50)
+    later = view(deleted("Resetting", execution=RUNNING), node=node(), target=reported, operation=failed, after_s=61)
+    assert plan_deletion(later).execution.operation is None
+
+
+@pytest.mark.parametrize("policy", ["graceful", "unsafe"])
+def test_the_host_is_seen_off_before_its_node_is_deleted(policy: str) -> None:
+    plan = plan_deletion(view(deleted("PoweringOff", policy), node=node()))
+    (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
+    assert asked.spec == {"operationKind": "HostPowerOff", "machineRef": "master-0.default"}
+    failed = operation("Failed", "BMCRefused", "no", kind="HostPowerOff", completedAt=at())
+    waits = plan_deletion(view(deleted("PoweringOff", policy, execution=RUNNING), node=node(), operation=failed))
+    assert waits.execution.stage == "PoweringOff"
+    off = operation("Complete", kind="HostPowerOff")
+    done = plan_deletion(view(deleted("PoweringOff", policy, execution=RUNNING), node=node(), operation=off))
+    assert done.execution.stage == "Removing"
+
+
+def test_a_forced_deletion_tries_once_and_records_what_it_could_not_prove() -> None:
+    plan = plan_deletion(view(deleted("PoweringOff", "forced"), node=node()))
+    (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
+    assert (asked.spec["deadlineSeconds"], asked.spec["startDeadlineSeconds"]) == (60, 60)
+    failed = operation("Failed", "BMCRefused", "no", kind="HostPowerOff")
+    plan = plan_deletion(view(deleted("PoweringOff", "forced", execution=RUNNING), node=node(), operation=failed))
+    assert plan.execution.stage == "Removing"
+    assert plan.execution.unproven == ("HostPowerOff: BMCRefused: no",)
+    silent = view(deleted("PoweringOff", "forced", execution=RUNNING), operation=operation("InProgress"), after_s=151)
+    assert plan_deletion(silent).execution.stage == "Removing"
+
+
+def test_the_host_leaves_the_cluster_before_its_node_is_deleted() -> None:
+    plan = plan_deletion(view(deleted("Removing"), node=node(), target=target(**DRAINS)))
+    assert [one.spec for one in plan.actions if isinstance(one, ChangeTarget)] == [
+        {"kubernetes": None, "maintenance": None}
+    ]
+    assert DeleteNode not in map(type, plan.actions)
+    left = target(spec={"kubernetes": None})
+    plan = plan_deletion(view(deleted("Removing"), node=node(), target=left))
+    assert kinds(plan) == ["DeleteNode"]
+    assert plan_deletion(view(deleted("Removing"), target=left)).execution.stage == "Releasing"
+
+
+def test_the_host_is_released_and_then_the_machine_ends() -> None:
+    plan = plan_deletion(view(deleted("Releasing")))
+    assert [type(one) for one in plan.actions] == [ReleaseHost]
+    free = bare_metal_host("deprovisioning", consumerRef=None)
+    assert [type(one) for one in plan_deletion(view(deleted("Releasing"), host=free)).actions] == [DeleteMachineObject]
+    gone = deleted("Releasing", metadata={"deletionTimestamp": at()})
+    assert plan_deletion(view(gone, host=free)).actions == (SetMachineFinalizer(False),)
+
+
+def test_kubectl_delete_goes_the_same_way_and_cannot_be_aborted() -> None:
+    gone = machine("Ready", deletionPolicy="graceful", metadata={"deletionTimestamp": at()})
+    seen = view(gone, node=node(), managers=TWO)
+    assert is_deleting(seen)
+    plan = begins(seen)
+    assert plan.execution.stage == "Draining"
+    drains = view(told(seen, plan), node=node(), target=target(**DRAINS, disruption=DRAINING))
+    assert plan_deletion(drains).execution.stage == "Draining"
+
+
+def test_a_life_without_a_deletion_is_no_deletion() -> None:
+    seen = view(machine("Ready"), node=node())
+    assert not is_deleting(seen)
+    assert plan_life(seen).deleting is False

@@ -1,0 +1,371 @@
+"""The life of a Machine of cluster.k8s.io: each row of its table, and the status that users see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.containercloud.machines.views import (
+    IMAGE,
+    OPERATION,
+    at,
+    bare_metal_host,
+    cluster,
+    machine,
+    node,
+    operation,
+    target,
+    told,
+    view,
+)
+from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
+from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, install_inputs, plan_life
+from unbounded.containercloud.machines.model import (
+    ChangeTarget,
+    MachineObstacle,
+    MachineView,
+    RequestOperation,
+    SetProviderID,
+)
+from unbounded.containercloud.machines.report import status_change
+
+WRITTEN: dict[str, Any] = {
+    "image": {"image": IMAGE, "digest": "sha256:1", "boot": "op-uid", "at": "2030-01-01T00:00:00Z"}
+}
+REPORTED: dict[str, Any] = {
+    "agent": {"version": "1", "host": {"hostname": "master-0", "osID": "ubuntu", "osCodename": "jammy"}}
+}
+RUNNING: dict[str, Any] = {"operation": OPERATION, "attempt": 1}
+
+
+def stage(seen: MachineView) -> str:
+    return plan_life(seen).execution.stage
+
+
+def reason(seen: MachineView) -> str | None:
+    found = plan_life(seen).obstacle
+    return None if found is None else str(found.reason)
+
+
+def held(why: ClaimReason) -> Claim:
+    return Claim(ClaimStep.HELD, why, f"held: {why}")
+
+
+def test_a_machine_without_a_host_says_what_it_waits_for() -> None:
+    seen = view(machine(), claim=held(ClaimReason.INSUFFICIENT_RESOURCES), host=None, target=None)
+    plan = plan_life(seen)
+    assert plan.execution.stage == "Claiming"
+    status = told(seen, plan).status
+    assert (status.error_reason, status.error_message) == ("InsufficientResources", "held: InsufficientResources")
+    assert status.provider_status is not None
+    assert status.provider_status.status == "Provision"
+    assert not status.provider_status.ready
+
+
+def test_a_claimed_host_is_recorded() -> None:
+    execution = plan_life(view(machine(), target=None)).execution
+    assert execution.stage == "Planning"
+    assert str(execution.host) == "default/master-0"
+    assert execution.machine == "master-0.default"
+
+
+def test_a_host_installed_by_others_is_adopted_as_it_is() -> None:
+    host = bare_metal_host("externally provisioned", externallyProvisioned=True)
+    claim = Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, "", host)
+    assert stage(view(machine(), claim=claim, host=host)) == "Booting"
+    plan = plan_life(view(machine("Booting"), claim=claim, host=host, target=target(claimed=False)))
+    (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert "pxe" not in change.spec
+    assert [one for one in plan.actions if isinstance(one, RequestOperation)] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"cluster": None}, "ClusterMissing"),
+        ({"release": None}, "ReleaseMissing"),
+        ({"profile": MachineObstacle("ProfileMissing", "no profile")}, "ProfileMissing"),
+        ({"network": MachineObstacle("SubnetFull", "Subnet example-ns/lcm is full")}, "SubnetFull"),
+        ({"target": target(claimed=False)}, "HostNotPrepared"),
+    ],
+)
+def test_an_install_waits_for_its_plan(given: dict[str, Any], expected: str) -> None:
+    seen = view(machine("Planning"), **given)
+    assert stage(seen) == "Planning"
+    assert reason(seen) == expected
+    assert [one for one in plan_life(seen).actions if isinstance(one, RequestOperation)] == []
+
+
+def test_a_distribution_that_the_release_lacks_is_named() -> None:
+    seen = view(machine("Planning", distribution="ubuntu/xenial"))
+    obstacle = plan_life(seen).obstacle
+    assert obstacle is not None
+    assert obstacle.message == "distribution: ubuntu/xenial is not among ubuntu/jammy of ClusterRelease r1"
+
+
+def test_the_host_gets_image_labels_and_taint_before_its_install() -> None:
+    plan = plan_life(view(machine("Planning"), target=target(claimed=False)))
+    (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {
+        "pxe": {"image": IMAGE},
+        "kubernetes": {
+            "nodeLabels": {CONTROL_PLANE: "", "stacklight": "enabled"},
+            "registerWithTaints": [f"{CONTROL_PLANE}=:NoSchedule"],
+        },
+    }
+
+
+def test_a_worker_gets_no_taint() -> None:
+    plan = plan_life(view(machine("Planning", manager=False), target=target(claimed=False)))
+    (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert change.spec["kubernetes"] == {"nodeLabels": {"stacklight": "enabled"}}
+
+
+def test_an_install_is_stored_before_it_is_requested() -> None:
+    plan = plan_life(view(machine("Planning")))
+    assert plan.execution.stage == "Provisioning"
+    assert (plan.execution.operation, plan.execution.attempt) == (OPERATION, 1)
+    (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
+    assert asked.name == OPERATION
+    assert asked.spec == {"operationKind": "HostReplace", "machineRef": "master-0.default"}
+
+
+def test_a_successor_requests_the_stored_install_once() -> None:
+    lost = view(machine("Provisioning", execution=RUNNING))
+    assert [one.name for one in plan_life(lost).actions if isinstance(one, RequestOperation)] == [OPERATION]
+    there = view(machine("Provisioning", execution=RUNNING), operation=operation("InProgress"))
+    assert [one for one in plan_life(there).actions if isinstance(one, RequestOperation)] == []
+    recent = [{"name": OPERATION, "uid": "op-uid", "kind": "HostReplace", "phase": "Failed", "reason": "InstallFailed"}]
+    ended = view(machine("Provisioning", execution=RUNNING), target=target(recentOperations=recent))
+    assert [one for one in plan_life(ended).actions if isinstance(one, RequestOperation)] == []
+    assert stage(ended) == "Backoff"
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        ("Provisioning", {"operation": operation("InProgress")}, "Provisioning"),
+        ("Provisioning", {"operation": operation("InProgress"), "target": target(**WRITTEN)}, "Booting"),
+        ("Provisioning", {"operation": operation("Failed", "InstallFailed", "no disk")}, "Backoff"),
+        ("Provisioning", {"operation": operation("Failed", "Cancelled")}, "Stuck"),
+        ("Booting", {"operation": operation("InProgress")}, "Booting"),
+        ("Booting", {"operation": operation("InProgress"), "target": target(**REPORTED)}, "Assigning"),
+        ("Booting", {"operation": operation("Failed", "DidNotComeBack")}, "Backoff"),
+        ("Assigning", {"target": target(**REPORTED)}, "Assigning"),
+        ("Assigning", {"target": target(spec={"configurationRef": {"name": "c"}}, **REPORTED)}, "Preparing"),
+        ("Preparing", {"operation": operation("InProgress")}, "Preparing"),
+        ("Preparing", {"operation": operation("InProgress"), "node": node(ready=False)}, "Deploying"),
+        ("Deploying", {"operation": operation("InProgress"), "node": node(ready=False)}, "Deploying"),
+        ("Deploying", {"operation": operation("InProgress"), "node": node()}, "Deploying"),
+        ("Deploying", {"operation": operation("Failed", "NodeNotReady"), "node": node(ready=False)}, "Backoff"),
+        ("Deploying", {"operation": operation("Complete"), "node": node()}, "Configuring"),
+        ("Configuring", {"node": node(marked=False)}, "Configuring"),
+        ("Configuring", {"node": node()}, "Ready"),
+        ("Ready", {"node": node()}, "Ready"),
+        ("Ready", {"node": node(ready=False)}, "Ready"),
+        ("Ready", {"node": node(marked=False)}, "Configuring"),
+    ],
+)
+def test_a_stage_ends_with_its_evidence(before: str, given: dict[str, Any], after: str) -> None:
+    assert stage(view(machine(before, execution=RUNNING), **given)) == after
+
+
+def update(phase: str) -> dict[str, Any]:
+    return {"nodeUpdate": {"version": "c-v2", "uid": "u", "generation": 1, "phase": phase, "since": at()}}
+
+
+def maintained(reached: str) -> dict[str, Any]:
+    holder = {"kind": "Maintenance", "name": "master-0.default", "uid": "target-uid"}
+    return {"disruption": {"holder": holder, "stage": reached, "since": at()}}
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "maintenance", "after"),
+    [
+        ("Ready", update("Preparing"), False, "Ready"),
+        ("Ready", update("Draining"), False, "Updating"),
+        ("Updating", update("Replacing"), False, "Updating"),
+        ("Updating", update("Failed"), False, "Updating"),
+        ("Updating", update("Complete"), False, "Configuring"),
+        ("Ready", {}, True, "Ready"),
+        ("Ready", maintained("Draining"), True, "Ready"),
+        ("Ready", maintained("Drained"), True, "Maintained"),
+        ("Maintained", maintained("Drained"), True, "Maintained"),
+        ("Maintained", maintained("Returning"), False, "Configuring"),
+    ],
+)
+def test_updates_and_maintenance_change_the_stage(
+    before: str, status: dict[str, Any], maintenance: bool, after: str
+) -> None:
+    spec: dict[str, Any] = {
+        "maintenance": {"enabled": True, "reason": "maintenance of example-ns/example-control-plane"}
+    }
+    seen = view(machine(before, maintenance=maintenance), node=node(), target=target(spec=spec, **status))
+    assert stage(seen) == after
+
+
+def test_maintenance_is_requested_and_taken_back_but_not_that_of_others() -> None:
+    asked = plan_life(view(machine("Ready", maintenance=True), node=node()))
+    (change,) = [one for one in asked.actions if isinstance(one, ChangeTarget)]
+    ours: dict[str, Any] = {"enabled": True, "reason": "maintenance of example-ns/example-control-plane"}
+    assert change.spec == {"maintenance": ours}
+    back = plan_life(view(machine("Maintained"), node=node(), target=target(spec={"maintenance": ours})))
+    (change,) = [one for one in back.actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {"maintenance": {"enabled": False, "reason": None}}
+    others = target(spec={"maintenance": {"enabled": True, "reason": "disk"}})
+    assert [
+        one
+        for one in plan_life(view(machine("Ready"), node=node(), target=others)).actions
+        if isinstance(one, ChangeTarget)
+    ] == []
+
+
+def test_installs_that_fail_are_repeated_later_and_later_and_then_not_at_all() -> None:
+    inputs = install_inputs(view(machine("Backoff")))
+    for attempt in range(1, ATTEMPTS):
+        pause_s = 60 * 2 ** (attempt - 1)
+        known: dict[str, Any] = {"operation": OPERATION, "attempt": attempt, "inputs": inputs, "message": "failed"}
+        early = view(machine("Backoff", execution=known), after_s=pause_s - 1)
+        plan = plan_life(early)
+        assert plan.execution.stage == "Backoff"
+        assert plan.requeue_s == 1
+        due = plan_life(view(machine("Backoff", execution=known), after_s=pause_s))
+        assert due.execution.stage == "Planning"
+        again = plan_life(view(machine("Planning", execution=known), after_s=pause_s))
+        assert again.execution.attempt == attempt + 1
+        assert again.execution.operation != OPERATION
+    last = view(machine("Provisioning", execution={"operation": OPERATION, "attempt": ATTEMPTS, "inputs": inputs}),
+                operation=operation("Failed", "InstallFailed", "no disk"))  # fmt: skip
+    plan = plan_life(last)
+    assert plan.execution.stage == "Stuck"
+    stuck = view(machine("Stuck", execution={"attempt": ATTEMPTS, "inputs": inputs, "message": "no disk"}), after_s=1e6)
+    assert stage(stuck) == "Stuck"
+    status = told(stuck, plan_life(stuck)).status
+    assert status.error_reason == "CreateError"
+    assert "no disk" in (status.error_message or "")
+
+
+@pytest.mark.parametrize("before", ["Backoff", "Stuck"])
+def test_other_inputs_or_a_retry_begin_anew(before: str) -> None:
+    inputs = install_inputs(view(machine(before)))
+    known: dict[str, Any] = {"operation": OPERATION, "attempt": ATTEMPTS, "inputs": inputs}
+    retried = machine(before, execution=known, metadata={"annotations": {"unbounded-cloud.io/retry": "1"}})
+    plan = plan_life(view(retried))
+    assert (plan.execution.stage, plan.execution.attempt) == ("Planning", 0)
+    profile: dict[str, Any] = {"pxe": {"image": IMAGE, "profileRef": {"name": "p"}}}
+    assert stage(view(machine(before, execution=known), target=target(spec=profile))) == "Planning"
+
+
+@pytest.mark.parametrize("before", ["Booting", "Assigning", "Preparing", "Deploying"])
+def test_a_host_that_does_not_join_in_time_is_an_error_and_goes_on_when_it_does(before: str) -> None:
+    running = operation("InProgress")
+    early = plan_life(view(machine(before, execution=RUNNING), operation=running, after_s=1799))
+    assert early.obstacle is not None
+    assert early.obstacle.error is None
+    assert early.requeue_s == 1
+    late = view(machine(before, execution=RUNNING), operation=running, after_s=1801)
+    plan = plan_life(late)
+    assert plan.execution.stage == before
+    assert told(late, plan).status.error_reason == "JoinClusterTimeoutError"
+
+
+def test_a_host_that_vanished_is_an_error_and_no_other_takes_its_place() -> None:
+    seen = view(machine("Ready"), node=node(), claim=held(ClaimReason.HOST_MISSING), host=None)
+    plan = plan_life(seen)
+    assert plan.execution == seen.execution
+    status = told(seen, plan).status
+    assert status.error_reason == "InvalidConfiguration"
+    assert [one for one in plan.actions if isinstance(one, ChangeTarget | RequestOperation)] == []
+
+
+def test_the_node_gets_a_provider_id_once() -> None:
+    (asked,) = [
+        one
+        for one in plan_life(view(machine("Configuring"), node=node(marked=False))).actions
+        if isinstance(one, SetProviderID)
+    ]
+    assert asked.provider_id == "metal3://default/master-0/example-control-plane"
+    assert [
+        one for one in plan_life(view(machine("Ready"), node=node())).actions if isinstance(one, SetProviderID)
+    ] == []
+
+
+def test_a_label_that_is_taken_off_leaves_the_node() -> None:
+    gone = machine("Ready", nodeLabels=[])
+    (change,) = [one for one in plan_life(view(gone, node=node())).actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {"kubernetes": {"nodeLabels": {"stacklight": None}}}
+
+
+def test_managers_that_are_not_dedicated_lose_their_taint() -> None:
+    shared = view(machine("Ready"), node=node(), cluster=cluster(dedicatedControlPlane=False))
+    (change,) = [one for one in plan_life(shared).actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {"kubernetes": {"registerWithTaints": []}}
+
+
+# The status
+
+
+HARDWARE: dict[str, Any] = {
+    "source": "Installer",
+    "at": "2030-01-01T00:00:00Z",
+    "digest": "0" * 64,
+    "cpus": 11,
+    "memoryBytes": int(15.6 * (1 << 30)),
+    "disks": [{"name": name, "sizeBytes": size * 10**9} for name, size in (("vda", 61), ("vdb", 32), ("vdc", 32))],
+}
+PENDING_REBOOT: dict[str, Any] = {"rebootRequired": True, "rebootPackages": ["linux-base", "linux-image"]}
+
+
+def test_a_ready_machine_has_the_status_of_the_api_reference() -> None:
+    reported: dict[str, Any] = {
+        "agent": {"version": "1", "host": {"osID": "ubuntu", "osCodename": "jammy", **PENDING_REBOOT}}
+    }
+    seen = view(machine("Ready"), node=node(), target=target(hardware=HARDWARE, **reported))
+    status = told(seen, plan_life(seen)).status
+    provider = status.provider_status
+    assert provider is not None
+    assert (provider.api_version, provider.kind) == ("baremetal.k8s.io/v1alpha1", "BareMetalMachineProviderStatus")
+    assert (provider.status, provider.ready, provider.current_distribution) == ("Ready", True, "ubuntu/jammy")
+    assert provider.hardware is not None
+    assert (provider.hardware.cpu, provider.hardware.ram) == (11, 16)
+    assert [(one.name, one.size) for one in provider.hardware.storage] == [
+        ("/dev/vda", 61),
+        ("/dev/vdb", 32),
+        ("/dev/vdc", 32),
+    ]
+    assert provider.reboot is not None
+    assert (provider.reboot.required, provider.reboot.reason) == (True, "linux-base\nlinux-image")
+    assert provider.private_ip == "10.0.0.5"
+    assert [(one.type, one.ready) for one in provider.conditions if not one.ready] == [("Reboot", False)]
+    assert status.node_ref is not None
+    assert (status.node_ref.name, status.node_ref.uid) == ("master-0.default", "node-uid")
+    assert {(one.type, one.address) for one in status.addresses} == {
+        ("InternalIP", "10.0.0.5"),
+        ("Hostname", "master-0.default"),
+    }
+
+
+def test_a_node_that_is_not_ready_later_leaves_the_word_and_is_said() -> None:
+    seen = view(machine("Ready"), node=node(ready=False))
+    provider = told(seen, plan_life(seen)).provider_status
+    assert (provider.status, provider.ready) == ("Ready", False)
+    (kubelet,) = [one for one in provider.conditions if one.type == "Kubelet"]
+    assert (kubelet.ready, kubelet.reason) == (False, "Kubelet")
+
+
+def test_a_status_without_a_change_is_not_written() -> None:
+    seen = view(machine("Provisioning", execution=RUNNING), operation=operation("InProgress", message="booting"))
+    after = told(seen, plan_life(seen))
+    again = view(after, operation=operation("InProgress", message="booting"), after_s=60)
+    assert status_change(again, plan_life(again)) == {}
+
+
+def test_facts_that_are_gone_leave_the_status() -> None:
+    reported: dict[str, Any] = {"agent": {"host": {"rebootRequired": True, "rebootPackages": ["linux-base"]}}}
+    seen = view(machine("Ready"), node=node(), target=target(**reported))
+    before = told(seen, plan_life(seen))
+    later = view(before, node=node(), target=target(agent={"host": {"hostname": "x"}}))
+    reboot = told(later, plan_life(later)).provider_status.reboot
+    assert reboot is not None
+    assert (reboot.required, reboot.reason) == (False, None)

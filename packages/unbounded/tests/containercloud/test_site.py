@@ -1,0 +1,257 @@
+"""The Machine of the API reference on a site in virtual time: from `kubectl apply` to Ready, and back to stock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final
+
+import pytest
+
+from tests.containercloud.site import Site, site, site_story
+from tests.support.virtual_time import run_virtual
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.network import SUBNETS
+from unbounded.api.core import NODES
+from unbounded.api.machine import MACHINES
+from unbounded.containercloud.settings import ContainerCloudSettings
+
+NAME: Final = "example-control-plane"
+LONE: Final = ContainerCloudSettings(site="lab", min_other_managers=0)
+ORDER: Final = ["Provision", "Uninitialized", "Pending", "Prepare", "Deploy", "Reconfigure", "Ready"]
+MACHINE: Final = """
+apiVersion: cluster.k8s.io/v1alpha1
+kind: Machine
+metadata:
+  name: example-control-plane
+  namespace: example-ns
+  annotations:
+    metal3.io/BareMetalHost: default/master-0
+  labels:
+    kaas.mirantis.com/provider: baremetal
+    cluster.sigs.k8s.io/cluster-name: example-cluster
+    cluster.sigs.k8s.io/control-plane: "true"
+spec:
+  providerSpec:
+    value:
+      apiVersion: baremetal.k8s.io/v1alpha1
+      kind: BareMetalMachineProviderSpec
+      bareMetalHostProfile:
+        name: default
+        namespace: default
+      l2TemplateIfMappingOverride:
+        - eno1
+        - enp0s0
+      l2TemplateSelector:
+        label: l2-template1-label-1
+      hostSelector:
+        matchLabels:
+          kaas.mirantis.com/baremetalhost-id: hw-master-0
+      kind: BareMetalMachineProviderSpec
+      nodeLabels:
+      - key: stacklight
+        value: enabled
+      distribution: ubuntu/jammy
+      delete: false
+      deletionPolicy: graceful
+"""
+
+
+async def begun(world: Site) -> None:
+    await world.surroundings()
+    await world.apply(MACHINE)
+
+
+async def in_stock(world: Site) -> None:
+    """Wait until the host is in stock again, and assert that nothing of the Machine is left."""
+    await world.until_gone()
+    host = await world.state("available", "master-0")
+    assert host.spec.consumer_ref is None
+    target = await world.machine("master-0.default")
+    assert target.spec.kubernetes is None
+    assert target.spec.pxe is not None
+    assert (target.spec.pxe.image, target.spec.pxe.profile_ref, target.spec.pxe.cloud_init) == (None, None, None)
+    assert world.power["master-0.default"] == "Off"
+    assert (await world.api.list(NODES)).items == ()
+    await world.settle()
+    (subnet,) = (await world.api.list(SUBNETS)).items
+    assert subnet.status.allocated_ips == ()
+
+
+@site_story
+async def test_the_machine_of_the_reference_becomes_ready(world: Site) -> None:
+    await begun(world)
+    machine = await world.until_word("Ready")
+    assert world.words[NAME] == ORDER
+    assert world.operated.count("HostReplace") == 1
+    provider = machine.provider_status
+    assert provider.ready
+    assert provider.upgrade_index == 1
+    assert provider.current_distribution == "ubuntu/jammy"
+    assert provider.private_ip == "10.0.0.10"
+    assert machine.status.node_ref is not None
+    node = await world.node()
+    assert node is not None
+    assert node.metadata.labels["stacklight"] == "enabled"
+    assert "node-role.kubernetes.io/control-plane" in node.metadata.labels
+    assert [one.key for one in node.spec.taints] == ["node-role.kubernetes.io/control-plane"]
+    host = await world.api.get(BARE_METAL_HOSTS, "master-0", namespace="default")
+    assert host.state == "provisioned"
+
+
+def test_delete_true_brings_the_host_back_to_stock() -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            world.operated.clear()
+            await world.change(delete=True)
+            await in_stock(world)
+            assert world.operated[:2] == ["AgentReset", "HostPowerOff"]
+
+    run_virtual(scene())
+
+
+@pytest.mark.parametrize("policy", ["unsafe", "forced"])
+def test_kubectl_delete_goes_the_same_way(policy: str) -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            world.operated.clear()
+            await world.change(deletionPolicy=policy)
+            await world.api.delete(CONTAINER_CLOUD_MACHINES, NAME, namespace="example-ns")
+            await in_stock(world)
+            assert world.operated[0] == "HostPowerOff"
+            assert "AgentReset" not in world.operated
+
+    run_virtual(scene())
+
+
+@site_story
+async def test_a_lone_manager_is_not_deleted_until_that_is_withdrawn(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    await world.change(delete=True)
+    await world.until_machine(lambda one: _waits(one) == "ManagersMissing")
+    await world.change(delete=False)
+    machine = await world.until_machine(lambda one: _stage(one) == "Ready")
+    assert not machine.provider_status.delete
+    assert "AgentReset" not in world.operated
+
+
+def _waits(machine: Any) -> str | None:
+    waiting = machine.status.execution.waiting if machine.status.execution is not None else None
+    return None if waiting is None else str(waiting.reason)
+
+
+def _stage(machine: Any) -> str | None:
+    return None if machine.status.execution is None else str(machine.status.execution.stage)
+
+
+def test_a_deletion_is_aborted_while_its_drain_waits() -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            world.stuck_pods.add("master-0.default")
+            await world.change(delete=True)
+            await world.until_machine(lambda one: one.provider_status.prepare_deletion_phase == "started")
+            await asyncio.sleep(30)
+            node = await world.node()
+            assert node is not None
+            assert node.spec.unschedulable
+            await world.change(delete=False)
+            machine = await world.until_machine(lambda one: _stage(one) == "Ready")
+            assert (machine.provider_status.delete, machine.provider_status.prepare_deletion_phase) == (False, "")
+            node = await world.node()
+            assert node is not None
+            assert not node.spec.unschedulable
+            assert "AgentReset" not in world.operated
+
+    run_virtual(scene())
+
+
+@site_story
+async def test_maintenance_drains_the_node_and_returns_it(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    await world.change(maintenance=True)
+    machine = await world.until_word("Maintenance")
+    assert machine.provider_status.maintenance
+    await world.change(maintenance=False)
+    machine = await world.until_word("Ready")
+    assert not machine.provider_status.maintenance
+    node = await world.node()
+    assert node is not None
+    assert not node.spec.unschedulable
+
+
+@site_story
+async def test_an_install_that_fails_is_repeated_five_times_and_goes_on_after_a_retry(world: Site) -> None:
+    world.failing.add("master-0.default")
+    await begun(world)
+    machine = await world.until_machine(lambda one: _stage(one) == "Stuck")
+    assert world.operated.count("HostReplace") == 5
+    assert machine.status.error_reason == "CreateError"
+    assert "no disk of this size" in (machine.status.error_message or "")
+    world.failing.clear()
+    patch = {"metadata": {"annotations": {"unbounded-cloud.io/retry": "1"}}}
+    await world.api.patch(CONTAINER_CLOUD_MACHINES, NAME, patch, namespace="example-ns")
+    await world.until_word("Ready")
+    assert world.operated.count("HostReplace") == 6
+
+
+@site_story
+async def test_a_host_that_never_joins_is_an_error_that_ends_when_it_does(world: Site) -> None:
+    world.silent_agents.add("master-0.default")
+    await begun(world)
+    machine = await world.until_machine(lambda one: one.status.error_reason is not None)
+    assert machine.status.error_reason == "JoinClusterTimeoutError"
+    world.silent_agents.clear()
+    machine = await world.until_word("Ready")
+    assert machine.status.error_reason is None
+
+
+@site_story
+async def test_what_is_missing_is_named_and_goes_on_by_itself(world: Site) -> None:
+    await world.apply(MACHINE)
+    await world.until_machine(lambda one: _waits(one) == "ClusterMissing")
+    await world.surroundings()
+    await world.until_word("Ready")
+
+
+def test_a_process_that_is_cut_at_any_time_leaves_nothing_twice() -> None:
+    """Each cut is at a random instant; the successor starts with empty caches."""
+
+    async def scene(seed: int) -> None:
+        chance = random.Random(seed)
+        async with site(LONE) as world:
+            await begun(world)
+            done = asyncio.create_task(world.until_word("Ready"))
+            while not done.done():
+                await asyncio.sleep(chance.uniform(0, 6))
+                await world.stop()
+                world.start()
+                await asyncio.sleep(chance.uniform(0, 3))
+            assert world.operated.count("HostReplace") == 1
+            owners = [
+                one for one in (await world.api.list(BARE_METAL_HOSTS)).items if one.spec.consumer_ref is not None
+            ]
+            assert len(owners) == 1
+            (subnet,) = (await world.api.list(SUBNETS)).items
+            assert len(subnet.status.allocated_ips) == len(set(subnet.status.allocated_ips))
+            await world.change(delete=True)
+            gone = asyncio.create_task(world.until_gone())
+            while not gone.done():
+                await asyncio.sleep(chance.uniform(0, 6))
+                await world.stop()
+                world.start()
+                await asyncio.sleep(chance.uniform(0, 3))
+            await in_stock(world)
+            assert world.operated.count("AgentReset") == 1
+            assert (await world.api.list(MACHINES)).items
+
+    for seed in range(20):
+        run_virtual(scene(seed))
