@@ -19,6 +19,8 @@ from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, deny_all, namespace, priority_class
 from unbounded.cli.deploy.workloads import (
     CONFIG_FILE,
+    CONTAINER_CLOUD,
+    CONTAINER_CLOUD_CONFIG,
     MACHINA_CONFIG,
     MACHINE_OPS,
     MACHINE_OPS_CONFIG,
@@ -93,6 +95,11 @@ IMAGES: Final[Mapping[str, Image]] = {
         WITH_CLOUDS,
         f'USER 65532:65532\nEXPOSE 8080 8081\nENTRYPOINT ["{MACHINE_OPS}"]\nCMD ["controller"]\n',
     ),
+    CONTAINER_CLOUD: Image(
+        f"{CONTAINER_CLOUD}: the controllers of Container Cloud's kinds. It needs no right on its node.",
+        PLAIN,
+        f'USER 65532:65532\nEXPOSE 8080 8081\nENTRYPOINT ["{CONTAINER_CLOUD}"]\nCMD ["controller"]\n',
+    ),
     "metalman": Image(
         "metalman: bare metal. It is root for ports 67 and 69 and for raw packets; its Deployment drops all else.",
         PLAIN,
@@ -111,7 +118,15 @@ IMAGES: Final[Mapping[str, Image]] = {
 
 def files() -> dict[str, str]:
     """Return each file by its path."""
-    return {**_base(), **_machina(), **_machine_ops(), **_metalman(), **_monitoring(), **_images()}
+    return {
+        **_base(),
+        **_machina(),
+        **_machine_ops(),
+        **_metalman(),
+        **_container_cloud(),
+        **_monitoring(),
+        **_images(),
+    }
 
 
 def _base() -> dict[str, str]:
@@ -160,10 +175,29 @@ def _machine_ops() -> dict[str, str]:
     return _configured(f"deploy/components/{MACHINE_OPS}", bodies, MACHINE_OPS_CONFIG, workloads.machine_ops_config())
 
 
-def _configured(folder: str, bodies: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> dict[str, str]:
+def _container_cloud() -> dict[str, str]:
+    """Return the base of container-cloud, with its rights and policies, and the base of its definitions."""
+    folder = f"deploy/components/{CONTAINER_CLOUD}"
+    bodies = {
+        "deployment": workloads.container_cloud_deployment(image_of(CONTAINER_CLOUD, REGISTRY)),
+        "service": workloads.container_cloud_service(),
+        "poddisruptionbudget": workloads.container_cloud_budget(),
+        "networkpolicy": workloads.container_cloud_network(),
+    }
+    definitions = sorted(path.rpartition("/")[2] for path in crd_files.container_cloud_files())
+    beside = sorted(path.rpartition("/")[2] for path in manifest_files.container_cloud_files())
+    return {
+        "deploy/crd/container-cloud/kustomization.yaml": _kustomization(resources=definitions),
+        **_configured(folder, bodies, CONTAINER_CLOUD_CONFIG, {}, beside=("../../crd/container-cloud", *beside)),
+    }
+
+
+def _configured(
+    folder: str, bodies: Mapping[str, Any], name: str, config: Mapping[str, Any], beside: Iterable[str] = ()
+) -> dict[str, str]:
     """Return a base with a file of settings, from which kustomize generates a ConfigMap."""
     generated = {"name": name, "namespace": NAMESPACE, "files": [CONFIG_FILE]}
-    resources = [f"{kind}.yaml" for kind in bodies]
+    resources = [*beside, *(f"{kind}.yaml" for kind in bodies)]
     return {
         f"{folder}/kustomization.yaml": _kustomization(resources=resources, configMapGenerator=[generated]),
         f"{folder}/{CONFIG_FILE}": HEADER + workloads.config_text(config),

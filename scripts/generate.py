@@ -33,6 +33,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "CustomResourceDefinitions": crd_files.files,
     "CustomResourceDefinitions of Container Cloud": crd_files.container_cloud_files,
     "rights and policies": manifest_files.files,
+    "rights and policies of Container Cloud": manifest_files.container_cloud_files,
     "processes and images": deploy_files.files,
     "Helm chart": chart_files.files,
     "API reference": api_reference.files,

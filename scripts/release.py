@@ -6,7 +6,7 @@ RELEASE_KEY names the key, and ARCH the architectures of images.
     requirements.txt                    the packages that the first needs, with their hashes; requirements-clouds.txt
                                         with the SDKs of clouds, requirements-up.txt with those and the API server's
     unbounded-agent-linux-ARCH.tar.gz   the host agent; unbounded-agent is the same in one file
-    NAME-V.oci.tar                      images of machina, machine-ops-controller, metalman and unbounded (OCI layouts)
+    NAME-V.oci.tar                      images of machina, machine-ops-controller, metalman, container-cloud, unbounded
     unbounded-chart-V.tgz               the Helm chart
     unbounded-kustomize-V.tar.gz        deploy/, for kustomize
     SHA256SUMS                          of all these

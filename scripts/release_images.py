@@ -73,6 +73,12 @@ IMAGES: Final = {
         ["8080/tcp", "8081/tcp"],
         ("unbounded.machineops.main", *PROVIDERS),
     ),
+    "container-cloud": Image(
+        {"container-cloud": "unbounded.containercloud.main:main"},
+        ["controller"],
+        ["8080/tcp", "8081/tcp"],
+        ("unbounded.containercloud.main",),
+    ),
     "metalman": Image(
         {"metalman": "unbounded.metalman.main:main"},
         ["serve-pxe"],

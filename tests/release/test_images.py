@@ -34,7 +34,7 @@ pytestmark = [
 EMULATED: Final = ROOT / "tests" / "support" / "emulated.sh"
 EPOCH: Final = 1_750_000_000
 LIMIT_S: Final = 120.0
-MOST_MB: Final = {"machina": 75, "metalman": 75, "machine-ops-controller": 120, "unbounded": 165}
+MOST_MB: Final = {"machina": 75, "metalman": 75, "machine-ops-controller": 120, "container-cloud": 75, "unbounded": 165}
 NOT_IN: Final = {
     "machina": (
         "unbounded_lab",
@@ -58,6 +58,16 @@ NOT_IN: Final = {
         "unbounded/metalman",
         "oci/database",
         "asyncssh",
+    ),
+    "container-cloud": (
+        "unbounded_lab",
+        "unbounded_apiserver",
+        "unbounded/machina",
+        "unbounded/metalman",
+        "unbounded/machineops",
+        "unbounded/agent",
+        "oci",
+        "rich",
     ),
     "unbounded": ("unbounded_lab", "oci/database"),
 }

@@ -24,7 +24,7 @@ from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, ApiStruct, Field, combined
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
-from unbounded.api.names import API_VERSION, LABEL_CONFIGURATION, LABEL_SITE
+from unbounded.api.names import API_VERSION, GROUP, LABEL_CONFIGURATION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.operation_rules import OPERATION_RULES
 from unbounded.api.profile import MACHINE_PROFILES
@@ -35,6 +35,7 @@ RULES: Final[RuleTable] = {**MACHINE_RULES, **OPERATION_RULES, **PROFILE_RULES, 
 PROTECTED: Final = (
     ".k8s.io"  # a server takes definitions of such a group with an approval, or with the word that there is none
 )
+MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "unbounded"}  # on definitions whose groups belong to others, too
 UNAPPROVED: Final = {"api-approved.kubernetes.io": "unapproved, the API of Container Cloud"}
 
 
@@ -261,10 +262,14 @@ def custom_resource_definition(definition: KindDefinition) -> dict[str, Any]:
         "singular": kind.kind.lower(),
     }
     metadata: dict[str, Any] = {"name": definition.name}
+    if kind.group != GROUP:
+        metadata["labels"] = dict(MANAGED_BY)
+    if kind.group.endswith(PROTECTED):
+        metadata["annotations"] = dict(UNAPPROVED)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": metadata | ({"annotations": dict(UNAPPROVED)} if kind.group.endswith(PROTECTED) else {}),
+        "metadata": metadata,
         "spec": {
             "group": kind.group,
             "names": names | ({"shortNames": [definition.short]} if definition.short else {}),

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.cli.pxe import add_pxe_arguments, netboot_of
+from unbounded.containercloud.settings import ContainerCloudSettings
+from unbounded.containercloud.settings import add_up_arguments as add_container_cloud_arguments
+from unbounded.containercloud.settings import up_settings_of as container_cloud_settings_of
 from unbounded.kube.settings import Address, add_log_arguments, endpoint_url, flag_parser, parse_bool, parse_port
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
@@ -68,6 +71,7 @@ class UpSettings:
         netboot: network boot; None for none.
         serial_consoles, keeps_console_output: see MetalmanSettings.
         machines: settings for hosts that are set up over SSH.
+        container_cloud: None to run no controllers of Container Cloud.
     """
 
     data: Path
@@ -90,6 +94,7 @@ class UpSettings:
     serial_consoles: Address | None = SERIAL_ADDRESS
     keeps_console_output: bool = True
     machines: MachineSettings = MachineSettings()  # noqa: RUF009 - frozen
+    container_cloud: ContainerCloudSettings | None = None
 
     @property
     def metalman(self) -> MetalmanSettings:
@@ -191,6 +196,7 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     add_log_arguments(parser, environ, level="warning", log_format="text")
     add_host_arguments(parser)
     add_pxe_arguments(parser)
+    add_container_cloud_arguments(parser)
 
 
 def _add_connections(parser: argparse.ArgumentParser) -> None:
@@ -316,6 +322,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         serial_consoles=args.serial_console_address,
         keeps_console_output=args.keep_console_output,
         machines=host_settings_of(args),
+        container_cloud=container_cloud_settings_of(args),
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -19,12 +19,20 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.cli import hints, pxe, servers
 from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.deploy import components
-from unbounded.cli.manifests import install_definitions, install_manifests
+from unbounded.cli.manifests import (
+    foreign_definitions,
+    install_container_cloud,
+    install_definitions,
+    install_manifests,
+)
 from unbounded.cli.migrate.migration_record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
 from unbounded.cli.terminal_text import one_line
+from unbounded.containercloud import controller as container_cloud
+from unbounded.containercloud.settings import COMPONENT as CONTAINER_CLOUD
+from unbounded.containercloud.settings import ContainerCloudSettings
 from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
@@ -89,7 +97,9 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         HttpApi(servers.local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
     ):
         with servers.storage_errors(settings):
-            await _install(admin, screen)
+            if settings.container_cloud is not None:
+                await _refuse_foreign_definitions(admin)
+            await _install(admin, screen, container_cloud=settings.container_cloud is not None)
             await _publish(admin, server, settings, screen)
         health.check("storage", lambda: server.core.store.storage_error)
         screen.print_message(_welcome(settings, server, health, reached))
@@ -113,16 +123,43 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             plane = ControlPlane(
                 admin, as_machina, as_metalman, screen, providers, absences, settings.metalman, settings.machines
             )
-            return await _run_plane(settings, plane)
+            if settings.container_cloud is None:
+                return await _run_plane(settings, plane)
+            runtime = servers.component_runtime(CONTAINER_CLOUD, admin, metrics=metrics, health=health, epoch=epoch)
+            async with runtime as own, running_container_cloud(own, settings.container_cloud):
+                return await _run_plane(settings, plane)
 
 
-async def _install(admin: Api, screen: Screen) -> None:
+@asynccontextmanager
+async def running_container_cloud(runtime: Runtime, settings: ContainerCloudSettings) -> AsyncIterator[None]:
+    """Run the controllers of Container Cloud while entered."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(container_cloud.run(runtime, settings), name=CONTAINER_CLOUD)]
+        if runtime.events is not None:
+            tasks.append(group.create_task(runtime.events.run(), name="events"))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _refuse_foreign_definitions(admin: Api) -> None:
+    """Raise UpFailed where a user's definitions serve groups of Container Cloud."""
+    if found := await foreign_definitions(admin):
+        raise servers.UpFailed(
+            f"--container-cloud: this server has definitions of other controllers: {', '.join(found)}; delete them, or "
+            "omit --container-cloud"
+        )
+
+
+async def _install(admin: Api, screen: Screen, *, container_cloud: bool) -> None:
     """Install definitions, rights and policies.
 
     If a policy of the user rejects them, continue with the installed ones: only a running server lets the user remove
     the policy.
     """
-    for install in (install_definitions, install_manifests):
+    for install in (install_definitions, install_manifests, *[install_container_cloud] * container_cloud):
         try:
             await install(admin)
         except (Forbidden, InvalidObject) as error:

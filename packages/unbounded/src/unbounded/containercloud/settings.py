@@ -150,7 +150,7 @@ def add_up_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--container-cloud",
         action="store_true",
-        help="Serve the kinds of Container Cloud, and run their controllers; `kubectl get machines` then means theirs",
+        help="Serve the kinds of Container Cloud, and run their controllers; `kubectl get ma` lists their Machines",
     )
     for option in BEHAVIOR:
         default = f" (default: {option.default})" if option.default else ""

@@ -15,15 +15,21 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cli.deploy.conftest import stand_in
 from tests.cli.plugin.conftest import Cli, Ran
 from tests.cli.running import KUBECTL, PATH
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.live_machina import image_of
+from unbounded.cli.deploy.live_machina import image_of, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
 from unbounded.cli.deploy.workloads import (
+    CONTAINER_CLOUD,
+    CONTAINER_CLOUD_CONTROLLER,
     MACHINA,
     MACHINA_CONFIG,
     MACHINE_OPS,
@@ -34,7 +40,7 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_objects,
     stages,
 )
-from unbounded.cli.manifests import CRDS, KINDS
+from unbounded.cli.manifests import CRDS, KINDS, container_cloud_manifests
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 
@@ -372,9 +378,58 @@ async def test_kubectl_takes_the_bases(cluster: Path) -> None:
         assert process.returncode == 0, output.decode()
         return output.decode().splitlines()
 
-    base, clouds = await asyncio.gather(applied("deploy"), applied("deploy/components/machine-ops-controller"))
+    folders = ("deploy", "deploy/components/machine-ops-controller", "deploy/components/container-cloud")
+    base, clouds, container_cloud = await asyncio.gather(*map(applied, folders))
     assert len(base) > MANY
     assert len(clouds) == 5
+    assert len(container_cloud) == 5 + len(CONTAINER_CLOUD_DEFINITIONS) + len(list(container_cloud_manifests()))
+
+
+async def test_install_serves_container_cloud_on_request(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    words = ("install", "--wait=false", "--image", f"{HERE}/machina:mine")
+    alone = await cluster_cli(*words, "--container-cloud-image", "x")
+    assert (alone.status, "--container-cloud-image applies only to container-cloud" in alone.err) == (2, True)
+    name, definition = "baremetalhosts.metal3.io", stand_in("metal3.io", "BareMetalHost", "baremetalhosts")
+    await cluster_api.create(CRDS, definition)
+    refused = await cluster_cli(*words, "--container-cloud")
+    said = f"--container-cloud: this cluster has definitions of other controllers: {name}"
+    assert (refused.status, said in refused.err) == (1, True), refused
+    await cluster_api.delete(CRDS, name)
+    await eventually(lambda: is_gone(cluster_api, name), within_s=30)
+
+    first = await cluster_cli(*words, "--container-cloud", "-v")
+    assert first.status == 0, first.err
+    created = told(first)["created"]
+    assert f"deployment.apps/{CONTAINER_CLOUD_CONTROLLER}" in created
+    assert f"customresourcedefinition.apiextensions.k8s.io/{name}" in created
+    assert "Note: `kubectl get machines` means the Machines of Container Cloud, short `ma`" in first.out + first.err
+    image = await live_image(cluster_api, CONTAINER_CLOUD_CONTROLLER, CONTAINER_CLOUD)
+    assert image == image_of("container-cloud", HERE)
+    plain = await cluster_cli(*words, "-v")
+    assert (plain.status, set(told(plain))) == (0, {"unchanged"}), "without the flag it is updated, too"
+    assert f"deployment.apps/{CONTAINER_CLOUD_CONTROLLER}" in told(plain)["unchanged"]
+
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+    labels = {"kaas.mirantis.com/provider": "baremetal", "cluster.sigs.k8s.io/cluster-name": "c"}
+    body = {"metadata": {"name": "m", "labels": labels}, "spec": {"providerSpec": {"value": value}}}
+    await cluster_api.create(CONTAINER_CLOUD_MACHINES, body, namespace="default")
+    kept = await cluster_cli("uninstall", "--force")
+    assert (kept.status, "1 Machine of Container Cloud exists: default/m" in kept.err) == (1, True), kept
+    await cluster_api.delete(CONTAINER_CLOUD_MACHINES, "m", namespace="default")
+    gone = await cluster_cli("uninstall", "--force")
+    assert gone.status == 0, gone.err
+    assert f"deployment.apps/{CONTAINER_CLOUD_CONTROLLER} deleted" in gone.out
+    assert f"  customresourcedefinition.apiextensions.k8s.io/{name}" in gone.out
+    assert (await cluster_cli("uninstall", "--delete-data", "--force")).status == 0
+    assert await is_gone(cluster_api, name)
+
+
+async def is_gone(api: HttpApi, definition: str) -> bool | None:
+    try:
+        await api.get(CRDS, definition)
+    except NotFound:
+        return True
+    return None
 
 
 async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: HttpApi) -> None:

@@ -104,6 +104,18 @@ def _install_arguments(parser: ArgumentParser) -> None:
         ),
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)
+    add_boolean(
+        parser,
+        "--container-cloud",
+        default=False,
+        help="Serve the kinds of Container Cloud and run container-cloud; a running one is updated without this flag",
+    )
+    parser.add_argument(
+        "--container-cloud-image",
+        default="",
+        metavar="IMAGE",
+        help="Use this image of container-cloud (default: this version, from --image-registry)",
+    )
     add_dry_run(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")
     parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
@@ -143,6 +155,7 @@ COMMANDS: Final = (
                 "install --enable-machine-ops-controller --site west --provider AzureVM",
                 "run one machine-ops-controller for a site and a cloud instead",
             ),
+            ("install --container-cloud", "serve the kinds of Container Cloud, too, on a cluster without Metal3"),
             ("install --artifact-mirror https://mirror.example.com", "let hosts download from a mirror"),
         ),
         arguments=_install_arguments,

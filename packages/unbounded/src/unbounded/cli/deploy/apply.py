@@ -13,6 +13,8 @@ from typing import Any, Final
 import yaml
 
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES
+from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
+from unbounded.api.crd import DEFINITIONS as DEFINITIONS_OF_ALL
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import components, validation
@@ -85,7 +87,9 @@ async def apply_stages(
                 if not (terse and change.outcome is ApplyOutcome.UNCHANGED):
                     _print_change(session, change, dry_run=dry_run, diff=diff)
         if stage.name == DEFINITIONS and not (dry_run or diff):
-            await wait_served(session.api)
+            applied = {str(body["metadata"]["name"]) for body in stage.objects}
+            every = (*DEFINITIONS_OF_ALL, *CONTAINER_CLOUD_DEFINITIONS)
+            await wait_served(session.api, [one for one in every if one.name in applied])
         changes += brought
     return changes
 

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
+from typing import Any, Final
 
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import apply, machine_ops
-from unbounded.cli.deploy.live_machina import chosen_image, live_machina, pod_security, require_usable
+from unbounded.cli.deploy.live_machina import (
+    chosen_image,
+    config_in,
+    live_image,
+    live_machina,
+    pod_security,
+    require_usable,
+)
 from unbounded.cli.deploy.machina_settings import settings_from_flags
-from unbounded.cli.deploy.workloads import MACHINA, MachinaWorkload, MachineOpsWorkload, Raw, machina_config, stages
-from unbounded.cli.manifests import CRDS
+from unbounded.cli.deploy.workloads import (
+    CONTAINER_CLOUD,
+    CONTAINER_CLOUD_CONFIG,
+    CONTAINER_CLOUD_CONTROLLER,
+    MACHINA,
+    ContainerCloudWorkload,
+    MachinaWorkload,
+    MachineOpsWorkload,
+    Raw,
+    container_cloud_objects,
+    machina_config,
+    stages,
+)
+from unbounded.cli.manifests import CRDS, foreign_definitions
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.api import Forbidden
+
+SHOWN: Final = 5  # definitions of others that a message names
 
 
 async def run(session: CommandSession) -> int:
@@ -29,11 +53,14 @@ async def run(session: CommandSession) -> int:
         text = "--diff: --dry-run client sends no request, so there is no object to compare with"
         raise CliError(text, status=USAGE)
     require_usable(args)
+    _require_container_cloud(args)
     given = settings_from_flags(args)
     scope = machine_ops.requested_scope(args)
     if args.dry_run == apply.CLIENT:
         alone = MachinaWorkload(_image(session), machina_config(given=given))
-        desired = stages(alone, machine_ops.objects_without_cluster(args, scope, alone))
+        clouds_alone = machine_ops.objects_without_cluster(args, scope, alone)
+        beside = container_cloud_objects(_container_cloud(session, "", alone.image)) if args.container_cloud else ()
+        desired = stages(alone, (*clouds_alone, *beside), container_cloud=args.container_cloud)
         return apply.show(session, (body for stage in desired for body in stage.objects))
     where = await apply.embedded_controllers(session.api)
     machina = None if where else await _machina(session, given)
@@ -41,7 +68,10 @@ async def run(session: CommandSession) -> int:
     others: tuple[Raw, ...] = ()
     if machina is not None:
         clouds, others = await machine_ops.desired_deployments(session, scope, machina)
-    desired = stages(machina, others, level=await pod_security(session.api))
+    own = await _live_container_cloud(session, machina)
+    desired = stages(
+        machina, (*others, *(own or ())), level=await pod_security(session.api), container_cloud=own is not None
+    )
     is_verbose = args.verbose or getattr(args, "output", "") not in ("", "wide")
     await apply.apply_stages(
         session, desired, dry_run=args.dry_run == apply.SERVER, diff=args.diff, summary=not is_verbose
@@ -52,9 +82,12 @@ async def run(session: CommandSession) -> int:
         return DONE
     apply.report_embedded(session, where, given)
     if machina is not None and args.wait:
-        status = await apply.wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
+        names = [MACHINA, *(one.name for one in clouds), *[CONTAINER_CLOUD_CONTROLLER] * bool(own)]
+        status = await apply.wait_available(session, names, args.timeout)
         if status != DONE:
             return status
+    if where and args.container_cloud:
+        session.printer.warn("--container-cloud: no Deployment runs the controllers: give it to `unbounded up`")
     if not where:
         await _report_other_machines(session)
     init = f"{session.invocation.program} site init --name SITE"
@@ -75,11 +108,62 @@ async def _report_other_machines(session: CommandSession) -> None:
     except Forbidden:
         return
     names = {one["spec"]["group"] for one in definitions if one["spec"]["names"]["plural"] == MACHINES.plural}
+    if CONTAINER_CLOUD_MACHINES.group in names and not await foreign_definitions(session.api):
+        session.printer.info(
+            "Note: `kubectl get machines` means the Machines of Container Cloud, short `ma`. Use `kubectl get mach` "
+            "for those of unbounded-cloud.io"
+        )
+        return
     if others := sorted(names - {MACHINES.group}):
         session.printer.info(
             f"Note: this cluster also has machines.{' and machines.'.join(others)}. "
             f"Use `kubectl get mach`: `machines` may be the other kind"
         )
+
+
+def _require_container_cloud(args: Namespace) -> None:
+    """Raise CliError where --container-cloud-image is given alone."""
+    if args.container_cloud_image and not args.container_cloud:
+        text = "--container-cloud-image applies only to container-cloud"
+        raise CliError(text, next_step="give --container-cloud too", status=USAGE)
+
+
+async def _live_container_cloud(session: CommandSession, machina: MachinaWorkload | None) -> tuple[Raw, ...] | None:
+    """Return the objects of container-cloud: of the one that runs, or that the flags request; None for none.
+
+    Raises:
+        CliError: others serve kinds of its groups.
+    """
+    running = await live_image(session.api, CONTAINER_CLOUD_CONTROLLER, CONTAINER_CLOUD)
+    if machina is None or not (running or session.invocation.args.container_cloud):
+        return None
+    await refuse_foreign_definitions(session)
+    config = await config_in(session.api, CONTAINER_CLOUD_CONFIG)
+    return container_cloud_objects(_container_cloud(session, running, machina.image, config))
+
+
+async def refuse_foreign_definitions(session: CommandSession) -> None:
+    """Raise CliError where others serve kinds of Container Cloud's groups: two controllers would act on one host."""
+    if found := await foreign_definitions(session.api):
+        these = f"{', '.join(found[:SHOWN])}{f' and {len(found) - SHOWN} more' if len(found) > SHOWN else ''}"
+        raise CliError(
+            f"--container-cloud: this cluster has definitions of other controllers: {these}",
+            next_step="use a cluster without Metal3 and Container Cloud, or remove them and these definitions first",
+        )
+
+
+def _container_cloud(
+    session: CommandSession, existing: str, machina: str, config: Mapping[str, Any] | None = None
+) -> ContainerCloudWorkload:
+    args = session.invocation.args
+    image = chosen_image(
+        CONTAINER_CLOUD,
+        image=args.container_cloud_image,
+        registry=args.image_registry,
+        there=existing,
+        beside=machina,
+    )
+    return ContainerCloudWorkload(image, config or {})
 
 
 def _image(session: CommandSession, existing: str = "") -> str:

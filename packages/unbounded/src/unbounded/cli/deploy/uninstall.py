@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from unbounded.api.conditions import counted
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, Secret
-from unbounded.api.crd import DEFINITIONS
+from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, DEFINITIONS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
@@ -23,7 +24,7 @@ from unbounded.cli.deploy.apply import restrict_namespace
 from unbounded.cli.deploy.pods import SELECTOR
 from unbounded.cli.deploy.server_side_apply import kind_name, kind_of, workload_kinds
 from unbounded.cli.deploy.workloads import POLICIES, stages, surroundings
-from unbounded.cli.manifests import CRDS
+from unbounded.cli.manifests import CRDS, foreign_definitions
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.intents import confirm
 from unbounded.join import bootstrap_tokens
@@ -67,6 +68,8 @@ async def run(session: CommandSession) -> int:
 async def refuse_machines(session: CommandSession, site: str = "") -> None:
     """Raise CliError where Machines exist, of the cluster or of one site."""
     found = await names(session.api, MACHINES, labels=f"{LABEL_SITE}={site}" if site else "")
+    if not found and not site:
+        await refuse_container_cloud(session)
     if not found:
         return
     of_site, selector = (f" of site {site}", f"-l {LABEL_SITE}={site}") if site else ("", "--all")
@@ -75,6 +78,23 @@ async def refuse_machines(session: CommandSession, site: str = "") -> None:
         next_step=f"`kubectl delete mach {selector}` first; hosts whose Machine has spec.resetOnDelete are "
         "reset, and other hosts remain nodes",
     )
+
+
+async def refuse_container_cloud(session: CommandSession) -> None:
+    """Raise CliError where Machines of Container Cloud exist, unless others serve them."""
+    kind = CONTAINER_CLOUD_MACHINES
+    try:
+        if f"{kind.plural}.{kind.group}" in await foreign_definitions(session.api):
+            return
+        found = (await session.api.list(kind.raw())).items
+    except NotFound:
+        return
+    if found:
+        shown = _shown(sorted(f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in found))
+        raise CliError(
+            f"{counted(len(found), 'Machine')} of Container Cloud {'exists' if len(found) == 1 else 'exist'}: {shown}",
+            next_step="`kubectl delete ma --all --all-namespaces` first, which returns their hosts to stock",
+        )
 
 
 async def _refuse_embedded(session: CommandSession) -> None:
@@ -89,7 +109,7 @@ async def _refuse_embedded(session: CommandSession) -> None:
 async def _installed_objects(session: CommandSession) -> list[DeletionTarget]:
     """Return the installed objects that the cluster has, the controllers first and their rights last."""
     desired: list[DeletionTarget] = []
-    for stage in (*surroundings(), *reversed(stages(None))):
+    for stage in (*surroundings(), *reversed(stages(None, container_cloud=True))):
         desired += [target for target in _targets(stage.objects) if target.kind.kind not in STAYS]
     running = await workloads(session.api)
     return [*running, *(one for one in await existing(session.api, desired) if one not in running)]
@@ -100,7 +120,9 @@ async def _data(session: CommandSession) -> list[DeletionTarget]:
 
     These are definitions with their objects, Secrets, and the key of releases.
     """
-    definitions = [DeletionTarget(CRDS.raw(), f"{one.kind.plural}.{one.kind.group}") for one in DEFINITIONS]
+    foreign = await foreign_definitions(session.api)
+    own = [one.name for one in (*DEFINITIONS, *CONTAINER_CLOUD_DEFINITIONS) if one.name not in foreign]
+    definitions = [DeletionTarget(CRDS.raw(), name) for name in own]
     found = await existing(session.api, definitions)
     secrets = [(NAMESPACE, name) for name in await names(session.api, SECRETS, NAMESPACE)]
     for label in (LABEL_SITE, LABEL_MACHINE):

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import yaml
 
-from unbounded.api.crd import custom_resource_definitions
+from unbounded.api.crd import container_cloud_definitions, custom_resource_definitions
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import pods
 from unbounded.cli.deploy.pods import RESTRICTED, deny_all, namespace, priority_class
-from unbounded.cli.manifests import manifests
+from unbounded.cli.manifests import container_cloud_manifests, manifests
 from unbounded.kube.process_epoch import SYSTEM
 
 Raw = dict[str, Any]
@@ -27,6 +27,9 @@ MACHINA: Final = "machina-controller"
 METALMAN: Final = "metalman-controller"
 MACHINE_OPS: Final = "machine-ops-controller"
 MACHINA_CONFIG: Final = "machina-config"
+CONTAINER_CLOUD: Final = "container-cloud"
+CONTAINER_CLOUD_CONTROLLER: Final = "container-cloud-controller"
+CONTAINER_CLOUD_CONFIG: Final = "container-cloud-config"
 MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
 CONFIG_FILE: Final = "config.yaml"
 EK_CA_FOLDER: Final = "/etc/unbounded/ek-ca"
@@ -53,6 +56,18 @@ POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPo
 @dataclass(frozen=True)
 class MachinaWorkload:
     """The Deployment of machina.
+
+    Args:
+        config: keys and values of its file.
+    """
+
+    image: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ContainerCloudWorkload:
+    """The Deployment of container-cloud.
 
     Args:
         config: keys and values of its file.
@@ -158,6 +173,39 @@ def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = No
     selector = _selector("machina")
     pod = _leading_pod("machina", image, ["controller"], MACHINA_CONFIG, selector)
     return _deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
+
+
+def container_cloud_objects(workload: ContainerCloudWorkload) -> tuple[Raw, ...]:
+    """Return container-cloud's objects beside its account and rights, in the order of application."""
+    return (
+        container_cloud_config_map(workload.config),
+        container_cloud_service(),
+        container_cloud_budget(),
+        container_cloud_network(),
+        container_cloud_deployment(workload.image, annotations=_digest(workload.config)),
+    )
+
+
+def container_cloud_config_map(config: Mapping[str, Any]) -> Raw:
+    return _config_map(CONTAINER_CLOUD_CONFIG, _selector(CONTAINER_CLOUD), config)
+
+
+def container_cloud_service() -> Raw:
+    return _service(CONTAINER_CLOUD_CONTROLLER, _selector(CONTAINER_CLOUD), _METRICS)
+
+
+def container_cloud_budget() -> Raw:
+    return _budget(CONTAINER_CLOUD_CONTROLLER, _selector(CONTAINER_CLOUD))
+
+
+def container_cloud_network() -> Raw:
+    return pods.controller_network(CONTAINER_CLOUD_CONTROLLER, _selector(CONTAINER_CLOUD))
+
+
+def container_cloud_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
+    selector = _selector(CONTAINER_CLOUD)
+    pod = _leading_pod(CONTAINER_CLOUD, image, ["controller"], CONTAINER_CLOUD_CONFIG, selector)
+    return _deployment(CONTAINER_CLOUD_CONTROLLER, selector, pod, replicas=2, annotations=annotations)
 
 
 def machine_ops_config(existing: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
@@ -340,7 +388,12 @@ def monitors() -> tuple[Raw, ...]:
                 "endpoints": [{"port": "metrics", "path": "/metrics"}],
             },
         }
-        for component, name in (("machina", MACHINA), ("metalman", METALMAN), (MACHINE_OPS, MACHINE_OPS))
+        for component, name in (
+            ("machina", MACHINA),
+            ("metalman", METALMAN),
+            (MACHINE_OPS, MACHINE_OPS),
+            (CONTAINER_CLOUD, CONTAINER_CLOUD_CONTROLLER),
+        )
     )
 
 
@@ -437,7 +490,11 @@ def surroundings() -> tuple[InstallStage, ...]:
 
 
 def stages(
-    machina: MachinaWorkload | None, others: Iterable[Raw] = (), *, level: str = RESTRICTED
+    machina: MachinaWorkload | None,
+    others: Iterable[Raw] = (),
+    *,
+    level: str = RESTRICTED,
+    container_cloud: bool = False,
 ) -> tuple[InstallStage, ...]:
     """Return all objects that the project needs on a cluster.
 
@@ -445,11 +502,13 @@ def stages(
         machina: None where it runs elsewhere, or is not to be installed.
         others: objects of other controllers.
         level: the Pod security standard of the namespace.
+        container_cloud: with the definitions, rights and policies of Container Cloud.
     """
-    brought = tuple(manifests())
+    brought = (*manifests(), *(container_cloud_manifests() if container_cloud else ()))
+    definitions = (*custom_resource_definitions(), *(container_cloud_definitions() if container_cloud else ()))
     controllers = (*(() if machina is None else machina_objects(machina)), *others)
     found = (
-        InstallStage("definitions", custom_resource_definitions()),
+        InstallStage("definitions", definitions),
         InstallStage("namespace", (namespace(level),)),
         InstallStage("rights", tuple(body for body in brought if body["kind"] not in POLICIES)),
         InstallStage("policies", tuple(body for body in brought if body["kind"] in POLICIES)),

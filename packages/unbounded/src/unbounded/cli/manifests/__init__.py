@@ -13,9 +13,11 @@ from typing import Any, Final
 
 import yaml
 
+from unbounded.api.container_cloud.names import GROUPS
 from unbounded.api.crd import (
     CONTAINER_CLOUD_DEFINITIONS,
     DEFINITIONS,
+    MANAGED_BY,
     KindDefinition,
     custom_resource_definition,
 )
@@ -46,6 +48,16 @@ async def install_container_cloud(api: Api) -> None:
     """
     await _install_definitions(api, CONTAINER_CLOUD_DEFINITIONS)
     await _install_all(api, container_cloud_manifests())
+
+
+async def foreign_definitions(api: Api) -> list[str]:
+    """Return the definitions in the groups of Container Cloud that others have created, by their names."""
+    found = (await api.list(CRDS)).items
+    return sorted(
+        str(one["metadata"]["name"])
+        for one in found
+        if one["spec"]["group"] in GROUPS and not MANAGED_BY.items() <= (one["metadata"].get("labels") or {}).items()
+    )
 
 
 async def _install_definitions(api: Api, definitions: Sequence[KindDefinition]) -> None:
