@@ -125,7 +125,7 @@ what_came() {
 FILES_EXPECTED=${FILES_EXPECTED:-/etc/unbounded/files.sha256}
 
 # is_expected FILE SHA256: whether a signed installer was built with this file of the image. Its list is signed with it, so
-# that neither metalman's key nor a registry alone can have another disk written. Without a list every file is.
+# that no other image of a registry is written. Without a list every file is.
 is_expected() {
     [ ! -e "$FILES_EXPECTED" ] || grep -qxF "$2  $1" "$FILES_EXPECTED" ||
         trouble "$1 has the SHA-256 $2, and the signed installer was built with another one or none: name an image in spec.pxe.image that was built together with its installer"
