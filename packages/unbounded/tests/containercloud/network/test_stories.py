@@ -78,9 +78,10 @@ async def test_at_rest_nothing_is_written(world: NetworkWorld) -> None:
     await world.report()
     await world.reason("Rendered")
     await asyncio.sleep(5)
-    writes = world.api.writes
+    writes, calls = world.api.writes, world.life.awaits
+    await world.api.patch(MACHINES, "master-0.default", {"spec": {"pxe": {"targetDisk": "/dev/sda"}}})
     await asyncio.sleep(7200)
-    assert world.api.writes == writes
+    assert (world.api.writes, world.life.awaits) == (writes + 1, calls)
 
 
 @story

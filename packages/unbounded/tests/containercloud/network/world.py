@@ -41,6 +41,7 @@ class NetworkWorld:
         self.chance = random.Random(seed)
         self._tasks: list[asyncio.Task[None]] = []
         self._lives = 0
+        self.life: Incarnation  # the last one
 
     # ---- the controller
 
@@ -48,6 +49,7 @@ class NetworkWorld:
         self._lives += 1
         life = Incarnation(f"networks#{self._lives}", self.chance, weather, crash_at=crash_at)
         self._tasks.append(asyncio.create_task(self._run(life)))
+        self.life = life
         return life
 
     async def _run(self, life: Incarnation) -> None:

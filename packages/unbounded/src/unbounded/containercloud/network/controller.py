@@ -36,7 +36,13 @@ from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
-from unbounded.containercloud.caches import INDEX_FAULTY, INDEX_NAMESPACE, INDEX_NETWORK, ContainerCloudCaches
+from unbounded.containercloud.caches import (
+    INDEX_FAULTY,
+    INDEX_HOST_MACHINE,
+    INDEX_NAMESPACE,
+    INDEX_NETWORK,
+    ContainerCloudCaches,
+)
 from unbounded.containercloud.network.plan import (
     ADDRESSES,
     CONFIG_KEY,
@@ -160,6 +166,7 @@ class NetworkController:
             for one in (new or old,):
                 if one is not None:
                     self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, one.name))
+                    self._enqueue(NetworkSubject.HOST, self._machines.by(INDEX_HOST_MACHINE, one.name))
 
     def _template_changed(self, old: L2Template | None, new: L2Template | None) -> None:
         one = new or old

@@ -37,7 +37,7 @@ from unbounded.api.container_cloud.network import (
 from unbounded.api.core import ConfigMap
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import Machine
-from unbounded.api.machine_spec import DHCPLease
+from unbounded.api.machine_spec import DHCPLease, NetworkConfigKeySelector
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.network.rendering import (
     NetworkCard,
@@ -192,7 +192,9 @@ def plan_network(view: NetworkView) -> NetworkPlan:
         finalizers = [*ipam.metadata.finalizers, FINALIZER_ADDRESSES]
         return NetworkPlan((PatchIpamHost({"metadata": {"finalizers": finalizers}}),))
     if view.target is None:
-        return NetworkPlan(report=_fault(NetworkReason.NOT_CLAIMED, "the Machine has not claimed a host yet"))
+        name = ipam.metadata.annotations.get(ANNOTATION_NETWORK_OF)
+        text = f"Machine {name} of the host does not exist" if name else "the Machine has not claimed a host yet"
+        return NetworkPlan(report=_fault(NetworkReason.NOT_CLAIMED, text))
     if view.host is not None and view.host.spec.externally_provisioned:
         text = f"BareMetalHost {view.host.name} is externallyProvisioned: its network stays as it is"
         return NetworkPlan(report=IpamReport("ExternallyProvisioned", text, allocated=True, rendered=True, state=OK))
@@ -394,9 +396,9 @@ def _target_actions(ipam: IpamHost, target: Machine, lease: DHCPLease | MissingL
         return
     change: dict[str, Any] = {}
     reference = None if pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
-    named = {"name": config_name(ipam), "namespace": NAMESPACE, "key": CONFIG_KEY}
-    if reference is None or msgspec.to_builtins(reference) != named:
-        change["cloudInit"] = {"networkConfigConfigMapRef": named}
+    named = NetworkConfigKeySelector(name=config_name(ipam), namespace=NAMESPACE, key=CONFIG_KEY)
+    if reference != named:
+        change["cloudInit"] = {"networkConfigConfigMapRef": {**msgspec.to_builtins(named), "key": CONFIG_KEY}}
     if isinstance(lease, DHCPLease) and lease not in pxe.dhcp_leases:
         others = [one for one in pxe.dhcp_leases if one.mac.lower() != lease.mac.lower()]
         change["dhcpLeases"] = msgspec.to_builtins([*others, lease])
