@@ -61,6 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port-base", type=int, default=0, metavar="PORT", help="Set the port of the first BMC (default: a free one)"
     )
+    parser.add_argument(
+        "--boots",
+        action="store_true",
+        help="Let the hosts run what they boot: installers from virtual media, with leases in 127.0.0.0/8, and Nodes",
+    )
+    parser.add_argument(
+        "--media-ca",
+        type=Path,
+        metavar="FILE",
+        help="Trust servers of virtual media whose certificates chain to this PEM file (default: the system's roots)",
+    )
     parser.add_argument("--manifests", type=Path, metavar="FILE", help="Write Machines and Secrets for `kubectl apply`")
     parser.add_argument("--control", action="store_true", help="Print the address of each BMC's control interface, too")
 
@@ -83,6 +94,8 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
             port_base=args.port_base,
             prefix=args.name,
             recording=args.recording,
+            media_ca="" if args.media_ca is None else args.media_ca.read_text(),
+            boots=args.boots,
         ) as fleet:
             _show(fleet, args, out)
             await stop.wait()

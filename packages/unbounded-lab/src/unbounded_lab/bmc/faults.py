@@ -33,6 +33,12 @@ class BmcFaults:
     comes_back_s: float | None = None
     power_restore: Literal["AlwaysOn", "AlwaysOff", "LastState"] = "AlwaysOff"
 
+    # A host that boots
+    disk_bytes: int | None = None  # size of its disks, where the BMC reports another one
+    lost_nics: int = 0  # NICs that the BMC reports and the installer does not find, from the last on
+    second_client: bool = False  # another client takes part in each boot of the installer
+    never_joins: bool = False  # the agent of the installed system does not start
+
     # Reported power
     power_lie_s: float = 0.0  # time for which it shows the state from before an action
     power_cache_s: float = 0.0  # maximum age of the shown state

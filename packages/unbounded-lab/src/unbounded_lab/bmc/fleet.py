@@ -110,6 +110,8 @@ async def start_fleet(
     power: HostPower = HostPower.ON,
     prefix: str = "lab",
     recording: Path | None = None,
+    media_ca: str = "",
+    boots: bool = False,
 ) -> AsyncIterator[Fleet]:
     """Serve `count` BMCs, named `lab-01` and so on, inside the context.
 
@@ -119,6 +121,8 @@ async def start_fleet(
         seed: the same seed gives the same passwords, certificates and profile mix.
         port_base: the port of the first BMC, the others follow; 0 takes free ones.
         recording: file of a recorded BMC, which all replay.
+        media_ca: certificates in PEM that servers of virtual media must chain to; the system's if empty.
+        boots: the hosts run what they boot.
 
     Raises:
         ValueError: there is no such profile, or the recording cannot be read.
@@ -139,6 +143,8 @@ async def start_fleet(
             port_base=port_base,
             power=power,
             recording=str(recording or ""),
+            media_ca=media_ca,
+            boots=boots,
         )
         for start in range(min(processes, count))
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from contextlib import suppress
-from tempfile import NamedTemporaryFile
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, Final
 
 import aiohttp
@@ -25,6 +26,7 @@ from unbounded_lab.bmc.redfish import BmcRequest
 from unbounded_lab.bmc.replay import BmcRecording
 from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.faults import changed
+from unbounded_lab.hosts.board import LabBoard
 from unbounded_lab.http import OK, LabReply
 from unbounded_lab.listener import HOST, LabListener, LabServer, hang_up, send, server
 
@@ -43,6 +45,7 @@ class LabBmc(LabServer):
         port: 0 takes a free one.
         recording: answers of another BMC to replay; its misbehaviours come on top.
         media_ca: certificates in PEM that servers of virtual media must chain to; the system's if None.
+        boots: its hosts run what they boot: installers from virtual media, and what those install.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class LabBmc(LabServer):
         port: int = 0,
         recording: BmcRecording | None = None,
         media_ca: str | None = None,
+        boots: bool = False,
     ) -> None:
         self.identity = BmcIdentity(name, seed)
         self._index = index
@@ -73,6 +77,8 @@ class LabBmc(LabServer):
         self._port = port
         self.media_ca = media_ca
         self.media_content = b""  # of the image that was fetched last
+        self._boots = boots
+        self.boards: dict[str, LabBoard] = {}  # of hosts that boot, by the ids of their systems
         self._minder: asyncio.Task[None] | None = None
         self._woken: set[asyncio.Event] = set()  # of the open streams
         self._plain: LabListener | None = None
@@ -90,6 +96,12 @@ class LabBmc(LabServer):
             recording=self._recording,
         )
         self.bmc.on_event = self._wake_streams
+        if self._boots:
+            self._folder = TemporaryDirectory(prefix="lab-host-")
+            for system in self.bmc.systems:
+                folder = Path(self._folder.name) / system.name
+                board = LabBoard(self.bmc, system, lambda: self.media_content, self.clock, folder)
+                self.boards[system.name] = system.host.board = board
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
         self._show_certificate()
@@ -99,6 +111,10 @@ class LabBmc(LabServer):
 
     async def stop(self) -> None:
         await self._stop_following()
+        for board in self.boards.values():
+            await board.close()
+        if self.boards:
+            self._folder.cleanup()
         await self.consoles.close()
         await self._door.close()
         if self._plain is not None:

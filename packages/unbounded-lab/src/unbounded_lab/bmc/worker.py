@@ -148,6 +148,8 @@ class WorkerOrder:
     port_base: int  # 0: any free ports
     power: HostPower
     recording: str = ""  # file of a recorded BMC; empty: none
+    media_ca: str = ""  # PEM; empty: the system's
+    boots: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,8 @@ def lab_bmcs(order: WorkerOrder) -> dict[str, LabBmc]:
             power=order.power,
             port=order.port_base + index if order.port_base else 0,
             recording=recording,
+            media_ca=order.media_ca or None,
+            boots=order.boots,
         )
         for index, name in zip(order.indexes, order.names, strict=True)
     }

@@ -8,6 +8,7 @@ from tests.lab.misbehaviours import (
     test_boot,
     test_console,
     test_events,
+    test_hosts,
     test_power,
     test_reports,
 )
@@ -18,7 +19,16 @@ from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 def test_every_misbehaviour_is_shown() -> None:
     shown = [
         name
-        for module in (test_power, test_reports, test_boot, test_access, test_answers, test_events, test_console)
+        for module in (
+            test_power,
+            test_reports,
+            test_boot,
+            test_access,
+            test_answers,
+            test_events,
+            test_console,
+            test_hosts,
+        )
         for name in module.CHECKS
     ]
     assert sorted(shown) == sorted(MISBEHAVIOURS)

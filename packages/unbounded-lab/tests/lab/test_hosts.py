@@ -1,0 +1,84 @@
+"""Hosts that boot: what they fetch and report, in which order, and how they fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.boot_server import ADDRESS, UID, BootFake, booting, happens, is_asked
+from unbounded_lab.bmc.power import HostPower
+from unbounded_lab.hosts.installer import InstalledSystem, boot_parameters
+from unbounded_lab.hosts.wire import HostFailed
+
+
+async def test_a_host_installs_and_starts_from_its_disk() -> None:
+    fake = BootFake(waits=1)
+    async with booting(fake) as bmc:
+        await happens(bmc, "joins", "m1")
+        told = [(event.what, event.detail) for event in bmc.history() if event.what in ("boot", "installer", "started")]
+        assert told == [("boot", "Cd"), ("installer", "installed"), ("boot", "Hdd"), ("started", "m1")]
+        assert bmc.power() is HostPower.ON
+        assert [disk.owner for disk in bmc.boards["1"].disks] == [UID, ""]
+    assert fake.clients() == {ADDRESS}
+    paths = [path for _, method, path in fake.seen if method == "POST"]
+    assert paths == [
+        *("progress", "hardware", "hardware", "progress", "progress", "pxe/disable"),
+        *["cloudinit/log"] * 4,
+    ]
+    hardware = next(report for report in fake.reports if report["path"] == "hardware")
+    assert [disk["state"] for disk in hardware["hardware"]["disks"]] == ["Blank", "Blank"]
+    assert (hardware["final"], hardware["imageBytes"], len(hardware["hardware"]["nics"])) == (False, 100, 2)
+
+
+async def test_an_inspected_host_switches_off() -> None:
+    async with booting(BootFake(action={"action": "PowerOff"})) as bmc:
+        await happens(bmc, "installer", "power off")
+        await happens(bmc, "power", "Off")
+        assert bmc.boards["1"].installed is None
+
+
+@pytest.mark.parametrize(
+    ("fake", "text"),
+    [
+        (BootFake(action={"error": "disk sda has data of others"}), "disk sda has data of others"),
+        (BootFake(action={"action": "Erase"}), "a lab host cannot do Erase"),
+        (BootFake(digest="0" * 64), "has the SHA-256"),
+    ],
+    ids=["refused", "unknown", "digest"],
+)
+async def test_a_failed_install_is_reported_and_the_host_stands_still(fake: BootFake, text: str) -> None:
+    async with booting(fake) as bmc:
+        await happens(bmc, "failed", text)
+        assert bmc.power() is HostPower.ON
+        assert bmc.boards["1"].installed is None
+    report = next(one for one in fake.reports if one.get("failed"))
+    assert text in report["message"]
+
+
+async def test_a_host_that_is_switched_off_stops_at_once() -> None:
+    fake = BootFake(waits=10_000)
+    async with booting(fake) as bmc:
+        await is_asked(fake, "hardware")
+        bmc.bmc.systems[0].host.unplug(bmc.clock.now())
+        assert bmc.power() is HostPower.OFF
+        assert bmc.boards["1"].installed is None
+
+
+def test_words_of_a_boot_without_a_card_of_the_host_are_no_address() -> None:
+    found = boot_parameters(
+        b"  linux /vmlinuz unbounded.serve_url=http://s/b unbounded.lease=02:00:00:00:00:01,127.0.0.2,m,g\n"
+    )
+    assert found.address(["02:00:00:00:00:01"]) == "127.0.0.2"
+    with pytest.raises(HostFailed, match="no network card"):
+        found.address(["02:00:00:00:00:02"])
+    with pytest.raises(HostFailed, match=r"no kernel with unbounded\.serve_url"):
+        boot_parameters(b"  linux /vmlinuz quiet\n")
+
+
+def test_the_agents_configuration_is_read_from_vendor_data() -> None:
+    vendor = (
+        "#cloud-config\nwrite_files:\n- path: /etc/unbounded/agent/config.json\n  owner: root:root\n"
+        '  content: |\n    {\n      "MachineName": "m1"\n    }\n- path: /etc/other\n  content: |\n    x\n'
+    )
+    system = InstalledSystem("m1", UID, ADDRESS, "http://s", "0" * 64, {"vendor-data": vendor})
+    assert system.agent_config == {"MachineName": "m1"}
+    assert InstalledSystem("m1", UID, ADDRESS, "http://s", "0" * 64).agent_config == {}
