@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.containercloud.objects import DISTRIBUTIONS, NODE_LABELS, machine_body
+from tests.machina.test_rolling_update_plan import NEW, RUNNING, Plan, written
 from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
@@ -29,12 +31,14 @@ from unbounded.containercloud.cluster_plan import (
     SetClusterFinalizer,
     SetUpgradeIndex,
     WriteClusterStatus,
+    configuration_spec,
     merge_patch,
     plan_cluster,
     release_fault,
     upgrade_indexes,
     without_none,
 )
+from unbounded.machina.node_update_plan import replace_manifest
 
 Raw = dict[str, Any]
 NAME = "c.p"
@@ -276,6 +280,75 @@ def test_claimed_hosts_are_labelled_and_released_ones_are_not() -> None:
     view = ClusterView(cluster=a_cluster(), release=a_release(), machines=machines, hosts=hosts)
     found = {one.host.name: dict(one.labels) for one in plan_cluster(view) if isinstance(one, LabelHost)}
     assert found == {"h1": LABELS | {"unbounded-cloud.io/upgrade-index": "3"}, "h3": dict.fromkeys(LABELS)}
+
+
+class ClusterUpdate(Plan):
+    """The rolling update of a Cluster's configuration: three managers and three workers, by index, on other images."""
+
+    def __init__(self, **value: Any) -> None:
+        super().__init__(6)
+        view = ClusterView(cluster=a_cluster(**value), release=a_release())
+        self.strategy = without_none(configuration_spec(view, a_release()))["updateStrategy"]
+        roles = {"m0": ("control-plane", 3), "m1": ("control-plane", 1), "m2": ("control-plane", 2)}
+        roles |= {"m3": ("worker", 9), "m4": ("worker", 4), "m5": ("worker", 5)}
+        for name, (role, index) in roles.items():
+            labels = LABELS | {"unbounded-cloud.io/role": role, "unbounded-cloud.io/upgrade-index": str(index)}
+            meta = {"name": name, "uid": f"uid-{name}", "generation": 2, "labels": labels}
+            self.machines[name]["metadata"] = meta
+        self.want(NEW)
+
+    def replaced(self, *, fails: bool = False) -> list[list[str]]:
+        """Let the replacements of each turn end together until none starts; return the Machines of each turn."""
+        turns: list[list[str]] = []
+        for _turn in range(10):
+            plan = self.settle()
+            if not plan.create:
+                return turns
+            turns.append(sorted(plan.create))
+            for name in plan.create:
+                update = self.update(name)
+                assert update is not None
+                machine = next(one for one in self.view().machines if one.name == name)
+                self.operation(dict(replace_manifest(machine, update)), RUNNING)
+                if not fails:
+                    self.machines[name]["status"]["image"] = written(NEW)
+            self.settle()
+            for name in plan.create:
+                update = self.update(name)
+                assert update is not None
+                self.ends(str(update.operation), "Failed" if fails else "Complete")
+            self.now += timedelta(seconds=60)
+        raise AssertionError(turns)
+
+
+@pytest.mark.parametrize(
+    ("value", "turns"),
+    [
+        ({}, [["m1"], ["m2", "m4"], ["m0", "m5"], ["m3"]]),
+        ({"maxWorkerUpgradeCount": 2}, [["m1"], ["m2", "m4", "m5"], ["m0", "m3"]]),
+        ({"dedicatedControlPlane": False}, [["m1"], ["m2"], ["m0"], ["m4"], ["m5"], ["m3"]]),
+        (
+            {"dedicatedControlPlane": False, "maxWorkerUpgradeCount": 3},
+            [["m1"], ["m2"], ["m0"], ["m3", "m4", "m5"]],
+        ),
+    ],
+)
+def test_an_update_takes_managers_one_by_one_and_workers_after_the_first_or_all(
+    value: Raw, turns: list[list[str]]
+) -> None:
+    assert ClusterUpdate(**value).replaced() == turns
+
+
+def test_an_update_halts_at_the_first_failure() -> None:
+    update = ClusterUpdate(maxWorkerUpgradeCount=3)
+    assert update.replaced(fails=True) == [["m1"]]
+    assert update.status.phase == "Halted"
+
+
+def test_no_update_starts_during_the_maintenance_of_the_cluster() -> None:
+    update = ClusterUpdate(maintenance=True)
+    assert update.replaced() == []
+    assert update.status.phase == "Paused"
 
 
 # Releases of a Cluster

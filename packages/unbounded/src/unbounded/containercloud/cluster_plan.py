@@ -527,7 +527,7 @@ def _release_condition(view: ClusterView) -> ProviderCondition:
 
 
 def _nodes_condition(view: ClusterView, ready: int) -> ProviderCondition:
-    text = f"{ready} of {counted(len(view.machines), 'Machine')} {'is' if ready == 1 else 'are'} ready"
+    text = f"ready Machines: {ready} of {len(view.machines)}"
     done = ready == len(view.machines)
     reason = ClusterReason.NODES_READY if done else ClusterReason.NODES_NOT_READY
     return ProviderCondition(type=ClusterConditionType.NODES, ready=done, reason=reason, message=text)
