@@ -215,3 +215,9 @@ class Trouble:
             await self.it.api.get(MACHINES, name)
         except NotFound:
             await self.it.api.create(MACHINES, {"metadata": {"name": name}, "spec": spec})
+
+
+async def test_container_cloud(tmp_path: Path) -> None:
+    async with plane(tmp_path / "data", "--container-cloud", "--min-other-managers", "0") as it:
+        example = {"examples/container-cloud.yaml": str(ROOT / "examples" / "container-cloud.yaml")}
+        await follow(DOCS / "container-cloud.md", shell_of(it, example))

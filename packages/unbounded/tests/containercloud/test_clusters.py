@@ -206,7 +206,7 @@ async def test_a_deleted_cluster_takes_machines_and_objects_along(running: HttpA
 
 async def pool(api: HttpApi, namespace: str, replicas: int, **value: Any) -> MachinePool:
     body: Raw = {
-        "metadata": {"name": "pool", "labels": machine_body("m")["metadata"]["labels"]},
+        "metadata": {"name": "pool", "labels": {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}},
         "spec": {"replicas": replicas, "machineSpec": machine_body("m", **value)["spec"]},
     }
     return await api.create(MACHINE_POOLS, body, namespace=namespace)

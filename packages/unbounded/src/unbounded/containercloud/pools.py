@@ -19,6 +19,7 @@ from unbounded.api.conditions import counted, set_condition
 from unbounded.api.container_cloud.cluster import MACHINE_POOLS, Cluster, MachinePool
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.names import (
+    BAREMETAL,
     LABEL_CLUSTER,
     LABEL_CONTROL_PLANE,
     LABEL_MACHINE_POOL,
@@ -36,7 +37,7 @@ from unbounded.kube.status_writer import StatusWriter
 Raw = dict[str, Any]
 CONDITION_COMPLETE: Final = "Complete"
 OWN: Final = frozenset({"maintenance", "delete", "deletionPolicy"})  # fields that stay the member's
-_LABELS: Final = (LABEL_PROVIDER, LABEL_CLUSTER, LABEL_CONTROL_PLANE)  # of a pool, for its members
+_LABELS: Final = (LABEL_CLUSTER, LABEL_CONTROL_PLANE)  # of a pool, for its members
 SETTLE_S: Final = 0.2  # before a pass, as changes of many members come together
 
 log = Log("pools")
@@ -155,7 +156,7 @@ def member_body(pool: MachinePool, name: str) -> Raw:
         "metadata": {
             "name": name,
             "namespace": pool.metadata.namespace,
-            "labels": labels | {LABEL_MACHINE_POOL: pool.name},
+            "labels": labels | {LABEL_PROVIDER: BAREMETAL, LABEL_MACHINE_POOL: pool.name},
         },
         "spec": spec,
     }

@@ -402,7 +402,9 @@ async def test_install_serves_container_cloud_on_request(cluster_cli: Cli, clust
     created = told(first)["created"]
     assert f"deployment.apps/{CONTAINER_CLOUD_CONTROLLER}" in created
     assert f"customresourcedefinition.apiextensions.k8s.io/{name}" in created
-    assert "Note: `kubectl get machines` means the Machines of Container Cloud, short `ma`" in first.out + first.err
+    assert (
+        "Note: for kubectl, `machines` now means the Machines of Container Cloud, short `ma`" in first.out + first.err
+    )
     image = await live_image(cluster_api, CONTAINER_CLOUD_CONTROLLER, CONTAINER_CLOUD)
     assert image == image_of("container-cloud", HERE)
     plain = await cluster_cli(*words, "-v")

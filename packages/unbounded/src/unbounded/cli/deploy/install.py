@@ -110,8 +110,8 @@ async def _report_other_machines(session: CommandSession) -> None:
     names = {one["spec"]["group"] for one in definitions if one["spec"]["names"]["plural"] == MACHINES.plural}
     if CONTAINER_CLOUD_MACHINES.group in names and not await foreign_definitions(session.api):
         session.printer.info(
-            "Note: `kubectl get machines` means the Machines of Container Cloud, short `ma`. Use `kubectl get mach` "
-            "for those of unbounded-cloud.io"
+            "Note: for kubectl, `machines` now means the Machines of Container Cloud, short `ma`. Use `kubectl get "
+            "mach` for those of unbounded-cloud.io"
         )
         return
     if others := sorted(names - {MACHINES.group}):
