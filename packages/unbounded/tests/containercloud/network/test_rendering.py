@@ -108,6 +108,13 @@ def test_cards_are_mapped_by_prefix_bus_and_slot(priorities: list[str], boots: s
     assert map_cards(host_network(if_mapping=(), priorities=priorities, cards=None)) is None
 
 
+def test_automatic_mapping_knows_cards_by_the_names_of_systemd() -> None:
+    cards = [NetworkCard("eth0", MACS[0], aliases=("enp4s0",)), NetworkCard("eth1", MACS[1], aliases=("enp3s0",))]
+    network = host_network(if_mapping=(), priorities=["eno", "enp"], cards=cards)
+    assert map_cards(network) == ("enp3s0", "enp4s0")
+    assert yaml.safe_load(render_network(network).config)["ethernets"]["enp3s0"]["match"] == {"macaddress": MACS[1]}
+
+
 @pytest.mark.parametrize(
     ("address", "names"),
     [

@@ -226,6 +226,35 @@ async def test_what_is_missing_is_named_and_then_goes_on(world: NetworkWorld) ->
 
 
 @story
+async def test_an_edit_of_the_network_of_a_running_host_counts_at_the_next_install(world: NetworkWorld) -> None:
+    def needs_restart(ipam: Any) -> str:
+        return next((one.status for one in ipam.status.conditions if one.type == "RestartNeeded"), "")
+
+    await prepared(world)
+    await world.report()
+    await world.reason("Rendered")
+    await world.installed("b1")
+    await asyncio.sleep(5)
+    assert needs_restart(await world.ipam()) == "False"
+    await world.edit(L2_TEMPLATES, "one-nic", npTemplate=f"{EXAMPLE}renderer: networkd\n")
+    await world.until(world.ipam, lambda one: needs_restart(one) == "True")
+    await world.installed("b2")
+    await world.until(world.ipam, lambda one: needs_restart(one) == "False")
+
+
+@story
+async def test_the_last_card_has_the_last_name_of_the_override(world: NetworkWorld) -> None:
+    await prepared(world)
+    await world.report(nics=[{"name": "eth0", "mac": MACS[0]}, {"name": "enp0s0", "mac": MACS[1]}])
+    ipam = await world.reason("Rendered")
+    assert netplan_of(ipam)["network"]["ethernets"]["eno1"]["match"] == {"macaddress": MACS[0]}
+    two_unknown = [{"name": "eth0", "mac": MACS[0]}, {"name": "eth1", "mac": MACS[2]}]
+    await world.report(nics=two_unknown, boot="b2")
+    held = await world.reason("CardMissing")
+    assert "no network card eno1; its cards: eth0" in (held.status.state or "")
+
+
+@story
 async def test_a_fault_after_an_edit_keeps_an_install_from_the_old_network(world: NetworkWorld) -> None:
     await prepared(world)
     await world.report()
@@ -286,8 +315,8 @@ async def test_a_declared_network_of_the_machine_is_not_overwritten(world: Netwo
     assert "Machine master-0.default has spec.network" in (held.status.state or "")
 
 
-async def race(world: NetworkWorld, hosts: int) -> None:
-    """Claim hosts at once, release a third of them, and judge the addresses."""
+async def race(world: NetworkWorld, hosts: int, *, leaders: int = 1) -> None:
+    """Claim hosts at once, release a third of them, and judge the addresses; with one leader also what hosts have."""
     await world.subnet(includeRanges=[f"10.0.0.10-10.0.0.{9 + hosts}"])
     await world.template()
     for number in range(hosts):
@@ -301,7 +330,7 @@ async def race(world: NetworkWorld, hosts: int) -> None:
         await world.gone(f"m{number}")
     left = {one.metadata.uid for number, one in enumerate(ipams) if number % 3}
     judge(await world.subnet_now(), left)
-    for number, ipam in enumerate(ipams):
+    for number, ipam in enumerate(ipams if leaders == 1 else ()):
         pxe = (await world.target(number)).spec.pxe
         assert pxe is not None
         leases = [one.ipv4 for one in pxe.dhcp_leases]
@@ -333,7 +362,7 @@ def test_two_leaders_give_no_address_twice(seed: int, weather: Weather) -> None:
         world = NetworkWorld(seed)
         for _ in range(2):
             world.start(weather=weather)
-        await race(world, 9)
+        await race(world, 9, leaders=2)
         await world.stop()
 
     run_virtual(told())

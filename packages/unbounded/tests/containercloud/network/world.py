@@ -23,10 +23,11 @@ from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.containercloud.caches import container_cloud_caches
 from unbounded.containercloud.network.controller import NetworkController
-from unbounded.containercloud.network.plan import config_name
+from unbounded.containercloud.network.plan import ADDRESSES, RENDERED, config_name
 from unbounded.kube.api import NotFound
 
 T = TypeVar("T")
+NETWORK: Final = (ADDRESSES, RENDERED)
 NICS: Final = [
     {"name": "eno1", "mac": MACS[0]},
     {"name": "eth1", "mac": MACS[1], "pciAddress": "0000:00:00.0"},
@@ -120,6 +121,11 @@ class NetworkWorld:
         status = {"status": {"hardware": {**hardware, "nics": nics or NICS}}}
         await self.api.patch(MACHINES, f"master-{number}.default", status, subresource="status")
 
+    async def installed(self, boot: str = "b1") -> None:
+        """Write the image of a host, as metalman records it."""
+        image = {"image": "registry.example/host:v1", "digest": "sha256:1", "boot": boot, "at": "2030-01-01T00:00:00Z"}
+        await self.api.patch(MACHINES, "master-0.default", {"status": {"image": image}}, subresource="status")
+
     async def edit(self, kind: Any, name: str, namespace: str = NAMESPACE, **spec: Any) -> None:
         await self.api.patch(kind, name, {"spec": spec}, namespace=namespace)
 
@@ -176,7 +182,8 @@ class NetworkWorld:
         """Wait until the network of a Machine is in this state."""
 
         def holds(ipam: IpamHost | None) -> bool:
-            return ipam is not None and {one.reason for one in ipam.status.conditions} == {reason}
+            conditions = () if ipam is None else ipam.status.conditions
+            return {one.reason for one in conditions if one.type in NETWORK} == {reason}
 
         found: IpamHost = await self.until(lambda: self.ipam(name), holds)
         return found
@@ -186,7 +193,7 @@ class NetworkWorld:
 
 
 def status_of(ipam: IpamHost) -> Mapping[str, str]:
-    return {one.type: one.status for one in ipam.status.conditions}
+    return {one.type: one.status for one in ipam.status.conditions if one.type in NETWORK}
 
 
 def netplan_of(ipam: IpamHost) -> Any:

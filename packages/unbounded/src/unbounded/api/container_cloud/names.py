@@ -52,6 +52,7 @@ FINALIZER_ADDRESSES: Final = f"{GROUP}/addresses"
 FINALIZER_MACHINE: Final = "machine.cluster.sigs.k8s.io"
 ANNOTATION_NETWORK_OF: Final = f"{GROUP}/network-of"
 ANNOTATION_IPAM_HOST: Final = f"{GROUP}/ipam-host"
+ANNOTATION_INSTALLED: Final = f"{GROUP}/installed-network"
 ANNOTATION_HOST_PROFILE: Final = f"{GROUP}/host-profile"
 
 FINALIZER_HOST: Final = "baremetalhost.metal3.io"
@@ -126,6 +127,10 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
     LABEL_LOAD_BALANCER: ("Subnet", "The first address of this subnet is that of the Cluster's load balancer."),
     LABEL_NETWORK_CONFIG: ("ConfigMap", "Network configuration of a host, made from its L2Template."),
     ANNOTATION_NETWORK_OF: ("IpamHost", "Machine of unbounded-cloud.io that has the network."),
+    ANNOTATION_INSTALLED: (
+        "IpamHost",
+        "Boot of the last install, and the digest of the network configuration that it had.",
+    ),
     ANNOTATION_IPAM_HOST: ("ConfigMap", "NAMESPACE/NAME of the IpamHost of the network configuration."),
     ANNOTATION_HOST_PROFILE: ("MachineProfile", "NAMESPACE/NAME of the BareMetalHostProfile that it was made from."),
     FINALIZER_ADDRESSES: (

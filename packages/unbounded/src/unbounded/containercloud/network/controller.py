@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
@@ -35,6 +35,7 @@ from unbounded.api.container_cloud.network import (
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.caches import (
     INDEX_FAULTY,
@@ -47,6 +48,7 @@ from unbounded.containercloud.network.plan import (
     ADDRESSES,
     CONFIG_KEY,
     RENDERED,
+    RESTART_NEEDED,
     Allocate,
     CreateIpamHost,
     DeleteConfig,
@@ -64,6 +66,7 @@ from unbounded.containercloud.network.plan import (
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
 from unbounded.containercloud.network.subnets import OK, SubnetFull, allocate, release, subnet_status
 from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, identify, key_of
+from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -73,6 +76,9 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.execution_record import with_nulls
 
 Raw = dict[str, Any]
+T = TypeVar("T")
+
+OUTDATED: Final = "the host was installed with another network; the present one counts at the next install"
 
 log = Log("containercloud.network")
 
@@ -235,7 +241,9 @@ class NetworkController:
         view = self._view(namespace, name)
         plan = plan_network(view)
         if any(isinstance(action, ReleaseAddresses) for action in plan.actions):
-            await self._confirm(view)
+            await self._confirm(BARE_METAL_HOSTS, view.host, self._hosts)
+        elif any(isinstance(action, PatchTarget) for action in plan.actions):
+            await self._confirm(IPAM_HOSTS, view.ipam, self._ipam_hosts)
         for action in plan.actions:
             self._epoch.check_leads()
             await self._perform(view, action)
@@ -244,22 +252,24 @@ class NetworkController:
             return None
         return 0.0 if plan.actions and view.ipam is not None and not _is_deleted(view.ipam) else None
 
-    async def _confirm(self, view: NetworkView) -> None:
-        """Read the host live before its addresses go back: a cache may be older than the record that it still runs.
+    async def _confirm(self, kind: Kind[T], known: T | None, cache: Cache[T]) -> None:
+        """Read an object live before a step that an older state of it would not allow.
+
+        A host whose addresses go back may have been found to run, and a host may be released that gets its network.
 
         Raises:
-            Stale: the host has changed.
+            Stale: the object has changed.
         """
-        if view.host is None:
+        if known is None:
             return
-        key, _, version = identify(view.host)
+        key, uid, version = identify(known)
         try:
-            live = await self._api.get(BARE_METAL_HOSTS, key.name, namespace=key.namespace)
-        except NotFound:
-            return
-        if live.metadata.resource_version != version:
-            self._hosts.observe(live)
-            raise Stale(f"BareMetalHost {key} changed")
+            live = await self._api.get(kind, key.name, namespace=key.namespace)
+        except NotFound as error:
+            raise Stale(f"{kind.kind} {key} is gone") from error
+        if identify(live)[1:] != (uid, version):
+            cache.observe(live)
+            raise Stale(f"{kind.kind} {key} changed")
 
     async def _perform(self, view: NetworkView, action: NetworkAction) -> None:
         match action:
@@ -366,12 +376,15 @@ class NetworkController:
         """Write the status of an IpamHost if it differs; its conditions say what an install may count on."""
         now, generation = rfc3339(self._now()), ipam.metadata.generation
         present = [msgspec.to_builtins(one) for one in ipam.status.conditions]
-        conditions = present
-        for kind, holds in ((ADDRESSES, report.allocated), (RENDERED, report.rendered)):
+        conditions, cause = present, (report.reason, report.message)
+        restart = ("NetworkChanged", OUTDATED) if report.outdated else ("NetworkUnchanged", "")
+        for kind, holds, (reason, message) in (
+            (ADDRESSES, report.allocated, cause),
+            (RENDERED, report.rendered, cause),
+            (RESTART_NEEDED, report.outdated, restart),
+        ):
             status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
-            changed = set_condition(
-                conditions, kind, status, report.reason, report.message, now, observed_generation=generation
-            )
+            changed = set_condition(conditions, kind, status, reason, message, now, observed_generation=generation)
             conditions = conditions if changed is None else changed
         new = IpamHostStatus(
             netconfig_files=report.files,
@@ -443,7 +456,7 @@ def _parts_of_host(host: BareMetalHost) -> tuple[object, ...]:
 
 
 def _parts_of_target(target: Machine) -> tuple[object, ...]:
-    return target.spec, target.status.hardware
+    return target.spec, target.status.hardware, target.status.image
 
 
 def _content(item: L2Template | Subnet) -> tuple[object, ...]:

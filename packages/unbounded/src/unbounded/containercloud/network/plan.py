@@ -8,8 +8,9 @@ release, as it may still run with them.
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import ContainerCloudMachine, MachineStage
 from unbounded.api.container_cloud.names import (
     ANNOTATION_HOST,
+    ANNOTATION_INSTALLED,
     ANNOTATION_NETWORK_OF,
     FINALIZER_ADDRESSES,
     GROUP_CLUSTER,
@@ -63,6 +65,7 @@ CONFIG_KEY: Final = "network-config"
 NETPLAN_PATH: Final = "/etc/netplan/60-kaas-lcm-netplan.yaml"
 ADDRESSES: Final = "AddressesAllocated"
 RENDERED: Final = "Rendered"
+RESTART_NEEDED: Final = "RestartNeeded"
 DIRTY: Final = "Dirty"  # a condition of BareMetalHost: it may still run
 MAX_CARDS: Final = 64
 
@@ -149,12 +152,14 @@ class IpamReport:
     Args:
         reason: NetworkReason, or Allocated, Rendered and AwaitingHardware.
         allocated: the installer can start: it has its address, and what is still missing comes from its report.
+        outdated: the host was installed with another configuration.
     """
 
     reason: str
     message: str
     allocated: bool = False
     rendered: bool = False
+    outdated: bool = False
     state: str | None = None
     template: str | None = None
     files: tuple[NetconfigFile, ...] = ()
@@ -256,12 +261,25 @@ def _facts(view: NetworkView, ipam: IpamHost, machine: ContainerCloudMachine) ->
     patch: dict[str, Any] = {}
     claimed = machine.status.execution.host if machine.status.execution is not None else None
     known = {ANNOTATION_NETWORK_OF: view.target.name if view.target is not None else "", ANNOTATION_HOST: f"{claimed}"}
+    image = view.target.status.image if view.target is not None else None
+    if image is not None and view.config is not None and _installed(ipam)[0] != image.boot:
+        known[ANNOTATION_INSTALLED] = f"{image.boot} {_digest(view.config.data.get(CONFIG_KEY, ''))}"
     if claimed is not None and any(ipam.metadata.annotations.get(key) != value for key, value in known.items()):
         patch["metadata"] = {"annotations": known}
     cards = tuple(_reported(view, ipam))
     if cards != ipam.spec.nic_mac_map:
         patch["spec"] = {"nicMACmap": msgspec.to_builtins(cards)}
     return patch
+
+
+def _installed(ipam: IpamHost) -> tuple[str, str]:
+    """Return the boot of the last install, and the digest of the network configuration that it had."""
+    boot, _, digest = ipam.metadata.annotations.get(ANNOTATION_INSTALLED, "").rpartition(" ")
+    return boot, digest
+
+
+def _digest(config: str) -> str:
+    return hashlib.sha256(config.encode()).hexdigest()
 
 
 def _reported(view: NetworkView, ipam: IpamHost) -> Iterator[InterfaceMAC]:
@@ -295,7 +313,17 @@ def network_cards(view: NetworkView, ipam: IpamHost) -> list[NetworkCard] | None
         aliases = (*((nic.name,) if nic.name else ()), *pci_names(nic.pci_address))
         if mac:
             cards.append(NetworkCard(names.get(mac, nic.name or mac), mac, mac == boot, aliases))
-    return cards
+    return _last_named(cards, ipam.spec.if_mapping_override)
+
+
+def _last_named(cards: list[NetworkCard], override: Sequence[str]) -> list[NetworkCard]:
+    """Give the last card the last name of an override, which names all cards of the host."""
+    known = {name for card in cards for name in (card.name, *card.aliases)}
+    names = [name for name in override if name not in known]
+    rest = [card for card in cards if not {card.name, *card.aliases} & set(override)]
+    if len(names) != 1 or len(rest) != 1 or len(override) != len(cards):
+        return cards
+    return [replace(card, aliases=(*card.aliases, *names)) if card in rest else card for card in cards]
 
 
 # ---- the configuration
@@ -338,7 +366,7 @@ def _handover(view: NetworkView, ipam: IpamHost, target: Machine, machine: Conta
     if missing:
         return NetworkPlan(tuple(_allocations(view, ipam, missing)))
     actions = [*_config_actions(view, rendered, target), *_target_actions(ipam, target, lease)]
-    return NetworkPlan(tuple(actions), _report(template, network, rendered))
+    return NetworkPlan(tuple(actions), _report(ipam, template, network, rendered))
 
 
 def _host_network(
@@ -406,7 +434,7 @@ def _target_actions(ipam: IpamHost, target: Machine, lease: DHCPLease | MissingL
         yield PatchTarget(change)
 
 
-def _report(template: L2Template, network: NetworkInputs, rendered: RenderedNetwork) -> IpamReport:
+def _report(ipam: IpamHost, template: L2Template, network: NetworkInputs, rendered: RenderedNetwork) -> IpamReport:
     reference = f"{full_name(template)}@{template.metadata.resource_version}"
     found = services(network, rendered.used)
     if not rendered.config:
@@ -414,11 +442,13 @@ def _report(template: L2Template, network: NetworkInputs, rendered: RenderedNetw
         return IpamReport("AwaitingHardware", text, allocated=True, template=reference, services=found)
     content = base64.b64encode(rendered.netplan.encode()).decode()
     addresses = ", ".join(f"{one.address} on {one.interface}" for one in rendered.used)
+    outdated = _installed(ipam)[1] not in ("", _digest(rendered.config))
     return IpamReport(
         RENDERED,
         f"addresses: {addresses}",
         allocated=True,
         rendered=True,
+        outdated=outdated,
         state=OK,
         template=reference,
         files=(NetconfigFile(path=NETPLAN_PATH, content=content),),

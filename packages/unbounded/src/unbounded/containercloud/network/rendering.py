@@ -209,17 +209,24 @@ def map_cards(network: NetworkInputs) -> tuple[str, ...] | None:
         return tuple(network.if_mapping)
     if network.cards is None:
         return None
-    scored = [(score, card.name) for card in network.cards if (score := _score(card, network.priorities)) is not None]
+    scored = [found for card in network.cards if (found := _score(card, network.priorities)) is not None]
     return tuple(name for _, name in sorted(scored))
 
 
-def _score(card: NetworkCard, priorities: Sequence[str]) -> tuple[int, int, int] | None:
-    """Return the order of a card: the place of its prefix, then bus and slot of its name; None if it is not used."""
-    found = _NAME.fullmatch(card.name)
-    prefix, bus, slot = (found[1], int(found[2]), int(found[3] or 0)) if found else (card.name, 0, 0)
+def _score(card: NetworkCard, priorities: Sequence[str]) -> tuple[tuple[int, int, int], str] | None:
+    """Return the order of a card and the name by which it is used; None if it is not used.
+
+    The order is the place of the name's prefix, then bus and slot in the name. An installer knows a card by a name of
+    its kernel, so that of systemd counts where the other has no place.
+    """
     if card.boots and PROVISION in priorities:
-        return priorities.index(PROVISION), 0, 0
-    return (priorities.index(prefix), bus, slot) if prefix in priorities else None
+        return (priorities.index(PROVISION), 0, 0), card.name
+    for name in (card.name, *card.aliases):
+        found = _NAME.fullmatch(name)
+        prefix, bus, slot = (found[1], int(found[2]), int(found[3] or 0)) if found else (name, 0, 0)
+        if prefix in priorities:
+            return (priorities.index(prefix), bus, slot), name
+    return None
 
 
 def pci_names(address: str | None) -> tuple[str, ...]:
