@@ -65,6 +65,7 @@ def controllers(
             shared=shared,
             policy=settings.default_deletion_policy,
             min_other_managers=settings.min_other_managers,
+            strict_distribution=settings.strict_distribution,
             emit_event=event_sink(runtime.events),
             now=runtime.now,
             loop_metrics=metrics,

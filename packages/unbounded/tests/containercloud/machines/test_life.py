@@ -104,6 +104,23 @@ def test_a_distribution_that_the_release_lacks_is_named() -> None:
     assert obstacle.message == "distribution: ubuntu/xenial is not among ubuntu/jammy of ClusterRelease r1"
 
 
+def test_a_machine_that_names_no_distribution_is_refused_on_request() -> None:
+    assert plan_life(view(machine("Planning"))).obstacle is None
+    obstacle = plan_life(view(machine("Planning"), strict_distribution=True)).obstacle
+    assert obstacle is not None
+    assert (obstacle.reason, obstacle.error) == ("InvalidConfiguration", "InvalidConfiguration")
+    assert obstacle.message.startswith("distribution must be one of ubuntu/jammy")
+    assert plan_life(view(machine("Planning", distribution="ubuntu/jammy"), strict_distribution=True)).obstacle is None
+
+
+@pytest.mark.parametrize(("key", "value"), [("ceph", "1"), ("stacklight", "no")])
+def test_labels_of_a_machine_that_is_older_than_its_cluster_are_checked(key: str, value: str) -> None:
+    obstacle = plan_life(view(machine("Planning", nodeLabels=[{"key": key, "value": value}]))).obstacle
+    assert obstacle is not None
+    words = f"nodeLabels: {key}={value} is not among allowedNodeLabels of ClusterRelease r1: stacklight=enabled"
+    assert obstacle.message == words
+
+
 def test_the_host_gets_image_labels_and_taint_before_its_install() -> None:
     plan = plan_life(view(machine("Planning"), target=target(claimed=False)))
     (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]

@@ -65,6 +65,7 @@ class ContainerCloudMachineController:
         shared: namespaces whose hosts Machines of other namespaces may pin.
         policy: deletionPolicy of Machines that name none.
         min_other_managers: managers that must be ready before another one is deleted.
+        strict_distribution: whether a Machine has to name its distribution.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ContainerCloudMachineController:
         shared: frozenset[str] = DEFAULT_SHARED,
         policy: DeletionPolicy = DeletionPolicy.UNSAFE,
         min_other_managers: int = 2,
+        strict_distribution: bool = False,
         emit_event: AnyEventSink = no_events,
         now: WallClock = utc_now,
         loop_metrics: ControllerMetrics | None = None,
@@ -86,6 +88,7 @@ class ContainerCloudMachineController:
         self._shared = shared
         self._policy = policy
         self._min_other_managers = min_other_managers
+        self._strict_distribution = strict_distribution
         self._emit = emit_event
         self._now = now
         self._status = StatusWriter(api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
@@ -185,6 +188,7 @@ class ContainerCloudMachineController:
             managers=tuple(one for one in managers if one.is_manager and one.name != machine.name),
             default_policy=self._policy,
             min_other_managers=self._min_other_managers,
+            strict_distribution=self._strict_distribution,
         )
 
     def _release(self, cluster: Cluster | None) -> ClusterRelease | None:

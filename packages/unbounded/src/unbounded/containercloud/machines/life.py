@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionType
+from unbounded.api.container_cloud.cluster import ClusterRelease
 from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import (
     ClaimedHost,
@@ -27,6 +28,7 @@ from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, ClaimStep
+from unbounded.containercloud.cluster_plan import image_reference
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
@@ -44,7 +46,6 @@ from unbounded.kube.clock import rfc3339, seconds_since
 ATTEMPTS: Final = 5  # installs with the same inputs
 BACKOFF_S: Final = 60.0  # before the second attempt; twice as long before each further one
 JOIN_LIMIT_S: Final = 1800.0  # of the stages between the written image and a Ready Node, each
-OCI: Final = "oci://"
 CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 CONTROL_PLANE_TAINT: Final = f"{CONTROL_PLANE}=:NoSchedule"
 
@@ -158,12 +159,8 @@ def install_obstacle(view: MachineView) -> MachineObstacle | None:
             f"ClusterRelease {view.cluster.value.release} of Cluster {view.cluster.name} does not exist, or is unusable"
         )
         return MachineObstacle(_R.RELEASE_MISSING, text, held_by=f"Cluster {view.cluster.name}")
-    if image_of(view) is None:
-        ids = ", ".join(one.id for one in view.release.spec.allowed_distributions)
-        text = (
-            f"distribution: {view.machine.value.distribution} is not among {ids} of ClusterRelease {view.release.name}"
-        )
-        return MachineObstacle(_R.INVALID_CONFIGURATION, text, error=ErrorReason.INVALID_CONFIGURATION)
+    if (fault := disallowed(view, view.release)) is not None:
+        return MachineObstacle(_R.INVALID_CONFIGURATION, fault, error=ErrorReason.INVALID_CONFIGURATION)
     if view.target is None:
         return MachineObstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} of the host does not exist")
     if view.profile is not None:
@@ -177,10 +174,29 @@ def install_obstacle(view: MachineView) -> MachineObstacle | None:
     return None
 
 
+def disallowed(view: MachineView, release: ClusterRelease) -> str | None:
+    """Return the part of a Machine that its release does not allow; None for none.
+
+    Policies reject such a Machine, unless it is older than its Cluster.
+    """
+    value, spec = view.machine.value, release.spec
+    ids = ", ".join(one.id for one in spec.allowed_distributions)
+    if view.strict_distribution and not value.distribution:
+        return f"distribution must be one of {ids}: container-cloud has the setting strict-distribution"
+    if image_of(view) is None:
+        return f"distribution: {value.distribution} is not among {ids} of ClusterRelease {release.name}"
+    for label in value.node_labels:
+        if not any(one.key == label.key and one.value in (None, "", label.value) for one in spec.allowed_node_labels):
+            named = f"nodeLabels: {label.key}={label.value} is not among allowedNodeLabels"
+            allowed = (f"{one.key}={one.value}" if one.value else one.key for one in spec.allowed_node_labels)
+            return f"{named} of ClusterRelease {release.name}: {', '.join(allowed) or 'none'}"
+    return None
+
+
 def image_of(view: MachineView) -> str | None:
     """Return the image of the Machine's distribution; None for a distribution that the release does not have."""
     found = None if view.release is None else view.release.distribution(view.machine.value.distribution or "")
-    return None if found is None else found.image.url.removeprefix(OCI)
+    return None if found is None else image_reference(found.image.url)
 
 
 def install_inputs(view: MachineView) -> str:

@@ -120,6 +120,7 @@ class MachineView:
         managers: the other managers of the Cluster.
         default_policy: deletionPolicy of Machines that name none.
         min_other_managers: managers that must be ready before another one is deleted.
+        strict_distribution: whether a Machine has to name its distribution.
     """
 
     machine: ContainerCloudMachine
@@ -137,6 +138,7 @@ class MachineView:
     managers: tuple[ContainerCloudMachine, ...] = ()
     default_policy: DeletionPolicy = DeletionPolicy.UNSAFE
     min_other_managers: int = 2
+    strict_distribution: bool = False
 
     @property
     def execution(self) -> MachineExecution:
