@@ -12,6 +12,7 @@ from unbounded.api.container_cloud.names import CONTAINER_CLOUD_MARKS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, DEFINITIONS, KindDefinition, custom_resource_definition
 from unbounded.api.names import API_VERSION, GROUP, MARKS
 from unbounded.api.phase import PHASE_MEANING
+from unbounded.cli.explain import container_cloud_fixes
 from unbounded.machineops import reasons as cloud_reasons
 from unbounded.metalman import reasons as metalman_reasons
 from unbounded.operations import reasons
@@ -43,7 +44,8 @@ These kinds are those of Container Cloud ([guide](../container-cloud.md)). All b
 def files() -> dict[str, str]:
     """Return the pages by their paths."""
     about_all = (_reasons_part(), _phase_part(), _conditions_part(), _marks_part(MARKS))
-    container_cloud = (*map(_kind_part, CONTAINER_CLOUD_DEFINITIONS), _marks_part(CONTAINER_CLOUD_MARKS))
+    kinds = map(_kind_part, CONTAINER_CLOUD_DEFINITIONS)
+    container_cloud = (*kinds, _marks_part(CONTAINER_CLOUD_MARKS), _container_cloud_reasons_part())
     return {
         PAGE: "\n".join((INTRODUCTION, *map(_kind_part, DEFINITIONS), *about_all)),
         CONTAINER_CLOUD_PAGE: "\n".join((CONTAINER_CLOUD_INTRODUCTION, *container_cloud)),
@@ -128,6 +130,24 @@ def _reasons_part() -> str:
         f"## Reasons of a MachineOperation\n\n{table(('Reason', 'Meaning'), rows)}\n"
         f"{words}{table(('Code', 'Meaning'), of_clouds)}"
     )
+
+
+def _container_cloud_reasons_part() -> str:
+    """Return the tables of what `why` answers for each reason."""
+    answer = "`kubectl unbounded why` prints these commands with the names of its objects; replace capital words."
+    parts = [f"## Reasons\n\n{answer}\n"]
+    for title, rows in (
+        ("Reasons of a Machine (status.execution.waiting)", container_cloud_fixes.MACHINE),
+        ("Reasons of a Machine whose claimed host is gone", container_cloud_fixes.LOST_HOST),
+        ("Reasons of a BareMetalHost (conditions Available and Dirty)", container_cloud_fixes.HOST),
+        ("Reasons of a Cluster (status.providerStatus.conditions)", container_cloud_fixes.CLUSTER),
+    ):
+        lines = (
+            (f"`{reason}`", row.next_step, "<br>".join(f"`{fix.command}` {fix.does}" for fix in row.fixes({})))
+            for reason, row in rows.items()
+        )
+        parts.append(f"### {title}\n\n{table(('Reason', 'Without intervention', 'Commands'), lines)}")
+    return "\n".join(parts)
 
 
 def _phase_part() -> str:

@@ -45,12 +45,12 @@ async def beat(api: Api, name: str, *, holder: str = "p1", renewed: str = "") ->
 
 
 async def why(
-    api: Api, name: str, *, topic: Topic | None = Topic.OPERATION, alive: Sequence[str] = ALIVE
+    api: Api, name: str, *, topic: Topic | None = Topic.OPERATION, alive: Sequence[str] = ALIVE, namespace: str = ""
 ) -> tuple[ExplainLink, ...]:
     """Return the explanation, with these processes alive."""
     for process in alive:
         await beat(api, process)
-    links, _, _ = await explained(api, topic, name, now=virtual_now)
+    links, _, _ = await explained(api, topic, name, namespace=namespace, now=virtual_now)
     for command in commands(links):
         can_be_typed(command)
     return links

@@ -13,7 +13,15 @@ def _why_arguments(parser: ArgumentParser) -> None:
         "name",
         metavar="MACHINE|OPERATION",
         help="Name a Machine or an operation; use machine/NAME or operation/NAME where both exist, and "
-        "configuration/NAME for a rolling update",
+        "configuration/NAME for a rolling update; of Container Cloud, machine.cluster.k8s.io/NAME (or ma/NAME), "
+        "bmh/NAME and cluster.cluster.k8s.io/NAME",
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NAME",
+        help="Read an object of Container Cloud in this namespace (default: that of the context)",
     )
     parser.add_argument("-w", "--watch", action="store_true", help="Print it again at each change, until it has ended")
 
@@ -35,10 +43,11 @@ def _completion_arguments(parser: ArgumentParser) -> None:
 COMMANDS: Final = (
     CliCommand(
         path=("why",),
-        help="Explain what blocks a Machine or an operation, when the wait ends, and how to fix it",
+        help="Explain what blocks a Machine, a host or an operation, when the wait ends, and how to fix it",
         examples=(
             ("why web-01", "print what blocks the Machine web-01"),
             ("why operation/reboot-rack1", "print what the operation reboot-rack1 waits for"),
+            ("why ma/web-01 -n shop", "print the chain from Container Cloud's Machine to the BMC of its host"),
             ("why web-01 --watch", "print it again at each change, until nothing blocks the Machine"),
         ),
         arguments=_why_arguments,

@@ -9,6 +9,10 @@ from functools import cached_property
 from typing import Final
 
 from unbounded.api.configuration import MachineConfiguration
+from unbounded.api.container_cloud.cluster import Cluster
+from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.machine import ContainerCloudMachine
+from unbounded.api.container_cloud.names import LEASE_CONTAINER_CLOUD
 from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import Machine
@@ -19,6 +23,7 @@ from unbounded.operations.executor_selection import ExecutorKind, Unavailability
 from unbounded.workflow.procedure import Procedure
 
 MACHINA: Final = "machina"
+CONTAINER_CLOUD: Final = "container-cloud"
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,9 @@ class ExplainFacts:
         events: on the Machine, oldest first.
         budgets: the MachineDisruptionBudgets that the operation waits for, or that a plan rests on, by name.
         configurations: the one that the first Machine is bound to, by name.
+        claims: Machines of cluster.k8s.io, by NAMESPACE/NAME: the subject, or those of the Cluster that is.
+        hosts: BareMetalHosts, by NAMESPACE/NAME: the host of the first of them, or those of its namespace.
+        clusters: by NAMESPACE/NAME: the Cluster of the subject.
         sites: of all Machines; read only where the Machine of the subject does not exist.
         unread: facts that could not be read, each with the reason, as text.
         read_at: the time of the reading.
@@ -66,6 +74,9 @@ class ExplainFacts:
     events: tuple[Event, ...] = ()
     budgets: Mapping[str, MachineDisruptionBudget] = field(default_factory=dict)
     configurations: Mapping[str, MachineConfiguration] = field(default_factory=dict)
+    claims: Mapping[str, ContainerCloudMachine] = field(default_factory=dict)
+    hosts: Mapping[str, BareMetalHost] = field(default_factory=dict)
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
     read_at: datetime = field(default_factory=utc_now)
@@ -103,7 +114,7 @@ class ExplainFacts:
         """Return why a process counts as away; None where it is alive, or where that cannot be observed.
 
         Args:
-            process: machina, a metalman or a machine-ops-controller, as the status names it.
+            process: machina, container-cloud, a metalman or a machine-ops-controller, as the status names it.
         """
         if self.embedded or self.leader_leases is None:
             return None
@@ -141,6 +152,8 @@ def leases_of(process: str) -> tuple[str, ...]:
     match kind:
         case str() if kind == MACHINA:
             return (LEASE_SUPERVISOR,)
+        case str() if kind == CONTAINER_CLOUD:
+            return (LEASE_CONTAINER_CLOUD,)
         case ExecutorKind.METALMAN:
             from unbounded.metalman.settings import MetalmanSettings  # noqa: PLC0415  # only where a metalman is asked after
 

@@ -14,6 +14,10 @@ from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
+from unbounded.api.container_cloud.names import LABEL_CLUSTER, scoped_name
 from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODE_LEASES, NODES, ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
@@ -21,12 +25,14 @@ from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.deploy import components
-from unbounded.cli.explain.facts import ExplainFacts, LeaderLease, leases_of
+from unbounded.cli.explain.container_cloud import host_of, unready_machines
+from unbounded.cli.explain.facts import CONTAINER_CLOUD, ExplainFacts, LeaderLease, leases_of
 from unbounded.cli.explain.operations import blocking
-from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, version_number
+from unbounded.containercloud.hosts.model import machine_of_host
+from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, key_of, version_number
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.operations import reasons
-from unbounded.operations.executor_selection import bmc_of, executor_name
+from unbounded.operations.executor_selection import ExecutorKind, bmc_of, executor_name
 from unbounded.operations.machine_counters import due
 
 EVENTS_OF_CLUSTER: Final = "default"  # the namespace of events on cluster-scoped objects
@@ -49,6 +55,7 @@ class FactsReader:
     now: WallClock = utc_now
     spares: type[ApiError] = Forbidden
     unread: list[str] = field(default_factory=list)
+    watched: set[str] = field(default_factory=set)  # further Leases whose holders count
 
     async def of_machine(self, machine: Machine) -> ExplainFacts:
         """Read the facts for a chain from this Machine."""
@@ -61,6 +68,57 @@ class FactsReader:
             return await self._of_parent(operation)
         around = await self._around(operation.spec.machine_ref, None)
         return await self._completed(_with(around, (operation,)), operation)
+
+    async def of_claim(self, machine: ContainerCloudMachine) -> ExplainFacts:
+        """Read the facts for a chain from this Machine of cluster.k8s.io."""
+        key, name = key_of(machine), host_of(machine)
+        host: BareMetalHost | None = None
+        if name is not None:
+            host = await self._got(BARE_METAL_HOSTS, name.name, "its host", name.namespace)
+        facts = await self._around_host(host)
+        if name is None:
+            hosts = await self._listed(BARE_METAL_HOSTS, "hosts of its namespace", namespace=key.namespace)
+            facts = replace(facts, hosts={str(key_of(one)): one for one in hosts})
+        cluster: Cluster | None = None
+        if machine.cluster:
+            cluster = await self._got(CLUSTERS, machine.cluster, "its Cluster", key.namespace)
+        facts = replace(facts, claims={str(key): machine}, unread=tuple(self.unread))
+        return facts if cluster is None else replace(facts, clusters={str(key_of(cluster)): cluster})
+
+    async def of_host(self, host: BareMetalHost) -> ExplainFacts:
+        """Read the facts for a chain from this host."""
+        return await self._around_host(host)
+
+    async def of_cluster(self, cluster: Cluster) -> ExplainFacts:
+        """Read the facts for a chain from this Cluster: to its update, or to its first Machine that is not ready."""
+        key = key_of(cluster)
+        name = scoped_name(key.namespace, key.name)
+        configuration = await self._got(MACHINE_CONFIGURATIONS, name, "its MachineConfiguration")
+        labels = f"{LABEL_CLUSTER}={key.name}"
+        machines = await self._listed(CONTAINER_CLOUD_MACHINES, "its Machines", namespace=key.namespace, labels=labels)
+        claims = {str(key_of(one)): one for one in machines}
+        first = next(unready_machines(cluster, ExplainFacts(claims=claims)), None)
+        facts = await (self._around_host(None) if first is None else self.of_claim(first))
+        known = {} if configuration is None else {name: configuration}
+        return replace(
+            facts,
+            claims=claims,
+            clusters={str(key): cluster},
+            configurations={**facts.configurations, **known},
+            unread=tuple(self.unread),
+        )
+
+    async def _around_host(self, host: BareMetalHost | None) -> ExplainFacts:
+        """Read a host's Machine and its surroundings, and whether container-cloud is alive."""
+        self.watched.update(leases_of(CONTAINER_CLOUD))
+        target = None if host is None else await self._machine(machine_of_host(host), None)
+        if target is not None:
+            if target.site:
+                self.watched.update(leases_of(f"{ExecutorKind.METALMAN}/{target.site}"))
+            facts = await self.of_machine(target)
+        else:
+            facts = await self._completed(ExplainFacts(leader_leases=await self._beats()), None)
+        return facts if host is None else replace(facts, hosts={str(key_of(host)): host})
 
     async def _of_parent(self, parent: MachineOperation) -> ExplainFacts:
         label = parent.name if len(parent.name) <= 63 else parent.metadata.uid
@@ -119,7 +177,8 @@ class FactsReader:
             facts = await self.with_budgets(facts, [(record.held_by or "").removeprefix("MachineDisruptionBudget ")])
         if machine is not None:
             facts = await self._with_node(facts, machine, node)
-        facts = replace(facts, leader_leases=await self._watched(facts, _leases_of(machine, operation, facts)))
+        leases = _leases_of(machine, operation, facts) | self.watched
+        facts = replace(facts, leader_leases=await self._watched(facts, leases))
         return replace(facts, unread=tuple(self.unread), read_at=self.now())
 
     async def with_budgets(self, facts: ExplainFacts, names: Iterable[str]) -> ExplainFacts:

@@ -74,6 +74,10 @@ class Topic(Enum):
     NODE = "node"
     CONDITION = "condition"
     CONFIGURATION = "configuration"
+    CLAIM = "claim"
+    HOST = "host"
+    CLUSTER = "cluster"
+    CONTAINER_CLOUD = "container-cloud"
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class LinkSubject:
 
     Attributes:
         name: of the operation for OPERATION, of the configuration for CONFIGURATION, of the executor as the status
-            names it for EXECUTOR, else of the Machine; empty for MACHINA, and for a PAUSE of everything.
+            names it for EXECUTOR, NAMESPACE/NAME for CLAIM (a Machine of cluster.k8s.io), HOST and CLUSTER, else of
+            the Machine; empty for a process, and for a PAUSE of everything.
     """
 
     topic: Topic

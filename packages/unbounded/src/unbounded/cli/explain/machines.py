@@ -20,6 +20,7 @@ from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, p
 from unbounded.cli.explain.fixes import fixes_for_maintenance
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.ssh_fixes import OF_RESET
+from unbounded.containercloud.hosts.model import host_of_machine
 from unbounded.machina.csr_approval.plan import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import has_finalizer, requested_reset
 from unbounded.machina.machines.eligibility import is_image_based, reason_against
@@ -409,6 +410,16 @@ def _notices(machine: Machine) -> str:
     return "".join(f"; {reported.message or reported.reason}" for _, reported in notices_of(machine))
 
 
+def _of_host(machine: Machine, facts: ExplainFacts) -> Explained | None:
+    """Check for a host of Container Cloud that is no node: container-cloud installs it for a Machine that claims it."""
+    host = host_of_machine(machine)
+    if host is None or machine.spec.kubernetes is not None:
+        return None
+    fix = Fix(f"{PLUGIN} why bmh/{host.name} -n {host.namespace}", "shows the state of the host")
+    link = _link(machine, f"{_phase_text(machine, facts)}; it is that of BareMetalHost {host}", fixes=(fix,))
+    return Explained(link)
+
+
 def _unblocked(machine: Machine, facts: ExplainFacts) -> Explained:
     """Explain a Machine without a known blocker; if it is not Ready, machina has not handled it yet."""
     now = phase_of(machine, facts)
@@ -461,5 +472,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     _disrupted,
     _unready,
     _noticed,
+    _of_host,
     _unblocked,
 )

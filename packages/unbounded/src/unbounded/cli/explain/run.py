@@ -9,11 +9,23 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
+from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
 from unbounded.cli.explain.configurations import SETTLED, explain_configuration, explain_rolling_update
+from unbounded.cli.explain.container_cloud import (
+    explain_claim,
+    explain_cluster,
+    explain_container_cloud,
+    explain_host,
+    is_idle,
+    is_settled,
+    unready_condition,
+)
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.explain.links import (
@@ -30,7 +42,7 @@ from unbounded.cli.explain.machines import explain_condition, explain_machine
 from unbounded.cli.explain.operations import explain_operation
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import as_yaml
-from unbounded.kube.api import Api, ApiError, NotFound
+from unbounded.kube.api import Api, ApiError, NotFound, key_of
 from unbounded.kube.clock import WallClock, utc_now
 
 EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
@@ -43,6 +55,10 @@ EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.NODE: explain_node,
     Topic.CONDITION: explain_condition,
     Topic.CONFIGURATION: explain_rolling_update,
+    Topic.CLAIM: explain_claim,
+    Topic.HOST: explain_host,
+    Topic.CLUSTER: explain_cluster,
+    Topic.CONTAINER_CLOUD: explain_container_cloud,
 }
 
 
@@ -63,17 +79,25 @@ _KINDS: Final[Mapping[Topic, Kind[Any]]] = {
     Topic.MACHINE: MACHINES,
     Topic.OPERATION: MACHINE_OPERATIONS,
     Topic.CONFIGURATION: MACHINE_CONFIGURATIONS,
+    Topic.CLAIM: CONTAINER_CLOUD_MACHINES,
+    Topic.HOST: BARE_METAL_HOSTS,
+    Topic.CLUSTER: CLUSTERS,
 }
 WATCH_EVERY_S: Final = 2.0
 KINDS: Final = {
-    **dict.fromkeys(("machine", "machines", "mach"), Topic.MACHINE),
+    **dict.fromkeys(("machine", "machines", "mach", "machine.unbounded-cloud.io"), Topic.MACHINE),
     **dict.fromkeys(
         ("configuration", "configurations", "mc", "machineconfiguration", "machineconfigurations"), Topic.CONFIGURATION
     ),
     **dict.fromkeys(("operation", "operations", "mop", "machineoperation", "machineoperations"), Topic.OPERATION),
+    **dict.fromkeys(("ma", "machine.cluster.k8s.io", "machines.cluster.k8s.io"), Topic.CLAIM),
+    **dict.fromkeys(
+        ("bmh", "baremetalhost", "baremetalhosts", "baremetalhost.metal3.io", "baremetalhosts.metal3.io"), Topic.HOST
+    ),
+    **dict.fromkeys(("cluster.cluster.k8s.io", "clusters.cluster.k8s.io"), Topic.CLUSTER),
 }
 
-Found = Machine | MachineOperation | MachineConfiguration
+Found = Machine | MachineOperation | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster
 
 
 async def run(session: CommandSession) -> int:
@@ -81,9 +105,11 @@ async def run(session: CommandSession) -> int:
     refuse_output(session.invocation, "name", "wide", what="an answer can be text, json or yaml")
     args, program = session.invocation.args, session.invocation.program
     topic, name = parsed(args.name, program)
+    is_namespaced = topic is not None and _KINDS[topic].namespaced
+    namespace = (args.namespace or session.api.config.namespace) if is_namespaced else ""
     before: tuple[ExplainLink, ...] = ()
     while True:
-        links, settled, unread = await explained(session.api, topic, name, program=program)
+        links, settled, unread = await explained(session.api, topic, name, namespace=namespace, program=program)
         if links != before:
             show(session, links, unread)
         if settled or not args.watch:
@@ -93,7 +119,8 @@ async def run(session: CommandSession) -> int:
 
 
 def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
-    """Parse `machine/m1`, `operation/op`, `configuration/c`, or a bare name to the topic and the name.
+    """Parse `machine/m1`, `operation/op`, `configuration/c`, `ma/m`, `bmh/h`, `cluster.cluster.k8s.io/c`, or a bare
+    name, to the topic and the name.
 
     Raises:
         CliError
@@ -104,7 +131,8 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
     topic = KINDS.get(kind.lower())
     if topic is None or not name:
         raise CliError(
-            f"{text!r} is neither machine/NAME nor operation/NAME nor configuration/NAME",
+            f"{text!r} is neither machine/NAME nor operation/NAME nor configuration/NAME, nor, of Container Cloud, "
+            "machine.cluster.k8s.io/NAME, bmh/NAME or cluster.cluster.k8s.io/NAME",
             next_step=f"{program} why machine/NAME",
             status=USAGE,
         )
@@ -112,10 +140,20 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
 
 
 async def explained(
-    api: Api, topic: Topic | None, name: str, *, now: WallClock = utc_now, program: str = PLUGIN
+    api: Api,
+    topic: Topic | None,
+    name: str,
+    *,
+    namespace: str = "",
+    now: WallClock = utc_now,
+    program: str = PLUGIN,
 ) -> tuple[tuple[ExplainLink, ...], bool, tuple[str, ...]]:
-    """Return the chain of an object, whether nothing blocks it any more, and what could not be read."""
-    found = await find(api, topic, name, program)
+    """Return the chain of an object, whether nothing blocks it any more, and what could not be read.
+
+    Args:
+        namespace: of an object of Container Cloud.
+    """
+    found = await find(api, topic, name, program, namespace)
     if isinstance(found, MachineConfiguration):
         link = explain_configuration(found)
         rollout = found.status.rollout
@@ -126,19 +164,39 @@ async def explained(
         subject = LinkSubject(Topic.MACHINE, found.name)
         links = links_with_program(chain(facts, subject), program)
         return links, len(links) == 1 and not links[0].held_by and not links[0].fixes, facts.unread
+    if not isinstance(found, MachineOperation):
+        facts, topic, settled = await _of_container_cloud(reader, found)
+        links = links_with_program(chain(facts, LinkSubject(topic, str(key_of(found)))), program)
+        return links, settled, facts.unread
     facts = await reader.of_operation(found)
     links = links_with_program(chain(facts, LinkSubject(Topic.OPERATION, found.name)), program)
     return links, found.terminal, facts.unread
 
 
-async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) -> Found:
+async def _of_container_cloud(
+    reader: FactsReader, found: ContainerCloudMachine | BareMetalHost | Cluster
+) -> tuple[ExplainFacts, Topic, bool]:
+    """Read the facts on an object of Container Cloud; return them, its topic, and whether nothing blocks it."""
+    match found:
+        case ContainerCloudMachine():
+            return await reader.of_claim(found), Topic.CLAIM, is_settled(found)
+        case BareMetalHost():
+            return await reader.of_host(found), Topic.HOST, is_idle(found)
+        case Cluster():
+            is_ready = found.provider_status.ready and unready_condition(found) is None
+            return await reader.of_cluster(found), Topic.CLUSTER, is_ready
+
+
+async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN, namespace: str = "") -> Found:
     """Return the object of this name.
 
     Raises:
         CliError: there is none, or a Machine and an operation have the same name.
     """
     kinds: list[Kind[Any]] = [MACHINES, MACHINE_OPERATIONS] if topic is None else [_KINDS[topic]]
-    found = [one for one in await asyncio.gather(*(_get(api, kind, name) for kind in kinds)) if one is not None]
+    found = [
+        one for one in await asyncio.gather(*(_get(api, kind, name, namespace) for kind in kinds)) if one is not None
+    ]
     if len(found) > 1:
         raise CliError(
             f"both a Machine and an operation have the name {name}",
@@ -146,15 +204,19 @@ async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) 
             status=USAGE,
         )
     if not found:
-        what = "Machine or operation" if topic is None else _KINDS[topic].kind
+        kind = None if topic is None else _KINDS[topic]
+        if kind is not None and kind.namespaced:
+            where = f"{kind.kind} {name} of {kind.group} does not exist in namespace {namespace}"
+            raise CliError(where, next_step=f"kubectl get {kind.plural}.{kind.group} --all-namespaces")
+        what = "Machine or operation" if kind is None else kind.kind
         raise CliError(f"{what} {name} does not exist", next_step="kubectl get mach,machineoperations")
     first: Found = found[0]
     return first
 
 
-async def _get(api: Api, kind: Kind[Any], name: str) -> Any:
+async def _get(api: Api, kind: Kind[Any], name: str, namespace: str) -> Any:
     try:
-        return await api.get(kind, name)
+        return await api.get(kind, name, namespace=namespace if kind.namespaced else "")
     except NotFound:
         return None
 

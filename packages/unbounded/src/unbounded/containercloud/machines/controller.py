@@ -306,5 +306,5 @@ def _network(machine: ContainerCloudMachine, ipam: IpamHost | None) -> MachineOb
     found = next((one for one in conditions if one.type == ADDRESSES), None)
     if found is None:
         name = f"IpamHost {machine.metadata.namespace}/{machine.name}"
-        return MachineObstacle("NetworkPending", f"{name} has no addresses yet", held_by=name)
+        return MachineObstacle(MachineReason.NETWORK_PENDING, f"{name} has no addresses yet", held_by=name)
     return None if found.status == "True" else MachineObstacle(found.reason, found.message)

@@ -45,6 +45,7 @@ class MachineReason(StrEnum):
     RELEASE_MISSING = "ReleaseMissing"
     INVALID_CONFIGURATION = "InvalidConfiguration"
     HOST_NOT_PREPARED = "HostNotPrepared"  # its Machine does not have the fields of the claim yet
+    NETWORK_PENDING = "NetworkPending"
     INSTALLING = "Installing"
     INSTALL_FAILED = "InstallFailed"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
