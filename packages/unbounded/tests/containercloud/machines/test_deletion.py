@@ -21,6 +21,7 @@ from tests.containercloud.machines.views import (
 )
 from unbounded.api.container_cloud.cluster import Cluster
 from unbounded.api.container_cloud.machine import ContainerCloudMachine, DeletionPolicy
+from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
@@ -284,6 +285,19 @@ def test_the_host_is_released_and_then_the_machine_ends() -> None:
     assert [type(one) for one in plan_deletion(view(deleted("Releasing"), host=free)).actions] == [DeleteMachineObject]
     gone = deleted("Releasing", metadata={"deletionTimestamp": at()})
     assert plan_deletion(view(gone, host=free)).actions == (SetMachineFinalizer(False),)
+
+
+@pytest.mark.parametrize("stage", ["Guarding", "Draining", "Resetting", "PoweringOff", "Removing"])
+@pytest.mark.parametrize("reason", [ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED])
+def test_a_host_that_another_machine_has_is_not_touched(reason: ClaimReason, stage: str) -> None:
+    lost = Claim(ClaimStep.HELD, reason, "BareMetalHost default/master-0 is used by Machine b", bare_metal_host())
+    reported = target(agent={"version": "1"})
+    plan = plan_deletion(view(deleted(stage, "unsafe"), node=node(), target=reported, claim=lost, managers=TWO))
+    assert plan.execution.stage == "Releasing"
+    assert plan.actions == ()
+    taken = bare_metal_host(consumerRef={"kind": "Machine", "namespace": "example-ns", "name": "b"})
+    last = plan_deletion(view(deleted("Releasing", "unsafe"), claim=lost, host=taken))
+    assert [type(one) for one in last.actions] == [DeleteMachineObject]
 
 
 def test_kubectl_delete_goes_the_same_way_and_cannot_be_aborted() -> None:

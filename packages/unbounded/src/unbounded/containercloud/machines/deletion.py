@@ -23,7 +23,7 @@ from unbounded.api.container_cloud.machine import (
 )
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
 from unbounded.api.operation import OperationKind
-from unbounded.containercloud.claims import is_claimed_by
+from unbounded.containercloud.claims import ClaimReason, is_claimed_by
 from unbounded.containercloud.machines.life import (
     enter,
     in_stage_s,
@@ -54,6 +54,7 @@ RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 
 _S = MachineStage
 _R = MachineReason
+_LOST: Final = frozenset({ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED})  # it may be the node of another Machine
 
 
 def is_deleting(view: MachineView) -> bool:
@@ -69,18 +70,19 @@ def policy_of(view: MachineView) -> DeletionPolicy:
 
 def plan_deletion(view: MachineView) -> MachineStep:
     """Return the next step of the deletion of a Machine."""
-    if (
-        view.machine.metadata.deletion_timestamp is not None
-        and FINALIZER_MACHINE not in view.machine.metadata.finalizers
-    ):
+    meta = view.machine.metadata
+    if meta.deletion_timestamp is not None and FINALIZER_MACHINE not in meta.finalizers:
         return MachineStep(execution=view.execution)
     if view.execution.stage not in DELETION_STAGES:
         return MachineStep(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
-    plan = _STAGES[MachineStage(view.execution.stage)](view)
-    policy = policy_of(view)
-    execution = (
-        replace(plan.execution, policy=policy.value) if plan.execution.stage in DELETION_STAGES else plan.execution
-    )
+    is_lost = view.execution.host is not None and view.claim.reason in _LOST
+    if is_lost and view.execution.stage != _S.RELEASING:
+        plan = _go(view, _S.RELEASING) if _wanted(view) else _back(view)
+    else:
+        plan = _STAGES[MachineStage(view.execution.stage)](view)
+    execution = plan.execution
+    if execution.stage in DELETION_STAGES:
+        execution = replace(execution, policy=policy_of(view).value)
     until = plan.obstacle.until if plan.obstacle is not None else None
     requeue_s = plan.requeue_s if until is None else max((until - view.now).total_seconds(), 0.05)
     return replace_plan(plan, execution=execution, requeue_s=requeue_s)
