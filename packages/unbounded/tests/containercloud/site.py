@@ -86,6 +86,7 @@ class Site(Stock):
     async def surroundings(self) -> None:
         """Create what the Machine of the API reference needs: release, Cluster, network and host."""
         await self.secret("bmc-1")
+        await self.secret("bmc-2", "example-ns")
         await self.apply(SURROUNDINGS)
 
     async def cc_machine(self, name: str = "example-control-plane") -> ContainerCloudMachine:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.containercloud.site import Site, site, site_story
 from tests.support.virtual_time import run_virtual
+from tests.support.waiting import eventually
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import SUBNETS
@@ -55,6 +56,32 @@ spec:
       distribution: ubuntu/jammy
       delete: false
       deletionPolicy: graceful
+"""
+
+HOST: Final = """
+apiVersion: metal3.io/v1alpha1
+kind: BareMetalHost
+metadata: {name: host-NUMBER, namespace: example-ns}
+spec:
+  bmc: {address: "redfish://192.0.2.1/redfish/v1/Systems/2NUMBER", credentialsName: bmc-2}
+  bootMACAddress: 02:00:00:00:00:2NUMBER
+"""
+MANAGER: Final = """
+apiVersion: cluster.k8s.io/v1alpha1
+kind: Machine
+metadata:
+  name: NAME
+  namespace: example-ns
+  labels:
+    kaas.mirantis.com/provider: baremetal
+    cluster.sigs.k8s.io/cluster-name: example-cluster
+    cluster.sigs.k8s.io/control-plane: ""
+spec:
+  providerSpec:
+    value:
+      apiVersion: baremetal.k8s.io/v1alpha1
+      kind: BareMetalMachineProviderSpec
+      l2TemplateSelector: {name: one-nic}
 """
 
 
@@ -148,6 +175,38 @@ def _waits(machine: Any) -> str | None:
 
 def _stage(machine: Any) -> str | None:
     return None if machine.status.execution is None else str(machine.status.execution.stage)
+
+
+def test_managers_are_deleted_one_by_one() -> None:
+    async def scene() -> None:
+        async with site(ContainerCloudSettings(site="lab", min_other_managers=1)) as world:
+            await world.surroundings()
+            names = [f"manager-{number}" for number in range(3)]
+            for number, name in enumerate(names):
+                await world.apply(HOST.replace("NUMBER", str(number)))
+                await world.apply(MANAGER.replace("NAME", name).replace("NUMBER", str(number)))
+            for name in names:
+                await world.until_word("Ready", name)
+            most = 0
+
+            def count(_old: object, _new: object) -> None:
+                nonlocal most
+                most = max(most, sum(one.provider_status.delete for one in world.caches.machines.all()))
+
+            world.caches.machines.subscribe(count)
+            await asyncio.gather(*(world.change(name, delete=True, deletionPolicy="unsafe") for name in names))
+
+            async def left() -> bool:
+                machines = (await world.api.list(CONTAINER_CLOUD_MACHINES)).items
+                return len(machines) == 1 and _waits(machines[0]) == "ManagersMissing"
+
+            def state() -> object:
+                return [(one.name, one.status.execution) for one in world.caches.machines.all()]
+
+            await eventually(left, state, within_s=20_000, every_s=1)
+            assert most == 1
+
+    run_virtual(scene())
 
 
 def test_a_deletion_is_aborted_while_its_drain_waits() -> None:

@@ -60,7 +60,8 @@ def kinds(plan: MachineStep) -> list[str]:
 
 
 def manager(name: str, *, ready: bool = True, leaving: bool = False) -> ContainerCloudMachine:
-    return machine("Ready", metadata={"name": name}, status={"providerStatus": {"ready": ready, "delete": leaving}})
+    status = {"conditions": [{"type": "Kubelet", "ready": ready}], "delete": leaving}
+    return machine("Ready", metadata={"name": name}, status={"providerStatus": status})
 
 
 TWO = (manager("m2"), manager("m3"))

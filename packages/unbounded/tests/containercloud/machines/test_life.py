@@ -26,6 +26,7 @@ from unbounded.containercloud.machines.model import (
     MachineObstacle,
     MachineView,
     RequestOperation,
+    SetMachineFinalizer,
     SetProviderID,
 )
 from unbounded.containercloud.machines.report import status_change
@@ -294,6 +295,16 @@ def test_a_host_that_vanished_is_an_error_and_no_other_takes_its_place() -> None
     status = told(seen, plan).status
     assert status.error_reason == "InvalidConfiguration"
     assert [one for one in plan.actions if isinstance(one, ChangeTarget | RequestOperation)] == []
+
+
+@pytest.mark.parametrize("stage", ["Planning", "Provisioning", "Booting", "Configuring", "Ready", "Stuck"])
+@pytest.mark.parametrize("why", [ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED, ClaimReason.HOST_MISSING])
+def test_a_host_that_another_machine_has_is_not_touched(why: ClaimReason, stage: str) -> None:
+    bare, unmarked = target(claimed=False), node(marked=False)
+    seen = view(machine(stage, execution=RUNNING), claim=held(why), target=bare, node=unmarked)
+    plan = plan_life(seen)
+    assert plan.execution == seen.execution
+    assert plan.actions == (SetMachineFinalizer(True),)
 
 
 def test_the_node_gets_a_provider_id_once() -> None:

@@ -5,12 +5,18 @@ The status is written before the actions: a successor finds the operation that w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
 from unbounded.api.container_cloud.host import BareMetalHost, BareMetalHostProfile
-from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine, DeletionPolicy
+from unbounded.api.container_cloud.machine import (
+    CONTAINER_CLOUD_MACHINES,
+    ContainerCloudMachine,
+    DeletionPolicy,
+    MachineStage,
+)
 from unbounded.api.container_cloud.names import ANNOTATION_FOR_UID, FINALIZER_MACHINE
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import NODES, Node
@@ -52,7 +58,8 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
-FIELDS = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
+GUARDING: Final = MachineStage.GUARDING
+FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
 
 log = Log("machines")
 
@@ -91,6 +98,7 @@ class ContainerCloudMachineController:
         self._strict_distribution = strict_distribution
         self._emit = emit_event
         self._now = now
+        self._managers = asyncio.Lock()  # held while a manager passes its guards
         self._status = StatusWriter(api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
         self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=loop_metrics)
 
@@ -152,6 +160,14 @@ class ContainerCloudMachineController:
     # ---- observation
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
+        machine = self._caches.machines.get(key.name, key.namespace)
+        execution = None if machine is None else machine.status.execution
+        if machine is not None and machine.is_manager and execution is not None and execution.stage == GUARDING:
+            async with self._managers:  # each counts the others as its predecessor has written them
+                return await self._step(key)
+        return await self._step(key)
+
+    async def _step(self, key: ObjectKey) -> float | None:
         machine = self._caches.machines.get(key.name, key.namespace)
         if machine is None:
             return None

@@ -16,10 +16,12 @@ from msgspec.structs import replace
 
 from unbounded.api.container_cloud.machine import (
     MAX_UNPROVEN,
+    ContainerCloudMachine,
     DeletionPhase,
     DeletionPolicy,
     ErrorReason,
     MachineStage,
+    ProviderConditionType,
 )
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
 from unbounded.api.operation import OperationKind
@@ -157,7 +159,7 @@ def guard_of(view: MachineView) -> MachineObstacle | None:
     if leaving:
         text = f"manager {leaving[0]} is being deleted, and managers are deleted one by one"
         return MachineObstacle(_R.MANAGER_DELETION, text, f"Machine {leaving[0]}")
-    ready = sum(one.provider_status.ready for one in view.managers)
+    ready = sum(has_ready_node(one) for one in view.managers)
     if ready < view.min_other_managers:
         text = (
             f"{ready} other managers of Cluster {cluster.name} are ready, and {view.min_other_managers} have to be "
@@ -165,6 +167,12 @@ def guard_of(view: MachineView) -> MachineObstacle | None:
         )
         return MachineObstacle(_R.MANAGERS_MISSING, text, f"Cluster {cluster.name}")
     return None
+
+
+def has_ready_node(machine: ContainerCloudMachine) -> bool:
+    """Return whether the Machine's Node is Ready; a deletion that only waits for its guards leaves it so."""
+    conditions = machine.provider_status.conditions
+    return any(one.type == ProviderConditionType.KUBELET and one.ready for one in conditions)
 
 
 def _draining(view: MachineView) -> MachineStep:

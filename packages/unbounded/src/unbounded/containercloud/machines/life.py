@@ -65,13 +65,11 @@ Outcome = tuple[MachineExecution, MachineObstacle | None]
 
 def plan_life(view: MachineView) -> MachineStep:
     """Return the next step of a Machine that is not being deleted."""
+    if (lost := _lost_host(view)) is not None:
+        return MachineStep(execution=view.execution, actions=(SetMachineFinalizer(True),), obstacle=lost)
     execution, obstacle = _STAGES[MachineStage(view.execution.stage)](view)
-    lost = _lost_host(view)
-    if lost is not None:
-        execution, obstacle = view.execution, lost
-    changes = None if lost is not None else target_changes(view, execution)
     actions = [SetMachineFinalizer(True), *_operation(view, execution), *_provider_id(view, execution)]
-    if changes:
+    if changes := target_changes(view, execution):
         actions.append(ChangeTarget(changes))
     return MachineStep(
         execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
