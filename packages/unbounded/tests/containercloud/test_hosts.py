@@ -449,3 +449,26 @@ async def test_a_host_whose_machine_was_deleted_gets_another(stock: Stock) -> No
     await stock.settle()
     assert (await stock.machine("a.default")).metadata.uid != uid
     await stock.reason("Available")
+
+
+@story
+async def test_a_host_boots_from_virtual_media_while_it_has_an_address(stock: Stock) -> None:
+    async def mode() -> str:
+        machine = await stock.machine("a.default")
+        return machine.spec.pxe.boot_mode if machine.spec.pxe else ""
+
+    await stock.secret()
+    address = "redfish-virtualmedia://192.0.2.1/redfish/v1/Systems/a"
+    await stock.host("a", bmc={"address": address, "credentialsName": "bmc"})
+    await stock.state("available")
+    assert await mode() == "Network"
+    await stock.edit(consumerRef=CONSUMER)
+    await stock.state("provisioning")
+    lease = {"ipv4": "192.0.2.9", "mac": "02:00:00:00:00:01", "subnetMask": "255.255.255.0", "gateway": "192.0.2.1"}
+    await stock.api.patch(MACHINES, "a.default", {"spec": {"pxe": {"dhcpLeases": [lease]}}})
+    await stock.settle()
+    assert await mode() == "VirtualMedia"
+    await stock.installed("a.default")
+    await stock.edit(consumerRef=None)
+    await stock.state("available")
+    assert await mode() == "Network"

@@ -15,6 +15,7 @@ from unbounded.api.container_cloud.names import (
     LABEL_UPGRADE_INDEX,
 )
 from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import BootMode
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_SITE
 from unbounded.containercloud.hosts.bmc_address import BmcAddress
 from unbounded.containercloud.hosts.model import (
@@ -60,9 +61,16 @@ def owned(view: HostView, address: BmcAddress, login: BmcLogin) -> Fields:
         "spec.pxe/redfish.username": login.username,
         "spec.pxe/redfish.passwordRef": reference,
         "spec.pxe/architecture": _architecture(view),
-        "spec.pxe/bootMode": address.boot_mode.value,
+        "spec.pxe/bootMode": _boot_mode(view, address).value,
         "spec.pxe/rootDeviceHints": None if hints is None or has_profile else msgspec.to_builtins(hints),
     }
+
+
+def _boot_mode(view: HostView, address: BmcAddress) -> BootMode:
+    """Return the boot mode of the BMC's driver; a host boots from virtual media only with an address of its own."""
+    pxe = view.machine.spec.pxe if view.machine is not None else None
+    has_address = pxe is not None and bool(pxe.dhcp_leases)
+    return BootMode.NETWORK if address.boot_mode is BootMode.VIRTUAL_MEDIA and not has_address else address.boot_mode
 
 
 def _architecture(view: HostView) -> str:
@@ -82,7 +90,13 @@ def claim_fields(machine: Machine | None) -> tuple[str, ...]:
 
 def released(view: HostView, state: ProvisioningState) -> Fields:
     """Return the fields of a claim as absent, for a host that returns to stock; nothing for another one."""
-    return dict.fromkeys(claim_fields(view.machine)) if state is ProvisioningState.DEPROVISIONING else {}
+    if state is not ProvisioningState.DEPROVISIONING:
+        return {}
+    absent: Fields = dict.fromkeys(claim_fields(view.machine))
+    pxe = view.machine.spec.pxe if view.machine is not None else None
+    if pxe is not None and pxe.boot_mode == BootMode.VIRTUAL_MEDIA:  # it needs the leases
+        absent["spec.pxe/bootMode"] = BootMode.NETWORK.value
+    return absent
 
 
 def manifest(view: HostView, fields: Fields) -> Raw:

@@ -39,7 +39,7 @@ from unbounded.api.container_cloud.network import (
 from unbounded.api.core import ConfigMap
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import Machine
-from unbounded.api.machine_spec import DHCPLease, NetworkConfigKeySelector
+from unbounded.api.machine_spec import BootMode, DHCPLease, NetworkConfigKeySelector
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.network.rendering import (
     NetworkCard,
@@ -558,6 +558,8 @@ def _taken_back(ipam: IpamHost, target: Machine | None, holding: Sequence[Subnet
     kept = [one for one in pxe.dhcp_leases if one.ipv4 not in held]
     if len(kept) != len(pxe.dhcp_leases):
         change["dhcpLeases"] = msgspec.to_builtins(kept) or None
+        if not kept and pxe.boot_mode == BootMode.VIRTUAL_MEDIA:  # which needs an address
+            change["bootMode"] = BootMode.NETWORK.value
     if change:
         yield PatchTarget(change)
 
