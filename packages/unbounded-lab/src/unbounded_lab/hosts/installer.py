@@ -16,6 +16,7 @@ from unbounded_lab.hosts.wire import BootServer, HostFailed
 IMAGES: Final = ("disk.img.zst", "disk.img.gz")
 ROOTFS: Final = "rootfs.tar.zst"
 SEED: Final = {"meta-data": True, "user-data": True, "vendor-data": False, "network-config": False}  # needed or not
+NIC_NAMES: Final = ("eno1", "enp0s0")
 WAIT_S: Final = 1.0
 REPORTS: Final = 5  # reports without `final`, while metalman waits for late disks
 _WORD: Final = re.compile(r"unbounded\.([a-z0-9_]+)=(\S+)")
@@ -70,8 +71,8 @@ class LabHardware:
             "processor": {"architecture": "x86_64"},
             "memoryBytes": self.memory_bytes,
             "nics": [
-                {"name": f"eth{number}", "mac": mac, "link": True, "speedMbps": 10_000}
-                for number, mac in enumerate(self.macs)
+                {"name": name, "mac": mac, "link": True, "speedMbps": 10_000}
+                for name, mac in zip(NIC_NAMES, self.macs, strict=False)
             ],
             "disks": [disk.facts(machine_uid) for disk in self.disks],
         }
@@ -181,6 +182,9 @@ async def _fetched(
     image, size = await _image(server)
     answer = await _chosen(server, hardware.facts(uid), size)
     action = answer.get("action")
+    if action == "Write" and not image:  # some images are served only to a host that has reported its hardware
+        image, size = await _image(server)
+        answer = await _chosen(server, hardware.facts(uid), size)
     if action == "PowerOff":
         return answer, None
     if action not in ("Write", "Layout"):
@@ -217,7 +221,7 @@ async def _progress(server: BootServer, stage: str, percent: int | None, message
 
 
 async def _image(server: BootServer) -> tuple[str, int]:
-    """Return the name of the whole-disk image and its unpacked size; an inspection has none."""
+    """Return the name of the whole-disk image and its unpacked size; empty where none is served now."""
     for name in IMAGES:
         status, _ = await server.patiently("GET", name, Range="bytes=0-17")
         if status in (200, 206):
