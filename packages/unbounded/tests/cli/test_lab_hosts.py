@@ -95,7 +95,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, *more: str) -> AsyncIterator[Site]:
     certificate = tmp_path / "media.pem"
     certificate.write_bytes(BmcIdentity("media").certificate().pem)  # for loopback, with its key, signed by itself
     registry = Registry()
@@ -104,7 +104,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     flags = ["--pxe-interface", "lo", "--pxe-dhcp-mode", "none", "--pxe-http-port", http, "--pxe-tftp-port", tftp]
     flags += ["--pxe-media-port", media, "--pxe-media-certificate", str(certificate)]
     flags += ["--pxe-media-key", str(certificate)]
-    async with registry.running(), up(tmp_path / "data", *flags) as running:
+    async with registry.running(), up(tmp_path / "data", *flags, *more) as running:
         await running.says("Ctrl-C stops", within_s=180)
         async with HttpApi(from_kubeconfig(tmp_path / "data" / "kubeconfig")) as api:
             await grant_token(running, api)

@@ -1,0 +1,152 @@
+"""A Machine of cluster.k8s.io from `kubectl apply` to Ready and back, in `unbounded up`, on a lab host that boots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli import test_lab_hosts as lab_hosts
+from tests.cli.running import KUBECTL, Up
+from tests.containercloud.objects import NODE_LABELS
+from tests.support.waiting import eventually
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.bmc.power import HostPower
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(500),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
+]
+PROJECT: Final = "example-ns"
+PROVIDER: Final = {"kaas.mirantis.com/provider": "baremetal"}
+CLUSTER: Final = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
+NETPLAN: Final = """version: 2
+ethernets:
+  {{nic 0}}: {match: {macaddress: "{{mac 0}}"}, set-name: {{nic 0}}, addresses: [{{ip "0:lcm"}}]}
+"""
+WITHIN_S: Final = 120.0
+
+
+def around(image: str) -> list[dict[str, Any]]:
+    """Release, Cluster and network of the Machine."""
+    release = {
+        "version": "17.3.0",
+        "kubernetes": {"version": "v1.34.0"},
+        "allowedDistributions": [{"id": "ubuntu/jammy", "default": True, "image": {"url": image}}],
+        "allowedNodeLabels": list(NODE_LABELS),
+    }
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec", "release": "r1"}
+    subnet = {"cidr": "127.40.0.0/24", "includeRanges": ["127.40.0.10-127.40.0.99"], "gateway": "127.40.0.1"}
+    template = {"ifMapping": ["eno1", "enp0s0"], "l3Layout": [{"subnetName": "lcm"}], "npTemplate": NETPLAN}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROJECT}},
+        {
+            "apiVersion": "kaas.mirantis.com/v1alpha1",
+            "kind": "ClusterRelease",
+            "metadata": {"name": "r1"},
+            "spec": release,
+        },
+        {
+            "apiVersion": "cluster.k8s.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "example-cluster", "namespace": PROJECT, "labels": PROVIDER},
+            "spec": {"providerSpec": {"value": value}},
+        },
+        {
+            "apiVersion": "ipam.mirantis.com/v1alpha1",
+            "kind": "Subnet",
+            "metadata": {"name": "lcm", "namespace": PROJECT, "labels": {"ipam/SVC-k8s-lcm": "1"}},
+            "spec": subnet,
+        },
+        {
+            "apiVersion": "ipam.mirantis.com/v1alpha1",
+            "kind": "L2Template",
+            "metadata": {"name": "t", "namespace": PROJECT, "labels": CLUSTER | {"ipam/DefaultForCluster": "1"}},
+            "spec": template,
+        },
+    ]
+
+
+def host(bmc: LabBmc) -> list[dict[str, Any]]:
+    """The host default/master-0, and its credential."""
+    credential = {"username": bmc.username, "password": {"value": bmc.password}}
+    spec = {
+        "bmc": {"address": f"{bmc.url.replace('https', 'redfish-virtualmedia')}/redfish/v1/Systems/1"},
+        "bootMACAddress": bmc.identity.mac(0),
+        "rootDeviceHints": {"serialNumber": bmc.boards["1"].disks[0].serial_number},
+    }
+    annotations = {"kaas.mirantis.com/baremetalhost-credentials-name": "master-0"}
+    meta = {"name": "master-0", "namespace": "default", "annotations": annotations}
+    meta["labels"] = {"unbounded-cloud.io/site": "lab"}
+    return [
+        {
+            "apiVersion": BARE_METAL_HOST_CREDENTIALS.api_version,
+            "kind": "BareMetalHostCredential",
+            "metadata": {"name": "master-0", "namespace": "default"},
+            "spec": credential,
+        },
+        {"apiVersion": BARE_METAL_HOSTS.api_version, "kind": "BareMetalHost", "metadata": meta, "spec": spec},
+    ]
+
+
+def machine() -> dict[str, Any]:
+    value = {
+        "apiVersion": "baremetal.k8s.io/v1alpha1",
+        "kind": "BareMetalMachineProviderSpec",
+        "nodeLabels": [{"key": "stacklight", "value": "enabled"}],
+        "distribution": "ubuntu/jammy",
+    }
+    labels = PROVIDER | CLUSTER | {"cluster.sigs.k8s.io/control-plane": "true"}
+    pin = {"metal3.io/BareMetalHost": "default/master-0"}
+    return {
+        "apiVersion": CONTAINER_CLOUD_MACHINES.api_version,
+        "kind": "Machine",
+        "metadata": {"name": "m1", "namespace": PROJECT, "labels": labels, "annotations": pin},
+        "spec": {"providerSpec": {"value": value}},
+    }
+
+
+async def status_when(running: Up, kind: Kind[Any], namespace: str, name: str, path: str, value: str) -> dict[str, Any]:
+    """Wait until a field of an object's status has this value; return the object."""
+    last: list[Any] = []
+
+    async def check() -> dict[str, Any] | None:
+        found = await running.get(f"{kind.plural}.{kind.group}", "-n", namespace, name)
+        last[:] = [found.get("status")]
+        part: Any = found.get("status", {})
+        for key in path.split("."):
+            part = part.get(key, {})
+        return found if part == value else None
+
+    return await eventually(check, lambda: last, within_s=WITHIN_S, every_s=1)
+
+
+async def test_a_machine_becomes_a_node_and_gives_its_host_back(tmp_path: Path) -> None:
+    flags = ("--container-cloud", "--min-other-managers", "0")
+    async with (
+        lab_hosts.site(tmp_path, *flags) as lab,
+        LabBmc("master-0", power=HostPower.OFF, boot_s=0.2, shutdown_s=0.2, media_ca=lab.authority, boots=True) as bmc,
+    ):
+        running = lab.running
+        await running.apply(*around(lab.image), *host(bmc))
+        await status_when(running, BARE_METAL_HOSTS, "default", "master-0", "provisioning.state", "available")
+        token = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": lab_hosts.TOKEN}}}}  # the host has no TPM
+        await lab.api.patch(MACHINES, "master-0.default", token)
+        await running.apply(machine())
+        kind = CONTAINER_CLOUD_MACHINES
+        ready = await status_when(running, kind, PROJECT, "m1", "providerStatus.status", "Ready")
+        assert ready["status"]["providerStatus"]["hardware"]["cpu"] == 64
+        node = await running.get("node", "master-0.default")
+        assert node["metadata"]["labels"]["stacklight"] == "enabled"
+        delete = '{"spec":{"providerSpec":{"value":{"delete":true}}}}'
+        await running.kubectl("patch", f"{kind.plural}.{kind.group}", "-n", PROJECT, "m1", "--type=merge", "-p", delete)
+        await status_when(running, BARE_METAL_HOSTS, "default", "master-0", "provisioning.state", "available")
+        assert bmc.power() is HostPower.OFF
+        assert "master-0.default" not in await running.kubectl("get", "nodes", "-o", "name")
+        assert "Traceback" not in running.printed
