@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -57,6 +58,24 @@ NICS: Final = [
     {"name": "eno2", "mac": "02:00:00:00:00:02", "link": True},
 ]
 STEPS_S: Final = {"written": 5, "booted": 8, "reported": 11, "registered": 14, "ready": 18, "complete": 20}
+
+
+class SlowApi(MemoryApi):
+    """An API whose writes take a moment, in which other controllers act, or the process is cut."""
+
+    chance = random.Random(0)
+
+    async def create(self, *given: Any, **more: Any) -> Any:
+        await asyncio.sleep(self.chance.uniform(0, 0.3))
+        created = await super().create(*given, **more)
+        await asyncio.sleep(self.chance.uniform(0, 0.3))
+        return created
+
+    async def patch(self, *given: Any, **more: Any) -> Any:
+        await asyncio.sleep(self.chance.uniform(0, 0.3))
+        patched = await super().patch(*given, **more)
+        await asyncio.sleep(self.chance.uniform(0, 0.3))
+        return patched
 
 
 @dataclass
@@ -355,7 +374,7 @@ class Site(Stock):
 @asynccontextmanager
 async def site(settings: ContainerCloudSettings | None = None) -> AsyncIterator[Site]:
     """A site with one container-cloud, in virtual time."""
-    api = MemoryApi(now=virtual_now, namespaces=("default", "example-ns", "other-ns", "unbounded-kube", "kube-system"))
+    api = SlowApi(now=virtual_now, namespaces=("default", "example-ns", "other-ns", "unbounded-kube", "kube-system"))
     world = Site(api, container_cloud_caches(api))
     if settings is not None:
         world.settings = settings

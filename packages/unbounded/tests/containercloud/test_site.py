@@ -95,13 +95,15 @@ async def in_stock(world: Site) -> None:
     await world.until_gone()
     host = await world.state("available", "master-0")
     assert host.spec.consumer_ref is None
+    await world.settle()
     target = await world.machine("master-0.default")
     assert target.spec.kubernetes is None
     assert target.spec.pxe is not None
-    assert (target.spec.pxe.image, target.spec.pxe.profile_ref, target.spec.pxe.cloud_init) == (None, None, None)
+    init = target.spec.pxe.cloud_init
+    assert (target.spec.pxe.image, target.spec.pxe.profile_ref) == (None, None)
+    assert init is None or init.network_config_config_map_ref is None
     assert world.power["master-0.default"] == "Off"
     assert (await world.api.list(NODES)).items == ()
-    await world.settle()
     (subnet,) = (await world.api.list(SUBNETS)).items
     assert subnet.status.allocated_ips == ()
 
@@ -251,7 +253,7 @@ async def test_maintenance_drains_the_node_and_returns_it(world: Site) -> None:
 async def test_an_install_that_fails_is_repeated_five_times_and_goes_on_after_a_retry(world: Site) -> None:
     world.failing.add("master-0.default")
     await begun(world)
-    machine = await world.until_machine(lambda one: _stage(one) == "Stuck")
+    machine = await world.until_machine(lambda one: _waits(one) == "AttemptsExhausted")
     assert world.operated.count("HostReplace") == 5
     assert machine.status.error_reason == "CreateError"
     assert "no disk of this size" in (machine.status.error_message or "")
