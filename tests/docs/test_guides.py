@@ -221,7 +221,7 @@ async def test_container_cloud(tmp_path: Path) -> None:
     """The host behind the BMC never boots: its install fails, and it goes back to stock."""
     bare_metal, served = LabBmc(boot_s=0.2, shutdown_s=0.2), ("--container-cloud", "--min-other-managers", "0")
     async with bare_metal as bmc, plane(tmp_path / "data", *served) as it:
-        text = (ROOT / "examples" / "container-cloud.yaml").read_text()
+        text = (ROOT / "examples" / "container-cloud" / "machine.yaml").read_text()
         address = f"redfish+{bmc.url}/redfish/v1/Systems/1"
         changes = {"redfish+https://192.0.2.130/redfish/v1/Systems/1": address, "replace-me": bmc.password}
         for old, new in (changes | {"username: admin": f"username: {bmc.username}"}).items():
@@ -229,7 +229,7 @@ async def test_container_cloud(tmp_path: Path) -> None:
             text = text.replace(old, new)
         example = it.shell.folder / "example.yaml"
         example.write_text(text)
-        said = await follow(DOCS / "container-cloud.md", shell_of(it, {"examples/container-cloud.yaml": str(example)}))
+        said = await follow(DOCS / "container-cloud.md", shell_of(it, {"examples/container-cloud/machine.yaml": str(example)}))
     assert bmc.password not in said
     chain = ("because operation/cc-", "bmh/master-0 -n default provisioning: used by Machine example-ns/")
     for words in ("machine.cluster.k8s.io/example-control-plane -n example-ns Provision (", *chain):

@@ -14,7 +14,7 @@ from unbounded.api.container_cloud.machine import DeletionPolicy
 from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of
 from unbounded.containercloud.settings import ContainerCloudSettings
 
-EXAMPLE = ROOT / "examples" / "container-cloud.yaml"
+EXAMPLE = ROOT / "examples" / "container-cloud" / "machine.yaml"
 
 
 @pytest.mark.slow

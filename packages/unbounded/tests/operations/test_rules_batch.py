@@ -16,7 +16,7 @@ from unbounded.api.names import FINALIZER_OPERATION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import InvalidObject, ResponseLost
 from unbounded.metalman import power
-from unbounded.operations import batch_controller, reasons
+from unbounded.operations import batch_plan, reasons
 from unbounded.operations.batch_plan import plan_batch
 
 LAB = {"matchLabels": {LABEL_SITE: "lab"}}
@@ -362,7 +362,7 @@ async def test_large_batch_is_planned_a_few_times_a_second(world: World) -> None
         return plan_batch(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_controller, "plan_batch", counted)
+        patch.setattr(batch_plan, "plan_batch", counted)
         await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=40)
         assert result(await world.ended("all", within_s=120)) == ("Complete", "Succeeded")
     assert len(looks) <= 10 + 5 * (looks[-1] - looks[0])
