@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.cli.explain.staging import ALIVE, abouts, can_be_typed, commands, why
+from tests.cli.running import KUBECTL, up
 from tests.containercloud.site import Site, site, site_story
 from tests.containercloud.test_site import LONE, MACHINE, NAME, begun
+from tests.support.paths import ROOT
 from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
@@ -116,6 +120,61 @@ def _unknown(command: str) -> list[str]:
 def test_fields_that_are_not_known_become_capital_words() -> None:
     (first, *_others) = fixes.HOST[HostReason.CREDENTIALS_REFUSED].fixes({"name": "h", "namespace": "n"})
     assert first.command.startswith("kubectl patch bmhc CREDENTIAL -n n ")
+
+
+PLACEHOLDER: Final = re.compile(r"(?<![A-Za-z-])[A-Z]{3,}(?![A-Za-z-])")
+EXAMPLE: Final = {
+    **dict.fromkeys(("name", "holder", "consumer_name"), "example-control-plane"),
+    **dict.fromkeys(("namespace", "consumer_namespace"), "example-ns"),
+    **dict.fromkeys(("host_name", "secret", "credential"), "master-0"),
+    **dict.fromkeys(("host_namespace", "profile", "profile_namespace"), "default"),
+    **dict.fromkeys(("target", "machine"), "master-0.default"),
+    "cluster": "example-cluster",
+    "release": "example-17-3-0",
+    "configuration": "example-cluster.example-ns",
+    "now": "2030-01-01T00:00:00Z",
+}
+OF_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
+    "host": EXAMPLE | {"name": "master-0", "namespace": "default"},
+    "cluster": EXAMPLE | {"name": "example-cluster"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+async def test_a_server_accepts_the_commands_that_need_no_more_words(tmp_path: Path) -> None:
+    """Writes are tried with --dry-run=server on the example; editors show what they would open."""
+    async with up(tmp_path, "--container-cloud", "--port", "0") as plane:
+        await plane.says(r"Ctrl-C stops")
+        await plane.kubectl("apply", "-f", str(ROOT / "examples" / "container-cloud.yaml"))
+        await plane.kubectl("wait", "-n", "default", "bmh/master-0", "--for=condition=Available=False")
+        await plane.kubectl("wait", "mc/example-cluster.example-ns", "--for=create", "--timeout=60s")
+        await plane.kubectl("wait", "-n", "example-ns", "ipamhost/example-control-plane", "--for=create")
+        given = {
+            fix.command
+            for table, rows in TABLES.items()
+            for row in rows.values()
+            for fix in row.fixes(OF_TABLE.get(table, EXAMPLE))
+        }
+        tried = [words for command in sorted(given) if (words := _tried(command)) is not None]
+        for words in tried:
+            await plane.kubectl(*words)
+        assert len(tried) > 25
+        await plane.stops()
+
+
+def _tried(command: str) -> list[str] | None:
+    """Return the words behind kubectl; None for a command with placeholders, of a Machine or a Node that a host
+    without a BMC does not have, or of another program.
+    """
+    words = shlex.split(command)
+    if words[0] != "kubectl" or words[1] == "unbounded" or "|" in words or PLACEHOLDER.search(command):
+        return None
+    if "master-0.default" in words or words[2] == "node":
+        return None
+    if words[1] in {"patch", "annotate", "label", "delete"}:
+        words.append("--dry-run=server")
+    return ["get" if word == "edit" else word for word in words[1:]]
 
 
 # Stories
