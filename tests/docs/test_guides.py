@@ -229,7 +229,9 @@ async def test_container_cloud(tmp_path: Path) -> None:
             text = text.replace(old, new)
         example = it.shell.folder / "example.yaml"
         example.write_text(text)
-        said = await follow(DOCS / "container-cloud.md", shell_of(it, {"examples/container-cloud/machine.yaml": str(example)}))
+        said = await follow(
+            DOCS / "container-cloud.md", shell_of(it, {"examples/container-cloud/machine.yaml": str(example)})
+        )
     assert bmc.password not in said
     chain = ("because operation/cc-", "bmh/master-0 -n default provisioning: used by Machine example-ns/")
     for words in ("machine.cluster.k8s.io/example-control-plane -n example-ns Provision (", *chain):

@@ -95,7 +95,7 @@ def test_with_all_components_too(tmp_path: Path) -> None:
     rendered = objects(helm(HERE | values, tmp_path))
     assert rendered == kustomized(str(tmp_path))
     kinds = [kind for kind, _ in rendered]
-    assert (kinds.count("Deployment"), kinds.count("ServiceMonitor")) == (3, 4)
+    assert (kinds.count("Deployment"), kinds.count("ServiceMonitor")) == (3, 3)
 
 
 @pytest.mark.parametrize(

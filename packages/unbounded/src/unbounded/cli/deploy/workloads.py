@@ -392,7 +392,6 @@ def monitors() -> tuple[Raw, ...]:
             ("machina", MACHINA),
             ("metalman", METALMAN),
             (MACHINE_OPS, MACHINE_OPS),
-            (CONTAINER_CLOUD, CONTAINER_CLOUD_CONTROLLER),
         )
     )
 
