@@ -63,7 +63,9 @@ STEPS_S: Final = {"written": 5, "booted": 8, "reported": 11, "registered": 14, "
 class SlowApi(MemoryApi):
     """An API whose writes take a moment, in which other controllers act, or the process is cut."""
 
-    chance = random.Random(0)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.chance = random.Random(0)
 
     async def create(self, *given: Any, **more: Any) -> Any:
         await asyncio.sleep(self.chance.uniform(0, 0.3))

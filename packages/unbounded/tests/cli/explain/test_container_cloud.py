@@ -15,6 +15,7 @@ from tests.cli.explain.staging import ALIVE, abouts, can_be_typed, commands, why
 from tests.cli.running import KUBECTL, up
 from tests.containercloud.site import Site, site, site_story
 from tests.containercloud.test_site import LONE, MACHINE, NAME, begun
+from tests.support.memory_api import MemoryApi
 from tests.support.paths import ROOT
 from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
@@ -146,7 +147,7 @@ async def test_a_server_accepts_the_commands_that_need_no_more_words(tmp_path: P
     """Writes are tried with --dry-run=server on the example; editors show what they would open."""
     async with up(tmp_path, "--container-cloud", "--port", "0") as plane:
         await plane.says(r"Ctrl-C stops")
-        await plane.kubectl("apply", "-f", str(ROOT / "examples" / "container-cloud.yaml"))
+        await plane.kubectl("apply", "-f", str(ROOT / "examples" / "container-cloud" / "machine.yaml"))
         await plane.kubectl("wait", "-n", "default", "bmh/master-0", "--for=condition=Available=False")
         await plane.kubectl("wait", "mc/example-cluster.example-ns", "--for=create", "--timeout=60s")
         await plane.kubectl("wait", "-n", "example-ns", "ipamhost/example-control-plane", "--for=create")
@@ -331,6 +332,7 @@ async def test_a_silent_metalman_is_why_a_host_is_not_registered(world: Site) ->
     world.silent.add("master-0.default")
     await world.surroundings()
     await world.state("registering", "master-0")
+    await world.settle()
     alive = ("unbounded-operations", "unbounded-container-cloud")
     links = await why(world.api, "master-0", topic=Topic.HOST, namespace="default", alive=alive)
     assert abouts(links) == [HOST_LINK, "metalman/lab"]
@@ -340,9 +342,9 @@ async def test_a_silent_metalman_is_why_a_host_is_not_registered(world: Site) ->
 async def test_a_host_that_is_gone_is_not_replaced(world: Site) -> None:
     await begun(world)
     await world.until_machine(waits(MachineReason.INSTALLING))  # type: ignore[arg-type]
-    host = await world.api.get(BARE_METAL_HOSTS, "master-0", namespace="default")
-    change = {"metadata": {"finalizers": None, "resourceVersion": host.metadata.resource_version}}
-    await world.api.patch(BARE_METAL_HOSTS, "master-0", change, namespace="default")
+    without = {"metadata": {"finalizers": None}}
+    # at once: no controller adds its finalizer in between
+    await MemoryApi.patch(world.api, BARE_METAL_HOSTS, "master-0", without, namespace="default")
     await world.api.delete(BARE_METAL_HOSTS, "master-0", namespace="default")
     await world.until_machine(waits(ClaimReason.HOST_MISSING))  # type: ignore[arg-type]
     (link,) = await of_machine(world)
