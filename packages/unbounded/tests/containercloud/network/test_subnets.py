@@ -74,7 +74,7 @@ def test_an_address_is_given_once_and_stays() -> None:
     entries = allocate(subnet("lcm", *entries), "u-2", ["52-54-00-00-00-01", "k8s-lcm"])
     assert entries[1:] == ["10.0.0.101:u-2/52-54-00-00-00-01", "10.0.0.102:u-2/k8s-lcm"]
     assert allocate(subnet("lcm", *entries), "u-1", ["k8s-lcm"]) == entries
-    kept = release(subnet("lcm", *entries), "u-2")
+    kept = release(subnet("lcm", *entries), {"u-2"})
     assert kept == entries[:1]
     assert allocate(subnet("lcm", *kept), "u-3", ["k8s-lcm"])[1:] == ["10.0.0.101:u-3/k8s-lcm"]
 
@@ -109,7 +109,7 @@ def test_an_entry_reads_as_it_was_written(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "10.0.0.5", "nothing:u-1", "300.0.0.1:u-1", "10.0.0.5:"])
 def test_an_entry_of_another_form_is_kept_and_gives_nothing(text: str) -> None:
     assert parse_allocation(text) is None
-    assert release(subnet("lcm", text), "u-1") == [text]
+    assert release(subnet("lcm", text), {"u-1"}) == [text]
 
 
 NUMBERS = st.integers(0, 255)
@@ -139,7 +139,7 @@ def test_no_address_has_two_owners_whatever_is_taken_and_returned(steps: list[tu
     for uid, interface in steps:
         current = subnet("lcm", *entries)
         if interface is None:
-            entries = release(current, uid)
+            entries = release(current, {uid})
             owned = {key: address for key, address in owned.items() if key[0] != uid}
             continue
         try:

@@ -7,7 +7,7 @@ was read. Allocations from one Subnet take turns within the process, so that the
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
@@ -78,6 +78,7 @@ from unbounded.operations.execution_record import with_nulls
 Raw = dict[str, Any]
 T = TypeVar("T")
 
+MAX_GONE: Final = 1000
 OUTDATED: Final = "the host was installed with another network; the present one counts at the next install"
 
 log = Log("containercloud.network")
@@ -132,6 +133,9 @@ class NetworkController:
         self._subnet_status = StatusWriter(api, SUBNETS, fields=None, cache=caches.subnets)
         self._template_status = StatusWriter(api, L2_TEMPLATES, fields=None, cache=caches.templates)
         self._turns: defaultdict[ObjectKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._gone: deque[str] = deque(
+            maxlen=MAX_GONE
+        )  # UIDs of IpamHosts: a frozen leader may still allocate for them
         self._controller: Controller[NetworkKey] = Controller("networks", self._reconcile, metrics=loop_metrics)
 
     async def run(self) -> None:
@@ -160,6 +164,10 @@ class NetworkController:
 
     def _ipam_changed(self, old: IpamHost | None, new: IpamHost | None) -> None:
         self._enqueue(NetworkSubject.HOST, [one for one in (new or old,) if one is not None])
+        if new is None and old is not None:
+            uid = old.metadata.uid
+            self._gone.append(uid)
+            self._enqueue(NetworkSubject.SUBNET, [one for one in self._subnets.all() if _has_addresses(one, uid)])
 
     def _host_changed(self, old: BareMetalHost | None, new: BareMetalHost | None) -> None:
         if old is None or new is None or _parts_of_host(old) != _parts_of_host(new):
@@ -329,7 +337,7 @@ class NetworkController:
         async with self._turns[key]:
             current = self._subnets.get(key.name, key.namespace)
             if view.ipam is not None and current is not None:
-                await self._write_subnet(current, release(current, view.ipam.metadata.uid))
+                await self._write_subnet(current, release(current, {view.ipam.metadata.uid}))
         log.info("addresses released", machine=f"{view.namespace}/{view.name}", subnet=str(key))
 
     async def _write_subnet(self, subnet: Subnet, entries: list[str] | None = None) -> None:
@@ -419,7 +427,7 @@ class NetworkController:
         async with self._turns[key_of(subnet)]:
             current = self._subnets.get(name, namespace)
             if current is not None:
-                await self._write_subnet(current)
+                await self._write_subnet(current, release(current, self._gone))
         return None
 
     async def _reconcile_template(self, namespace: str, name: str) -> float | None:
@@ -442,7 +450,11 @@ def _concerns(subnet: Subnet, namespace: str, uid: str) -> bool:
     """Return whether hosts of a namespace may use a Subnet, or an IpamHost has addresses of it."""
     if subnet.metadata.namespace in (namespace, GLOBAL_NAMESPACE):
         return True
-    return bool(uid) and any(uid in text for text in subnet.status.allocated_ips)
+    return bool(uid) and _has_addresses(subnet, uid)
+
+
+def _has_addresses(subnet: Subnet, uid: str) -> bool:
+    return any(uid in text for text in subnet.status.allocated_ips)
 
 
 def _claim_of(machine: ContainerCloudMachine) -> tuple[object, ...]:

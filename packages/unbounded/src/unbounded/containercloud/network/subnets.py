@@ -233,7 +233,7 @@ def allocate(subnet: Subnet, uid: str, interfaces: Sequence[str]) -> list[str]:
     return entries
 
 
-def release(subnet: Subnet, uid: str) -> list[str]:
-    """Return the `allocatedIPs` of a Subnet without those of an IpamHost."""
+def release(subnet: Subnet, uids: Collection[str]) -> list[str]:
+    """Return the `allocatedIPs` of a Subnet without those of these IpamHosts."""
     parsed = ((text, parse_allocation(text)) for text in subnet.status.allocated_ips)
-    return [text for text, one in parsed if one is None or one.uid != uid]
+    return [text for text, one in parsed if one is None or one.uid not in uids]
