@@ -20,7 +20,7 @@ from unbounded.api.container_cloud.names import BAREMETAL, LABEL_CLUSTER, LABEL_
 from unbounded.api.core import EVENTS, SECRETS, Event, Secret
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.containercloud.caches import ContainerCloudCaches, container_cloud_caches
+from unbounded.containercloud.caches import ContainerCloudCaches, ControllerContext, container_cloud_caches
 from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.hosts.controller import HostController
 from unbounded.containercloud.hosts.credentials import CredentialController
@@ -206,15 +206,11 @@ class Stock:
 
     def controllers(self) -> list[asyncio.Task[None]]:
         """Start the controllers of one process."""
-        epoch, events = ProcessEpoch(), EventRecorder(self.api, "container-cloud", now=virtual_now)
-        runs = (
-            HostController(
-                self.api, self.caches, epoch=epoch, site="lab", emit_event=event_sink(events), now=virtual_now
-            ),
-            CredentialController(self.api, self.caches, epoch=epoch, now=virtual_now),
-            ClaimController(self.api, self.caches, epoch=epoch),
-            events,
+        events = EventRecorder(self.api, "container-cloud", now=virtual_now)
+        context = ControllerContext(
+            api=self.api, caches=self.caches, epoch=ProcessEpoch(), now=virtual_now, emit_event=event_sink(events)
         )
+        runs = (HostController(context, site="lab"), CredentialController(context), ClaimController(context), events)
         return [asyncio.create_task(one.run()) for one in runs]
 
 

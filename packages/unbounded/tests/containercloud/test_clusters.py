@@ -17,13 +17,14 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, Cont
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import component_runtime
-from unbounded.containercloud.caches import container_cloud_caches
+from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.pools import PoolController
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
+from unbounded.kube.process_epoch import ProcessEpoch
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +38,8 @@ async def running(admin: HttpApi) -> AsyncIterator[HttpApi]:
     async with component_runtime("container-cloud", admin, metrics=ControllerMetrics()) as runtime:
         caches = container_cloud_caches(runtime.api)
         async with running_caches(runtime, *caches.followed), asyncio.TaskGroup() as group:
-            parts = (
-                ReleaseController(runtime.api, caches),
-                ClusterController(runtime.api, caches),
-                PoolController(runtime.api, caches),
-            )
+            context = ControllerContext(api=runtime.api, caches=caches, epoch=ProcessEpoch())
+            parts = (ReleaseController(context), ClusterController(context), PoolController(context))
             tasks = [group.create_task(part.run()) for part in parts]
             try:
                 yield admin

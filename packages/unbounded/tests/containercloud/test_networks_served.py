@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.api.test_profile_rules import MIRROR
 from tests.containercloud.network.support import EXAMPLE, LCM, LCM_SPEC, MACS
 from tests.containercloud.network.world import NICS, netplan_of
 from tests.containercloud.objects import machine, project
-from tests.containercloud.profiles.test_profiles import EXAMPLE as PROFILE
 from tests.support.waiting import eventually
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
@@ -23,7 +23,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.machine_spec import PXESpec
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.servers import component_runtime
-from unbounded.containercloud.caches import container_cloud_caches
+from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
 from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.network.plan import config_name
 from unbounded.containercloud.profiles.controller import ProfileController
@@ -45,10 +45,9 @@ async def served(admin: HttpApi) -> AsyncIterator[HttpApi]:
         caches = container_cloud_caches(runtime.api)
         await stack.enter_async_context(running_caches(runtime, *caches.followed))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks = [
-            group.create_task(part(runtime.api, caches, epoch=runtime.epoch).run())
-            for part in (NetworkController, ProfileController)
-        ]
+        context = ControllerContext(api=runtime.api, caches=caches, epoch=runtime.epoch)
+        parts = (NetworkController(context), ProfileController(context))
+        tasks = [group.create_task(part.run()) for part in parts]
         try:
             yield admin
         finally:
@@ -103,7 +102,7 @@ async def test_a_claimed_host_gets_network_and_profile_and_gives_them_back(serve
     labels = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
     body = {"metadata": {"name": "one-nic", "labels": labels}, "spec": spec}
     await served.create(L2_TEMPLATES, body, namespace=namespace)
-    profile = {"metadata": {"name": "default"}, "spec": yaml.safe_load(PROFILE)}
+    profile = {"metadata": {"name": "default"}, "spec": yaml.safe_load(MIRROR)}
     await served.create(BARE_METAL_HOST_PROFILES, profile, namespace=namespace)
     target = await claimed(served, namespace)
 

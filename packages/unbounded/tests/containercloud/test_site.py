@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.api.test_container_cloud_rules import SEED
 from tests.containercloud.site import Site, site, site_story
 from tests.support.virtual_time import run_virtual
 from tests.support.waiting import eventually
@@ -21,43 +22,6 @@ from unbounded.containercloud.settings import ContainerCloudSettings
 NAME: Final = "example-control-plane"
 LONE: Final = ContainerCloudSettings(site="lab", min_other_managers=0)
 ORDER: Final = ["Provision", "Uninitialized", "Pending", "Prepare", "Deploy", "Reconfigure", "Ready"]
-MACHINE: Final = """
-apiVersion: cluster.k8s.io/v1alpha1
-kind: Machine
-metadata:
-  name: example-control-plane
-  namespace: example-ns
-  annotations:
-    metal3.io/BareMetalHost: default/master-0
-  labels:
-    kaas.mirantis.com/provider: baremetal
-    cluster.sigs.k8s.io/cluster-name: example-cluster
-    cluster.sigs.k8s.io/control-plane: "true"
-spec:
-  providerSpec:
-    value:
-      apiVersion: baremetal.k8s.io/v1alpha1
-      kind: BareMetalMachineProviderSpec
-      bareMetalHostProfile:
-        name: default
-        namespace: default
-      l2TemplateIfMappingOverride:
-        - eno1
-        - enp0s0
-      l2TemplateSelector:
-        label: l2-template1-label-1
-      hostSelector:
-        matchLabels:
-          kaas.mirantis.com/baremetalhost-id: hw-master-0
-      kind: BareMetalMachineProviderSpec
-      nodeLabels:
-      - key: stacklight
-        value: enabled
-      distribution: ubuntu/jammy
-      delete: false
-      deletionPolicy: graceful
-"""
-
 HOST: Final = """
 apiVersion: metal3.io/v1alpha1
 kind: BareMetalHost
@@ -87,7 +51,7 @@ spec:
 
 async def begun(world: Site) -> None:
     await world.surroundings()
-    await world.apply(MACHINE)
+    await world.apply(SEED)
 
 
 async def in_stock(world: Site) -> None:
@@ -277,7 +241,7 @@ async def test_a_host_that_never_joins_is_an_error_that_ends_when_it_does(world:
 
 @site_story
 async def test_what_is_missing_is_named_and_goes_on_by_itself(world: Site) -> None:
-    await world.apply(MACHINE)
+    await world.apply(SEED)
     await world.until_machine(lambda one: _waits(one) == "ClusterMissing")
     await world.surroundings()
     await world.until_word("Ready")

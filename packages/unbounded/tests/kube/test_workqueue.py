@@ -394,3 +394,45 @@ def test_a_change_wakes_the_keys_of_what_was_and_what_is() -> None:
         return looks
 
     assert run_virtual(main()) == ["one", "one", "two"]
+
+
+def test_only_changes_of_the_parts_that_count_wake_their_keys_after_the_delay() -> None:
+    async def main() -> list[tuple[float, str]]:
+        looks: list[tuple[float, str]] = []
+
+        async def reconcile(key: str) -> float | None:
+            looks.append((now(), key))
+            return None
+
+        api = MemoryApi()
+        await api.create(MACHINES, {"metadata": {"name": "a"}, "spec": {}})
+        cache, controller = Cache(api, MACHINES), Controller("test", reconcile, workers=1)
+        controller.follow(cache, lambda item: (item.name,), parts=lambda item: item.metadata.labels, delay_s=0.5)
+        async with running(cache, controller):
+            await asyncio.sleep(1)
+            await api.patch(MACHINES, "a", {"metadata": {"annotations": {"note": "one"}}})
+            await asyncio.sleep(1)
+            await api.patch(MACHINES, "a", {"metadata": {"labels": {"site": "two"}}})
+            await asyncio.sleep(1)
+        return looks
+
+    assert run_virtual(main()) == [(0.5, "a"), (2.5, "a")]
+
+
+def test_a_controller_that_has_ended_follows_no_cache() -> None:
+    async def main() -> None:
+        async def reconcile(_key: str) -> float | None:
+            return None
+
+        api = MemoryApi()
+        cache, controller = Cache(api, MACHINES), Controller("test", reconcile)
+        controller.follow(cache, lambda item: (item.name,))
+        async with running(cache):
+            async with running(controller):
+                await asyncio.sleep(1)
+            await api.create(MACHINES, {"metadata": {"name": "a"}, "spec": {}})
+            await asyncio.sleep(1)
+            assert cache.get("a") is not None
+            assert len(controller.queue) == 0
+
+    run_virtual(main())

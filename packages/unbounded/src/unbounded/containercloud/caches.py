@@ -1,4 +1,7 @@
-"""Caches that the controllers of container-cloud share, and their indexes. The process runs the caches."""
+"""All that the controllers of container-cloud share: caches, their indexes, and the rest of a leadership term.
+
+The process runs the caches.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,10 @@ from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, i
 from unbounded.containercloud.network.subnets import OK
 from unbounded.kube.api import Api, ObjectKey
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.events import AnyEventSink, no_events
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, by_machine, node_by_machine
 
 INDEX_CLUSTER: Final = "cluster"
@@ -95,6 +102,22 @@ class ContainerCloudCaches:
     def followed(self) -> tuple[Cache[Any], ...]:
         """The caches that the process has to run."""
         return tuple(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerContext:
+    """All that the controllers of one leadership term share.
+
+    Args:
+        epoch: of this process, which writes only as long as it surely leads.
+    """
+
+    api: Api
+    caches: ContainerCloudCaches
+    epoch: ProcessEpoch
+    now: WallClock = utc_now
+    emit_event: AnyEventSink = no_events
+    metrics: ControllerMetrics | None = None
 
 
 def container_cloud_caches(api: Api) -> ContainerCloudCaches:

@@ -33,6 +33,7 @@ from unbounded.containercloud.caches import (
     INDEX_FREE,
     INDEX_PIN,
     ContainerCloudCaches,
+    ControllerContext,
 )
 from unbounded.containercloud.hosts.model import (
     CONDITION_AVAILABLE,
@@ -46,8 +47,6 @@ from unbounded.kube.api import Api, NotFound, ObjectKey, key_of
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process_epoch import ProcessEpoch
 
 LabelTest = Callable[[Mapping[str, str]], bool]
 
@@ -344,27 +343,18 @@ async def release_host(api: Api, hosts: Cache[BareMetalHost], host: BareMetalHos
 class ClaimController:
     """Controller of claims: it gives each Machine its host, and writes consumerRef and the annotation, no status."""
 
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        epoch: ProcessEpoch,
-        shared: frozenset[str] = DEFAULT_SHARED,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._api = api
-        self._caches = caches
-        self._epoch = epoch
+    def __init__(self, context: ControllerContext, *, shared: frozenset[str] = DEFAULT_SHARED) -> None:
+        self._api, self._epoch = context.api, context.epoch
+        self._caches = caches = context.caches
         self._shared = shared
         self._taking: set[ObjectKey] = set()
         self._waiting: defaultdict[str, set[ObjectKey]] = defaultdict(set)  # for a host, by namespace
-        self._controller: Controller[ObjectKey] = Controller("claims", self._reconcile, metrics=loop_metrics)
+        self._controller: Controller[ObjectKey] = Controller("claims", self._reconcile, metrics=context.metrics)
+        self._controller.follow(caches.machines, lambda machine: (key_of(machine),))
+        self._controller.follow(caches.clusters, self._machines_of_cluster)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        self._controller.follow(self._caches.machines, lambda machine: (key_of(machine),))
-        self._controller.follow(self._caches.clusters, self._machines_of_cluster)
         with self._caches.hosts.subscribed(self._host_changed):
             await self._controller.run()
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, assert_never
 
 import msgspec
 
 from unbounded.api.conditions import set_condition
-from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, Cluster, ClusterRelease
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.names import FINALIZER_CLUSTER, scoped_name
@@ -23,7 +24,7 @@ from unbounded.containercloud.caches import (
     INDEX_HOST_MACHINE,
     INDEX_RELEASE,
     INDEX_SCOPED_NAME,
-    ContainerCloudCaches,
+    ControllerContext,
     by_cluster_label,
 )
 from unbounded.containercloud.cluster_plan import (
@@ -44,11 +45,10 @@ from unbounded.containercloud.cluster_plan import (
     plan_cluster,
     release_fault,
 )
-from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, key_of
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.caches import node_of
 
@@ -62,27 +62,16 @@ log = Log("clusters")
 class ReleaseController:
     """Controller of the condition Usable of ClusterReleases."""
 
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._releases = caches.releases
-        self._status = StatusWriter(api, CLUSTER_RELEASES, fields=("conditions",), cache=caches.releases)
-        self._now = now
-        self._controller: Controller[str] = Controller("releases", self._reconcile, workers=1, metrics=loop_metrics)
+    def __init__(self, context: ControllerContext) -> None:
+        self._releases = releases = context.caches.releases
+        self._status = StatusWriter(context.api, CLUSTER_RELEASES, fields=("conditions",), cache=releases)
+        self._now = context.now
+        self._controller: Controller[str] = Controller("releases", self._reconcile, workers=1, metrics=context.metrics)
+        self._controller.follow(releases, lambda release: (release.name,))
 
     async def run(self) -> None:
         """Run until cancelled."""
-        with self._releases.subscribed(self._changed):
-            await self._controller.run()
-
-    def _changed(self, _old: ClusterRelease | None, new: ClusterRelease | None) -> None:
-        if new is not None:
-            self._controller.enqueue(new.name)
+        await self._controller.run()
 
     async def _reconcile(self, name: str) -> float | None:
         release = self._releases.get(name)
@@ -105,74 +94,49 @@ class ReleaseController:
 class ClusterController:
     """Controller of Clusters: releases, budgets, the order of their Machines, and their status."""
 
-    def __init__(
-        self, api: Api, caches: ContainerCloudCaches, *, loop_metrics: ControllerMetrics | None = None
-    ) -> None:
-        self._api = api
-        self._caches = caches
+    def __init__(self, context: ControllerContext) -> None:
+        self._api = api = context.api
+        self._caches = caches = context.caches
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
         self._machine_status = StatusWriter(
             api, CONTAINER_CLOUD_MACHINES, fields=("providerStatus",), cache=caches.machines
         )
-        self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=loop_metrics)
+        self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=context.metrics)
+        follow = partial(self._controller.follow, delay_s=SETTLE_S)
+        follow(caches.clusters, lambda cluster: (key_of(cluster),))
+        follow(caches.releases, self._of_release, parts=lambda release: release.spec)
+        follow(caches.machines, _clusters_of, parts=_parts_of_machine)
+        follow(caches.host_machines, self._of_host, parts=_parts_of_host)
+        follow(caches.nodes, self._of_node, parts=lambda node: node.status.node_info)
+        follow(caches.configurations, lambda configuration: self._named(configuration.name))
+        follow(caches.budgets, self._of_budget, parts=lambda budget: (budget.spec, budget.metadata.annotations))
 
     async def run(self) -> None:
         """Run until cancelled."""
-        caches = self._caches
-        with ExitStack() as stack:
-            stack.enter_context(caches.clusters.subscribed(self._cluster_changed))
-            stack.enter_context(caches.releases.subscribed(self._release_changed))
-            stack.enter_context(caches.machines.subscribed(self._machine_changed))
-            stack.enter_context(caches.host_machines.subscribed(self._host_changed))
-            stack.enter_context(caches.nodes.subscribed(self._node_changed))
-            stack.enter_context(caches.configurations.subscribed(self._configuration_changed))
-            stack.enter_context(caches.budgets.subscribed(self._budget_changed))
-            await self._controller.run()
+        await self._controller.run()
 
     # ---- what wakes a Cluster
 
-    def _enqueue(self, keys: Iterable[ObjectKey]) -> None:
-        for key in keys:
-            self._controller.queue.add_after(key, SETTLE_S)
+    def _named(self, scoped: str) -> Iterable[ObjectKey]:
+        return map(key_of, self._caches.clusters.by(INDEX_SCOPED_NAME, scoped))
 
-    def _named(self, *scoped: str) -> Iterable[ObjectKey]:
-        return (key_of(one) for name in scoped for one in self._caches.clusters.by(INDEX_SCOPED_NAME, name))
+    def _of_release(self, release: ClusterRelease) -> Iterable[ObjectKey]:
+        return map(key_of, self._caches.clusters.by(INDEX_RELEASE, release.name))
 
-    def _cluster_changed(self, _old: Cluster | None, new: Cluster | None) -> None:
-        if new is not None:
-            self._enqueue((key_of(new),))
+    def _of_host(self, host: Machine) -> Iterator[ObjectKey]:
+        for name in by_cluster_label(host):
+            yield from self._named(name)
+        yield from self._of_claimed(host.name)
 
-    def _release_changed(self, old: ClusterRelease | None, new: ClusterRelease | None) -> None:
-        either = new or old
-        if either is not None and (old is None or new is None or old.spec != new.spec):
-            self._enqueue(map(key_of, self._caches.clusters.by(INDEX_RELEASE, either.name)))
+    def _of_node(self, node: Node) -> Iterable[ObjectKey]:
+        return self._of_claimed(node.metadata.labels.get(LABEL_MACHINE, node.name))
 
-    def _machine_changed(self, old: ContainerCloudMachine | None, new: ContainerCloudMachine | None) -> None:
-        if old is None or new is None or _parts_of_machine(old) != _parts_of_machine(new):
-            self._enqueue({_cluster_of(one) for one in (old, new) if one is not None and one.cluster})
+    def _of_claimed(self, host: str) -> Iterator[ObjectKey]:
+        for machine in self._caches.machines.by(INDEX_HOST_MACHINE, host):
+            yield from _clusters_of(machine)
 
-    def _host_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if old is not None and new is not None and _parts_of_host(old) == _parts_of_host(new):
-            return
-        for one in (old, new):
-            if one is not None:
-                self._enqueue(self._named(*by_cluster_label(one)))
-                self._enqueue(map(_cluster_of, self._caches.machines.by(INDEX_HOST_MACHINE, one.name)))
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and old.status.node_info == new.status.node_info:
-            return
-        for one in (old, new):
-            if one is not None:
-                name = one.metadata.labels.get(LABEL_MACHINE, one.name)
-                self._enqueue(map(_cluster_of, self._caches.machines.by(INDEX_HOST_MACHINE, name)))
-
-    def _configuration_changed(self, old: MachineConfiguration | None, new: MachineConfiguration | None) -> None:
-        self._enqueue(self._named(*(one.name for one in (old, new) if one is not None)))
-
-    def _budget_changed(self, old: MachineDisruptionBudget | None, new: MachineDisruptionBudget | None) -> None:
-        if old is None or new is None or (old.spec, old.metadata.annotations) != (new.spec, new.metadata.annotations):
-            self._enqueue(self._named(*(one.name.rpartition(".")[0] for one in (old, new) if one is not None)))
+    def _of_budget(self, budget: MachineDisruptionBudget) -> Iterable[ObjectKey]:
+        return self._named(budget.name.rpartition(".")[0])
 
     # ---- one Cluster
 
@@ -254,8 +218,8 @@ def _version(item: Object) -> Raw:
     return {"resourceVersion": item.metadata.resource_version}
 
 
-def _cluster_of(machine: ContainerCloudMachine) -> ObjectKey:
-    return ObjectKey(machine.metadata.namespace or "", machine.cluster)
+def _clusters_of(machine: ContainerCloudMachine) -> tuple[ObjectKey, ...]:
+    return (ObjectKey(machine.metadata.namespace or "", machine.cluster),) if machine.cluster else ()
 
 
 def _parts_of_machine(machine: ContainerCloudMachine) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from unbounded.api.container_cloud.names import LEASE_CONTAINER_CLOUD
-from unbounded.containercloud.caches import ContainerCloudCaches, container_cloud_caches
+from unbounded.containercloud.caches import ContainerCloudCaches, ControllerContext, container_cloud_caches
 from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.hosts.controller import HostController
@@ -45,34 +45,29 @@ def controllers(
     runtime: Runtime, caches: ContainerCloudCaches, settings: ContainerCloudSettings, epoch: ProcessEpoch
 ) -> Mapping[str, Runnable]:
     """Return the controllers of one leadership term by their names. Each starts with an empty state."""
-    api, metrics, shared = runtime.api, runtime.metrics, frozenset(settings.shared_host_namespaces)
+    shared = frozenset(settings.shared_host_namespaces)
+    context = ControllerContext(
+        api=runtime.api,
+        caches=caches,
+        epoch=epoch,
+        now=runtime.now,
+        emit_event=event_sink(runtime.events),
+        metrics=runtime.metrics,
+    )
     return {
-        "credentials": CredentialController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),
-        "hosts": HostController(
-            api,
-            caches,
-            epoch=epoch,
-            site=settings.site,
-            emit_event=event_sink(runtime.events),
-            now=runtime.now,
-            loop_metrics=metrics,
-        ),
-        "claims": ClaimController(api, caches, epoch=epoch, shared=shared, loop_metrics=metrics),
+        "credentials": CredentialController(context),
+        "hosts": HostController(context, site=settings.site),
+        "claims": ClaimController(context, shared=shared),
         "machines": ContainerCloudMachineController(
-            api,
-            caches,
-            epoch=epoch,
+            context,
             shared=shared,
             policy=settings.default_deletion_policy,
             min_other_managers=settings.min_other_managers,
             strict_distribution=settings.strict_distribution,
-            emit_event=event_sink(runtime.events),
-            now=runtime.now,
-            loop_metrics=metrics,
         ),
-        "releases": ReleaseController(api, caches, now=runtime.now, loop_metrics=metrics),
-        "clusters": ClusterController(api, caches, loop_metrics=metrics),
-        "networks": NetworkController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),
-        "profiles": ProfileController(api, caches, epoch=epoch, now=runtime.now, loop_metrics=metrics),
-        "pools": PoolController(api, caches, now=runtime.now, loop_metrics=metrics),
+        "releases": ReleaseController(context),
+        "clusters": ClusterController(context),
+        "networks": NetworkController(context),
+        "profiles": ProfileController(context),
+        "pools": PoolController(context),
     }

@@ -25,13 +25,12 @@ from unbounded.api.container_cloud.names import (
     LABEL_MACHINE_POOL,
     LABEL_PROVIDER,
 )
-from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_POOL, ContainerCloudCaches
+from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_POOL, ControllerContext
 from unbounded.containercloud.cluster_plan import as_json
-from unbounded.kube.api import AlreadyExists, Api, Forbidden, InvalidObject, NotFound, ObjectKey, key_of
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.api import AlreadyExists, Forbidden, InvalidObject, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
 
 Raw = dict[str, Any]
@@ -200,51 +199,29 @@ def _replaced(there: Mapping[str, Any], desired: Mapping[str, Any]) -> Raw:
 class PoolController:
     """Controller of MachinePools."""
 
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._api = api
-        self._caches = caches
-        self._now = now
+    def __init__(self, context: ControllerContext) -> None:
+        self._api, self._now = context.api, context.now
+        self._caches = caches = context.caches
         self._status = StatusWriter(
-            api,
+            context.api,
             MACHINE_POOLS,
             fields=("replicas", "readyReplicas", "observedGeneration", "conditions"),
             cache=caches.pools,
         )
-        self._controller: Controller[ObjectKey] = Controller("pools", self._reconcile, workers=4, metrics=loop_metrics)
+        self._controller: Controller[ObjectKey] = Controller(
+            "pools", self._reconcile, workers=4, metrics=context.metrics
+        )
+        follow = self._controller.follow
+        follow(caches.pools, lambda pool: (key_of(pool),))
+        follow(caches.clusters, self._pools_of, parts=lambda cluster: cluster.metadata.deletion_timestamp)
+        follow(caches.machines, _pool_of, parts=_parts_of_member, delay_s=SETTLE_S)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        caches = self._caches
-        with (
-            caches.pools.subscribed(self._pool_changed),
-            caches.clusters.subscribed(self._cluster_changed),
-            caches.machines.subscribed(self._machine_changed),
-        ):
-            await self._controller.run()
+        await self._controller.run()
 
-    def _pool_changed(self, _old: MachinePool | None, new: MachinePool | None) -> None:
-        if new is not None:
-            self._controller.enqueue(key_of(new))
-
-    def _cluster_changed(self, old: Cluster | None, new: Cluster | None) -> None:
-        either = new or old
-        if either is not None and (old is None or new is None or new.metadata.deletion_timestamp is not None):
-            for pool in self._caches.pools.by(INDEX_CLUSTER, str(key_of(either))):
-                self._controller.enqueue(key_of(pool))
-
-    def _machine_changed(self, old: ContainerCloudMachine | None, new: ContainerCloudMachine | None) -> None:
-        if old is not None and new is not None and _parts_of_member(old) == _parts_of_member(new):
-            return
-        for one in (old, new):
-            if one is not None and one.pool:
-                self._controller.queue.add_after(ObjectKey(one.metadata.namespace or "", one.pool), SETTLE_S)
+    def _pools_of(self, cluster: Cluster) -> Iterable[ObjectKey]:
+        return map(key_of, self._caches.pools.by(INDEX_CLUSTER, str(key_of(cluster))))
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         pool = self._caches.pools.get(key.name, key.namespace)
@@ -306,6 +283,10 @@ class PoolController:
         if conditions is not None:
             change["conditions"] = conditions
         await self._status.write(pool, change)
+
+
+def _pool_of(machine: ContainerCloudMachine) -> tuple[ObjectKey, ...]:
+    return (ObjectKey(machine.metadata.namespace or "", machine.pool),) if machine.pool else ()
 
 
 def _parts_of_member(machine: ContainerCloudMachine) -> object:

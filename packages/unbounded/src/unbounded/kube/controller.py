@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache, partial
 from typing import Generic, TypeVar
 
@@ -42,6 +43,7 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = WorkQueue() if queue is None else queue  # an empty one is false
         self._reconcile = reconcile
         self._workers = workers
+        self._followed: list[Callable[[], AbstractContextManager[None]]] = []
         self._ends = False
         metrics = metrics or ControllerMetrics()
         # looked up by its labels once, not with every reconcile
@@ -54,21 +56,38 @@ class Controller(Generic[K]):
         """Reconcile this key soon."""
         self.queue.add(key)
 
-    def follow(self, cache: Cache[T], keys: Callable[[T], Iterable[K]]) -> None:
-        """Reconcile the keys that an object of this cache concerns, before and after each of its changes."""
+    def follow(
+        self,
+        cache: Cache[T],
+        keys: Callable[[T], Iterable[K]],
+        *,
+        parts: Callable[[T], object] | None = None,
+        delay_s: float = 0.0,
+    ) -> None:
+        """While `run` runs, reconcile the keys that an object concerns, before and after each of its changes.
+
+        Args:
+            parts: the parts of an object that count: a change that leaves them alike reconciles nothing.
+            delay_s: before the reconcile, where changes of many objects come together.
+        """
 
         def changed(old: T | None, new: T | None) -> None:
+            if parts is not None and old is not None and new is not None and parts(old) == parts(new):
+                return
             for item in (old, new):
                 if item is not None:
                     for key in keys(item):
-                        self.queue.add(key)
+                        self.queue.add_after(key, delay_s)
 
-        cache.subscribe(changed)
+        self._followed.append(lambda: cache.subscribed(changed))
 
     async def run(self) -> None:
         """Work until cancelled."""
         self._ends = False
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.queue.close)
+            for followed in self._followed:
+                stack.enter_context(followed())
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
                     group.create_task(self._work(), name=f"{self.name}-{number}")
@@ -76,8 +95,6 @@ class Controller(Generic[K]):
                     await asyncio.Event().wait()
                 finally:
                     self._ends = True  # before the group cancels the workers
-        finally:
-            self.queue.close()
 
     async def _work(self) -> None:
         while True:

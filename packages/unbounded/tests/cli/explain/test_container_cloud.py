@@ -11,10 +11,11 @@ from typing import Final
 
 import pytest
 
+from tests.api.test_container_cloud_rules import SEED
 from tests.cli.explain.staging import ALIVE, abouts, can_be_typed, commands, why
 from tests.cli.running import KUBECTL, up
 from tests.containercloud.site import Site, site, site_story
-from tests.containercloud.test_site import LONE, MACHINE, NAME, begun
+from tests.containercloud.test_site import LONE, NAME, begun
 from tests.support.memory_api import MemoryApi
 from tests.support.paths import ROOT
 from tests.support.virtual_time import run_virtual
@@ -243,7 +244,7 @@ async def test_nothing_blocks_a_ready_machine_its_host_and_its_cluster(world: Si
 @site_story
 async def test_no_host_is_explained_by_each_host_of_the_namespace(world: Site) -> None:
     await begun(world)
-    text = MACHINE.replace("  annotations:\n    metal3.io/BareMetalHost: default/master-0\n", "")
+    text = SEED.replace("  annotations:\n    metal3.io/BareMetalHost: default/master-0\n", "")
     await world.apply(text.replace("name: example-control-plane", "name: second"))
     await world.until_machine(waits(ClaimReason.INSUFFICIENT_RESOURCES), "second")  # type: ignore[arg-type]
     (link,) = await why(world.api, "second", topic=Topic.CLAIM, namespace="example-ns", alive=PROCESSES)

@@ -21,7 +21,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, Subnet
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.containercloud.caches import container_cloud_caches
+from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
 from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.network.plan import ADDRESSES, RENDERED, config_name
 from unbounded.kube.api import NotFound
@@ -60,7 +60,8 @@ class NetworkWorld:
             for cache in caches.followed:
                 group.create_task(cache.run())
             await asyncio.gather(*(cache.synced.wait() for cache in caches.followed))
-            group.create_task(NetworkController(api, caches, epoch=life.epoch, now=virtual_now).run())
+            context = ControllerContext(api=api, caches=caches, epoch=life.epoch, now=virtual_now)
+            group.create_task(NetworkController(context).run())
 
     async def stop(self) -> None:
         tasks, self._tasks = self._tasks, []

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.api.test_profile_rules import MIRROR
 from tests.metalman.layout.support import FOREIGN, disk, layout, lines
 from tests.operations.faults import FAIR, Incarnation, WeatheredApi
 from tests.support.memory_api import MemoryApi
@@ -24,7 +25,7 @@ from unbounded.api.container_cloud.names import ANNOTATION_HOST_PROFILE
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
-from unbounded.containercloud.caches import container_cloud_caches
+from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
 from unbounded.containercloud.profiles.controller import ProfileController
 from unbounded.containercloud.profiles.plan import (
     ProfileReason,
@@ -38,33 +39,11 @@ from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
 from unbounded.metalman.layout.matching import DiskConsent
 from unbounded.metalman.layout.model import DiskLayout, LayoutRefused
 
-# section 5 of the reference of Container Cloud
-EXAMPLE: Final = """
-devices:
-- device: {minSize: 8Gi, type: ssd}
-  partitions:
-  - {name: uefi-a, size: 200Mi, partflags: [esp]}
-  - {name: root-a, size: 0, partflags: [raid]}
-- device: {minSize: 8Gi, type: ssd}
-  partitions:
-  - {name: uefi-b, size: 200Mi, partflags: [esp]}
-  - {name: root-b, size: 0, partflags: [raid]}
-softRaidDevices:
-- {name: /dev/md0, level: raid1, devices: [{partition: root-a}, {partition: root-b}]}
-volumeGroups: [{name: system, devices: [{softRaidDevice: /dev/md0}]}]
-logicalVolumes: [{name: root, vg: system, size: 6Gi}, {name: data, vg: system, size: 0}]
-fileSystems:
-- {fileSystem: vfat, partition: uefi-a, mountPoint: /boot/efi}
-- {fileSystem: vfat, partition: uefi-b}
-- {fileSystem: ext4, logicalVolume: root, mountPoint: /}
-- {fileSystem: xfs, logicalVolume: data, mountPoint: /var/lib/data}
-kernelParameters: {sysctl: {kernel.panic: "10"}}
-"""
 CLUSTER: Final = "example-ns"
 
 
 def example(**changes: Any) -> dict[str, Any]:
-    spec: dict[str, Any] = yaml.safe_load(EXAMPLE)
+    spec: dict[str, Any] = yaml.safe_load(MIRROR)
     return spec | changes
 
 
@@ -291,7 +270,8 @@ async def profiles() -> AsyncIterator[ProfileWorld]:
             for cache in caches.followed:
                 group.create_task(cache.run())
             await asyncio.gather(*(cache.synced.wait() for cache in caches.followed))
-            group.create_task(ProfileController(slow, caches, epoch=life.epoch, now=virtual_now).run())
+            context = ControllerContext(api=slow, caches=caches, epoch=life.epoch, now=virtual_now)
+            group.create_task(ProfileController(context).run())
 
     task = asyncio.create_task(main())
     try:

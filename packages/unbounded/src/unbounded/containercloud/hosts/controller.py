@@ -30,7 +30,7 @@ from unbounded.containercloud.caches import (
     INDEX_MAC,
     INDEX_NAMESPACE,
     INDEX_SECRET,
-    ContainerCloudCaches,
+    ControllerContext,
     by_address,
     by_adopted,
     by_mac,
@@ -61,13 +61,10 @@ from unbounded.containercloud.hosts.model import (
     machine_of_host,
 )
 from unbounded.containercloud.hosts.plan import plan_host
-from unbounded.kube.api import AlreadyExists, Api, Conflict, Forbidden, NotFound, ObjectKey, key_of
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.api import AlreadyExists, Conflict, Forbidden, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
-from unbounded.kube.events import AnyEventSink, no_events
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.caches import INDEX_BMC
 from unbounded.operations.execution_record import with_nulls
@@ -96,34 +93,18 @@ class HostController:
     """Controller of all BareMetalHosts.
 
     Args:
-        epoch: of this process, which writes only as long as it surely leads.
         site: of hosts for which neither they nor their namespaces name one; empty for none.
     """
 
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        epoch: ProcessEpoch,
-        site: str = "",
-        emit_event: AnyEventSink = no_events,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._api = api
-        self._caches = caches
-        self._epoch = epoch
+    def __init__(self, context: ControllerContext, *, site: str = "") -> None:
+        self._api, self._epoch = context.api, context.epoch
+        self._caches = caches = context.caches
         self._site = site
-        self._emit = emit_event
-        self._now = now
-        self._status = StatusWriter(api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
+        self._emit, self._now = context.emit_event, context.now
+        self._status = StatusWriter(context.api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
         self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
-        self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=loop_metrics)
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        caches, follow = self._caches, self._controller.follow
+        self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=context.metrics)
+        follow = self._controller.follow
         follow(caches.hosts, self._hosts_beside)
         follow(caches.host_machines, self._hosts_of_machine)
         follow(caches.operations, self._hosts_of_operation)
@@ -131,6 +112,9 @@ class HostController:
         follow(caches.credentials, self._hosts_of_credential)
         follow(caches.namespaces, self._hosts_of_namespace)
         follow(caches.machines, self._hosts_of_consumer)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
         await self._controller.run()
 
     # ---- events

@@ -13,14 +13,12 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, Bare
 from unbounded.api.container_cloud.names import HOST_SECRET, LABEL_HOST_SECRET
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.failures import Stale
-from unbounded.containercloud.caches import ContainerCloudCaches
+from unbounded.containercloud.caches import ControllerContext
 from unbounded.containercloud.hosts.model import KEY_PASSWORD, KEY_USER
-from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, key_of
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 
 Raw = dict[str, Any]
@@ -118,26 +116,18 @@ def is_of(secret: Secret, credential: BareMetalHostCredential) -> bool:
 class CredentialController:
     """Controller of all BareMetalHostCredentials."""
 
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        epoch: ProcessEpoch,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._api = api
-        self._caches = caches
-        self._epoch = epoch
-        self._now = now
-        self._status = StatusWriter(api, BARE_METAL_HOST_CREDENTIALS, fields=("conditions",), cache=caches.credentials)
-        self._controller: Controller[ObjectKey] = Controller("credentials", self._reconcile, metrics=loop_metrics)
+    def __init__(self, context: ControllerContext) -> None:
+        self._api, self._epoch, self._now = context.api, context.epoch, context.now
+        self._caches = caches = context.caches
+        self._status = StatusWriter(
+            context.api, BARE_METAL_HOST_CREDENTIALS, fields=("conditions",), cache=caches.credentials
+        )
+        self._controller: Controller[ObjectKey] = Controller("credentials", self._reconcile, metrics=context.metrics)
+        self._controller.follow(caches.credentials, lambda credential: (key_of(credential),))
+        self._controller.follow(caches.secrets, self._credentials_of)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        self._controller.follow(self._caches.credentials, lambda credential: (key_of(credential),))
-        self._controller.follow(self._caches.secrets, self._credentials_of)
         await self._controller.run()
 
     def _credentials_of(self, secret: Secret) -> list[ObjectKey]:

@@ -23,7 +23,7 @@ from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_HOST_MACHINE, INDEX_RELEASE, ContainerCloudCaches
+from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_HOST_MACHINE, INDEX_RELEASE, ControllerContext
 from unbounded.containercloud.claims import DEFAULT_SHARED, claim_view, plan_claim, release_host
 from unbounded.containercloud.cluster_plan import release_fault
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine
@@ -47,13 +47,9 @@ from unbounded.containercloud.machines.model import (
 from unbounded.containercloud.machines.report import status_change
 from unbounded.containercloud.network.plan import ADDRESSES
 from unbounded.containercloud.profiles.plan import profile_obstacle
-from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, key_of
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.controller import Controller
-from unbounded.kube.events import AnyEventSink, no_events
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.caches import node_of
 
@@ -68,7 +64,6 @@ class ContainerCloudMachineController:
     """Controller of all Machines of cluster.k8s.io.
 
     Args:
-        epoch: of this process, which writes only as long as it surely leads.
         shared: namespaces whose hosts Machines of other namespaces may pin.
         policy: deletionPolicy of Machines that name none.
         min_other_managers: managers that must be ready before another one is deleted.
@@ -77,34 +72,24 @@ class ContainerCloudMachineController:
 
     def __init__(
         self,
-        api: Api,
-        caches: ContainerCloudCaches,
+        context: ControllerContext,
         *,
-        epoch: ProcessEpoch,
         shared: frozenset[str] = DEFAULT_SHARED,
         policy: DeletionPolicy = DeletionPolicy.UNSAFE,
         min_other_managers: int = 2,
         strict_distribution: bool = False,
-        emit_event: AnyEventSink = no_events,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
     ) -> None:
-        self._api = api
-        self._caches = caches
-        self._epoch = epoch
+        self._api, self._epoch = context.api, context.epoch
+        self._caches = caches = context.caches
         self._shared = shared
         self._policy = policy
         self._min_other_managers = min_other_managers
         self._strict_distribution = strict_distribution
-        self._emit = emit_event
-        self._now = now
+        self._emit, self._now = context.emit_event, context.now
         self._managers = asyncio.Lock()  # held while a manager passes its guards
-        self._status = StatusWriter(api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
-        self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=loop_metrics)
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        caches, follow = self._caches, self._controller.follow
+        self._status = StatusWriter(context.api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
+        self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=context.metrics)
+        follow = self._controller.follow
         follow(caches.machines, self._machine_and_managers)
         follow(caches.clusters, self._of_cluster)
         follow(caches.releases, self._of_release)
@@ -114,6 +99,9 @@ class ContainerCloudMachineController:
         follow(caches.nodes, self._of_node)
         follow(caches.ipam_hosts, self._of_ipam)
         follow(caches.profiles, self._of_profile)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
         await self._controller.run()
 
     # ---- events

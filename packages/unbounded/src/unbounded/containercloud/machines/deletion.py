@@ -239,9 +239,7 @@ def _back(view: MachineView) -> MachineStep:
 def _resetting(view: MachineView) -> MachineStep:
     operation, result = view.operation, view.result
     if not _wanted(view):
-        if view.execution.operation is None or result is None:
-            return _aborting(view)
-        if result.failed:
+        if view.execution.operation is None or result is None or result.failed:
             return _aborting(view)
         if operation is not None and operation.status.execution is None and not result.ended:
             actions = [] if operation.spec.cancel else [CancelOperation(operation)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
@@ -42,7 +42,7 @@ from unbounded.containercloud.caches import (
     INDEX_HOST_MACHINE,
     INDEX_NAMESPACE,
     INDEX_NETWORK,
-    ContainerCloudCaches,
+    ControllerContext,
 )
 from unbounded.containercloud.network.plan import (
     ADDRESSES,
@@ -65,13 +65,11 @@ from unbounded.containercloud.network.plan import (
 )
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
 from unbounded.containercloud.network.subnets import OK, SubnetFull, allocate, release, subnet_status
-from unbounded.kube.api import AlreadyExists, Api, NotFound, ObjectKey, identify, key_of
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, identify, key_of
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.execution_record import with_nulls
 
@@ -104,22 +102,11 @@ class NetworkKey(NamedTuple):
 
 
 class NetworkController:
-    """Controller of IpamHosts, L2Templates and Subnets.
+    """Controller of IpamHosts, L2Templates and Subnets."""
 
-    Args:
-        epoch: of this process, which writes only as long as it surely leads.
-    """
-
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        epoch: ProcessEpoch,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._api = api
+    def __init__(self, context: ControllerContext) -> None:
+        self._api, self._epoch, self._now = context.api, context.epoch, context.now
+        api, caches = context.api, context.caches
         self._machines = caches.machines
         self._ipam_hosts = caches.ipam_hosts
         self._hosts = caches.hosts
@@ -127,87 +114,65 @@ class NetworkController:
         self._templates = caches.templates
         self._subnets = caches.subnets
         self._configs = caches.network_configs
-        self._epoch = epoch
-        self._now = now
         self._ipam_status = StatusWriter(api, IPAM_HOSTS, fields=None, cache=caches.ipam_hosts)
         self._subnet_status = StatusWriter(api, SUBNETS, fields=None, cache=caches.subnets)
         self._template_status = StatusWriter(api, L2_TEMPLATES, fields=None, cache=caches.templates)
         self._turns: defaultdict[ObjectKey, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._gone: deque[str] = deque(
-            maxlen=MAX_GONE
-        )  # UIDs of IpamHosts: a frozen leader may still allocate for them
-        self._controller: Controller[NetworkKey] = Controller("networks", self._reconcile, metrics=loop_metrics)
+        # UIDs of IpamHosts: a frozen leader may still allocate for them
+        self._gone: deque[str] = deque(maxlen=MAX_GONE)
+        self._controller: Controller[NetworkKey] = Controller("networks", self._reconcile, metrics=context.metrics)
+        follow = self._controller.follow
+        follow(caches.machines, lambda machine: _keys(NetworkSubject.HOST, (machine,)), parts=_claim_of)
+        follow(caches.ipam_hosts, lambda ipam: _keys(NetworkSubject.HOST, (ipam,)))
+        follow(caches.hosts, self._of_host, parts=_parts_of_host)
+        follow(caches.host_machines, self._of_target, parts=_parts_of_target)
+        follow(caches.templates, self._of_template, parts=_content)
+        follow(caches.subnets, lambda subnet: _keys(NetworkSubject.SUBNET, (subnet,)))
+        follow(caches.subnets, self._of_subnet, parts=_content)
+        follow(caches.network_configs, _of_config)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        with (
-            self._machines.subscribed(self._machine_changed),
-            self._ipam_hosts.subscribed(self._ipam_changed),
-            self._hosts.subscribed(self._host_changed),
-            self._targets.subscribed(self._target_changed),
-            self._templates.subscribed(self._template_changed),
-            self._subnets.subscribed(self._subnet_changed),
-            self._configs.subscribed(self._config_changed),
-        ):
+        with self._ipam_hosts.subscribed(self._ipam_changed), self._subnets.subscribed(self._subnet_changed):
             await self._controller.run()
 
     # ---- events
 
-    def _enqueue(self, subject: NetworkSubject, items: Iterable[object]) -> None:
-        for item in items:
-            namespace, name = key_of(item)
-            self._controller.queue.add(NetworkKey(subject, namespace, name))
-
-    def _machine_changed(self, old: ContainerCloudMachine | None, new: ContainerCloudMachine | None) -> None:
-        if old is None or new is None or _claim_of(old) != _claim_of(new):
-            self._enqueue(NetworkSubject.HOST, [one for one in (new or old,) if one is not None])
-
     def _ipam_changed(self, old: IpamHost | None, new: IpamHost | None) -> None:
-        self._enqueue(NetworkSubject.HOST, [one for one in (new or old,) if one is not None])
+        """Wake the Subnets that have addresses of an IpamHost that is gone."""
         if new is None and old is not None:
             uid = old.metadata.uid
             self._gone.append(uid)
-            self._enqueue(NetworkSubject.SUBNET, [one for one in self._subnets.all() if _has_addresses(one, uid)])
-
-    def _host_changed(self, old: BareMetalHost | None, new: BareMetalHost | None) -> None:
-        if old is None or new is None or _parts_of_host(old) != _parts_of_host(new):
-            for one in (new or old,):
-                if one is not None:
-                    self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, str(key_of(one))))
-
-    def _target_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if old is None or new is None or _parts_of_target(old) != _parts_of_target(new):
-            for one in (new or old,):
-                if one is not None:
-                    self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, one.name))
-                    self._enqueue(NetworkSubject.HOST, self._machines.by(INDEX_HOST_MACHINE, one.name))
-
-    def _template_changed(self, old: L2Template | None, new: L2Template | None) -> None:
-        one = new or old
-        if one is not None and (old is None or new is None or _content(old) != _content(new)):
-            self._enqueue(NetworkSubject.TEMPLATE, (one,))
-            self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NAMESPACE, one.metadata.namespace or ""))
+            subnets = (one for one in self._subnets.all() if _has_addresses(one, uid))
+            self._enqueue(_keys(NetworkSubject.SUBNET, subnets))
 
     def _subnet_changed(self, old: Subnet | None, new: Subnet | None) -> None:
-        """Wake what the Subnet concerns: all after a change of its spec, hosts that wait after a release."""
-        one = new or old
-        if one is None:
-            return
-        self._enqueue(NetworkSubject.SUBNET, (one,))
-        if old is None or new is None or _content(old) != _content(new):
-            is_global, namespace = one.metadata.namespace == GLOBAL_NAMESPACE, one.metadata.namespace or ""
-            templates = self._templates.all() if is_global else self._templates.by(INDEX_NAMESPACE, namespace)
-            hosts = self._ipam_hosts.all() if is_global else self._ipam_hosts.by(INDEX_NAMESPACE, namespace)
-            self._enqueue(NetworkSubject.TEMPLATE, templates)
-            self._enqueue(NetworkSubject.HOST, hosts)
-        elif len(new.status.allocated_ips) < len(old.status.allocated_ips):
-            self._enqueue(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_FAULTY, INDEX_FAULTY))
+        """Wake the hosts that wait for addresses after a release."""
+        if old is not None and new is not None and len(new.status.allocated_ips) < len(old.status.allocated_ips):
+            self._enqueue(_keys(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_FAULTY, INDEX_FAULTY)))
 
-    def _config_changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
-        one = new or old
-        namespace, _, name = (one.metadata.annotations.get(ANNOTATION_IPAM_HOST, "") if one else "").partition("/")
-        if name:
-            self._controller.queue.add(NetworkKey(NetworkSubject.HOST, namespace, name))
+    def _enqueue(self, keys: Iterable[NetworkKey]) -> None:
+        for key in keys:
+            self._controller.enqueue(key)
+
+    def _of_host(self, host: BareMetalHost) -> Iterator[NetworkKey]:
+        return _keys(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, str(key_of(host))))
+
+    def _of_target(self, target: Machine) -> Iterator[NetworkKey]:
+        yield from _keys(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NETWORK, target.name))
+        yield from _keys(NetworkSubject.HOST, self._machines.by(INDEX_HOST_MACHINE, target.name))
+
+    def _of_template(self, template: L2Template) -> Iterator[NetworkKey]:
+        yield from _keys(NetworkSubject.TEMPLATE, (template,))
+        yield from _keys(NetworkSubject.HOST, self._ipam_hosts.by(INDEX_NAMESPACE, template.metadata.namespace or ""))
+
+    def _of_subnet(self, subnet: Subnet) -> Iterator[NetworkKey]:
+        namespace = subnet.metadata.namespace or ""
+        is_global, templates, hosts = namespace == GLOBAL_NAMESPACE, self._templates, self._ipam_hosts
+        yield from _keys(
+            NetworkSubject.TEMPLATE, templates.all() if is_global else templates.by(INDEX_NAMESPACE, namespace)
+        )
+        yield from _keys(NetworkSubject.HOST, hosts.all() if is_global else hosts.by(INDEX_NAMESPACE, namespace))
 
     # ---- observation
 
@@ -440,6 +405,16 @@ class NetworkController:
             self._epoch.check_leads()
             await self._template_status.write(template, {"state": state, "reason": reason})
         return None
+
+
+def _keys(subject: NetworkSubject, items: Iterable[object]) -> Iterator[NetworkKey]:
+    return (NetworkKey(subject, *key_of(item)) for item in items)
+
+
+def _of_config(config: ConfigMap) -> Iterator[NetworkKey]:
+    namespace, _, name = config.metadata.annotations.get(ANNOTATION_IPAM_HOST, "").partition("/")
+    if name:
+        yield NetworkKey(NetworkSubject.HOST, namespace, name)
 
 
 def _is_deleted(ipam: IpamHost | None) -> bool:

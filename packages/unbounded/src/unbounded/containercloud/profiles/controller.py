@@ -15,7 +15,7 @@ from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.containercloud.caches import (
     INDEX_HOST_MACHINE,
     INDEX_PROFILE,
-    ContainerCloudCaches,
+    ControllerContext,
     by_host_machine,
     by_profile,
 )
@@ -28,12 +28,10 @@ from unbounded.containercloud.profiles.plan import (
     plan_profile,
     plan_reference,
 )
-from unbounded.kube.api import AlreadyExists, Api, NotFound, key_of
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.api import AlreadyExists, NotFound, key_of
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.kube.status_writer import StatusWriter
 
 log = Log("containercloud.profiles")
@@ -51,85 +49,46 @@ class ProfileKey(NamedTuple):
 
 
 class ProfileController:
-    """Controller of BareMetalHostProfiles, and of the profiles of Machines.
+    """Controller of BareMetalHostProfiles, and of the profiles of Machines."""
 
-    Args:
-        epoch: of this process, which writes only as long as it surely leads.
-    """
-
-    def __init__(
-        self,
-        api: Api,
-        caches: ContainerCloudCaches,
-        *,
-        epoch: ProcessEpoch,
-        now: WallClock = utc_now,
-        loop_metrics: ControllerMetrics | None = None,
-    ) -> None:
-        self._api = api
+    def __init__(self, context: ControllerContext) -> None:
+        self._api, self._epoch, self._now = context.api, context.epoch, context.now
+        caches = context.caches
         self._profiles = caches.profiles
         self._machines = caches.machines
         self._targets = caches.host_machines
         self._layouts = caches.layouts
-        self._epoch = epoch
-        self._now = now
         self._status = StatusWriter(
-            api, BARE_METAL_HOST_PROFILES, fields=("conditions", "planned"), cache=caches.profiles
+            context.api, BARE_METAL_HOST_PROFILES, fields=("conditions", "planned"), cache=caches.profiles
         )
-        self._controller: Controller[ProfileKey] = Controller("host profiles", self._reconcile, metrics=loop_metrics)
+        self._controller: Controller[ProfileKey] = Controller("host profiles", self._reconcile, metrics=context.metrics)
+        follow = self._controller.follow
+        follow(caches.profiles, self._of_profile, parts=_content)
+        follow(caches.machines, lambda machine: (_key(machine, is_machine=True),), parts=_parts_of_machine)
+        follow(caches.host_machines, self._of_target, parts=_parts_of_target)
+        follow(caches.layouts, _of_layout)
+        follow(caches.layouts, self._all_machines, parts=lambda _layout: None)  # a new one, and one that is gone
 
     async def run(self) -> None:
         """Run until cancelled."""
-        with (
-            self._profiles.subscribed(self._profile_changed),
-            self._machines.subscribed(self._machine_changed),
-            self._targets.subscribed(self._target_changed),
-            self._layouts.subscribed(self._layout_changed),
-        ):
-            await self._controller.run()
+        await self._controller.run()
 
     # ---- events
 
-    def _add(self, is_machine: bool, item: object) -> None:
-        key = key_of(item)
-        self._controller.queue.add(ProfileKey(is_machine, key.namespace, key.name))
+    def _all_machines(self, _item: object) -> Iterator[ProfileKey]:
+        return (_key(machine, is_machine=True) for machine in self._machines.all())
 
-    def _add_named(self, name: str) -> None:
-        namespace, _, short = name.partition("/")
-        self._controller.queue.add(ProfileKey(False, namespace, short))
+    def _of_profile(self, profile: BareMetalHostProfile) -> Iterator[ProfileKey]:
+        yield _key(profile, is_machine=False)
+        yield from self._all_machines(profile)
 
-    def _profile_changed(self, old: BareMetalHostProfile | None, new: BareMetalHostProfile | None) -> None:
-        if old is not None and new is not None and _content(old) == _content(new):
-            return
-        for one in (new or old,):
-            if one is not None:
-                self._add(False, one)
-        for machine in self._machines.all():
-            self._add(True, machine)
-
-    def _machine_changed(self, old: ContainerCloudMachine | None, new: ContainerCloudMachine | None) -> None:
-        if new is not None and (old is None or _parts_of_machine(old) != _parts_of_machine(new)):
-            self._add(True, new)
-
-    def _target_changed(self, old: Machine | None, new: Machine | None) -> None:
+    def _of_target(self, target: Machine) -> Iterator[ProfileKey]:
         """Follow the end of installs, and Machines that left a MachineProfile or got a layout from one."""
-        if old is not None and new is not None and _parts_of_target(old) == _parts_of_target(new):
-            return
-        for target in (one for one in (old, new) if one is not None):
-            for machine in self._machines.by(INDEX_HOST_MACHINE, target.name):
-                self._add(True, machine)
-            for name in _names_of(target):
-                if (layout := self._layouts.get(name)) is not None:
-                    for profile in by_profile(layout):
-                        self._add_named(profile)
-
-    def _layout_changed(self, old: MachineProfile | None, new: MachineProfile | None) -> None:
-        for one in (old, new):
-            for name in by_profile(one) if one is not None else ():
-                self._add_named(name)
-        if old is None:
-            for machine in self._machines.all():
-                self._add(True, machine)
+        for machine in self._machines.by(INDEX_HOST_MACHINE, target.name):
+            yield _key(machine, is_machine=True)
+        for name in _names_of(target):
+            if (layout := self._layouts.get(name)) is not None:
+                yield from _of_layout(layout)
 
     # ---- work
 
@@ -204,6 +163,16 @@ class ProfileController:
         patch = {"metadata": {"resourceVersion": target.metadata.resource_version}, "spec": {"pxe": change}}
         self._targets.observe(await self._api.patch(MACHINES, target.name, patch))
         log.info("profile of a host", machine=target.name, profile=(change["profileRef"] or {}).get("name", "none"))
+
+
+def _key(item: BareMetalHostProfile | ContainerCloudMachine, *, is_machine: bool) -> ProfileKey:
+    return ProfileKey(is_machine, *key_of(item))
+
+
+def _of_layout(layout: MachineProfile) -> Iterator[ProfileKey]:
+    for profile in by_profile(layout):
+        namespace, _, name = profile.partition("/")
+        yield ProfileKey(False, namespace, name)
 
 
 def _referred(target: Machine) -> tuple[str, ...]:
