@@ -1,7 +1,8 @@
-"""A Machine of cluster.k8s.io from `kubectl apply` to Ready and back, in `unbounded up`, on a lab host that boots."""
+"""Machines of cluster.k8s.io from `kubectl apply` to Ready and back, in `unbounded up`, on lab hosts that boot."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from tests.cli import test_lab_hosts as lab_hosts
 from tests.cli.running import KUBECTL, Up
 from tests.containercloud.objects import NODE_LABELS
 from tests.support.waiting import eventually
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.machine import MACHINES
@@ -33,25 +35,25 @@ ethernets:
 WITHIN_S: Final = 120.0
 
 
-def around(image: str) -> list[dict[str, Any]]:
-    """Release, Cluster and network of the Machine."""
-    release = {
+def release(name: str, version: str, image: str) -> dict[str, Any]:
+    spec = {
         "version": "17.3.0",
-        "kubernetes": {"version": "v1.34.0"},
+        "kubernetes": {"version": version},
         "allowedDistributions": [{"id": "ubuntu/jammy", "default": True, "image": {"url": image}}],
         "allowedNodeLabels": list(NODE_LABELS),
     }
+    kind = {"apiVersion": CLUSTER_RELEASES.api_version, "kind": "ClusterRelease"}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+def around(image: str) -> list[dict[str, Any]]:
+    """Release, Cluster and network of the Machine."""
     value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec", "release": "r1"}
     subnet = {"cidr": "127.40.0.0/24", "includeRanges": ["127.40.0.10-127.40.0.99"], "gateway": "127.40.0.1"}
     template = {"ifMapping": ["eno1", "enp0s0"], "l3Layout": [{"subnetName": "lcm"}], "npTemplate": NETPLAN}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PROJECT}},
-        {
-            "apiVersion": "kaas.mirantis.com/v1alpha1",
-            "kind": "ClusterRelease",
-            "metadata": {"name": "r1"},
-            "spec": release,
-        },
+        release("r1", "v1.34.0", image),
         {
             "apiVersion": "cluster.k8s.io/v1alpha1",
             "kind": "Cluster",
@@ -127,7 +129,13 @@ async def status_when(running: Up, kind: Kind[Any], namespace: str, name: str, p
     return await eventually(check, lambda: last, within_s=WITHIN_S, every_s=1)
 
 
-async def test_a_machine_becomes_a_node_and_gives_its_host_back(tmp_path: Path) -> None:
+async def patch(running: Up, kind: Kind[Any], namespace: str, name: str, spec: dict[str, Any]) -> None:
+    """Merge fields into `spec.providerSpec.value` of an object."""
+    body = json.dumps({"spec": {"providerSpec": {"value": spec}}})
+    await running.kubectl("patch", f"{kind.plural}.{kind.group}", "-n", namespace, name, "--type=merge", "-p", body)
+
+
+async def test_a_machine_becomes_a_node_is_updated_and_gives_its_host_back(tmp_path: Path) -> None:
     flags = ("--container-cloud", "--min-other-managers", "0")
     async with (
         lab_hosts.site(tmp_path, *flags) as lab,
@@ -144,9 +152,23 @@ async def test_a_machine_becomes_a_node_and_gives_its_host_back(tmp_path: Path) 
         assert ready["status"]["providerStatus"]["hardware"]["cpu"] == 64
         node = await running.get("node", "master-0.default")
         assert node["metadata"]["labels"]["stacklight"] == "enabled"
-        delete = '{"spec":{"providerSpec":{"value":{"delete":true}}}}'
-        await running.kubectl("patch", f"{kind.plural}.{kind.group}", "-n", PROJECT, "m1", "--type=merge", "-p", delete)
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.34.0"
+
+        await running.apply(release("r2", "v1.35.0", lab.image))
+        await patch(running, CLUSTERS, PROJECT, "example-cluster", {"release": "r2"})
+        await status_when(
+            running, CLUSTERS, PROJECT, "example-cluster", "providerStatus.releaseRefs.current.name", "r2"
+        )
+        renewed = await running.get("node", "master-0.default")
+        assert renewed["status"]["nodeInfo"]["kubeletVersion"] == "v1.35.0"
+        assert renewed["metadata"]["uid"] != node["metadata"]["uid"]
+        await status_when(running, kind, PROJECT, "m1", "providerStatus.status", "Ready")
+
+        await patch(running, kind, PROJECT, "m1", {"deletionPolicy": "graceful", "delete": True})
         await status_when(running, BARE_METAL_HOSTS, "default", "master-0", "provisioning.state", "available")
         assert bmc.power() is HostPower.OFF
+        assert [event.detail for event in bmc.history() if event.what == "reset"] == ["master-0.default"]
         assert "master-0.default" not in await running.kubectl("get", "nodes", "-o", "name")
+        history = (await running.get("mach", "master-0.default"))["status"]["recentOperations"]
+        assert [one["kind"] for one in history if one["kind"] == "AgentReset"] == ["AgentReset"]
         assert "Traceback" not in running.printed

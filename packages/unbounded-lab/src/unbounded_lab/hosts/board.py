@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -146,6 +147,9 @@ class LabBoard:
         node = LabNode(system, folder)
         self._record("joins", node.name)
         await node.run()
+        rest = {name: text for name, text in system.seed.items() if name != "vendor-data"}
+        self.installed = replace(system, seed=rest)
+        self._record("reset", node.name)
 
     # ---- inside
 

@@ -1,11 +1,13 @@
-"""The installed system of a host: cloud-init's reports, the agent's and the kubelet's certificate, and the Node."""
+"""The installed system of a host: cloud-init's reports, certificates of agent and kubelet, and the Node."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,23 +19,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
+from unbounded_lab.hosts.agent import NODES, LabAgent, LabNodeGoal
 from unbounded_lab.hosts.installer import InstalledSystem
 from unbounded_lab.hosts.wire import BootServer, ClusterApi, HostFailed
 
 STAGES: Final = ("init-local", "modules-final")  # of cloud-init
 REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-MACHINES: Final = "/apis/unbounded-cloud.io/v1alpha3/machines"
-NODES: Final = "/api/v1/nodes"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 RENEW_S: Final = 10.0
 POLL_S: Final = 0.5
-VERSION: Final = "lab"
-SYSTEM: Final[Mapping[str, Any]] = {
-    "osID": "ubuntu",
-    "osVersion": "22.04",
-    "osCodename": "jammy",
-    "kernel": "5.15.0-lab",
-}
 
 
 async def report_first_boot(server: BootServer) -> None:
@@ -52,7 +46,7 @@ class LabNode:
     """The agent and the kubelet of one host.
 
     Args:
-        folder: for keys and certificates.
+        folder: for keys, certificates, and the record of the Node.
     """
 
     def __init__(self, system: InstalledSystem, folder: Path) -> None:
@@ -69,22 +63,37 @@ class LabNode:
         self._boot_id = str(uuid.uuid4())
 
     async def run(self) -> None:
-        """Join the cluster, and keep the Node Ready until cancelled.
+        """Join the cluster, and keep the Node Ready until cancelled; returns after a reset of the host.
 
         Raises:
             HostFailed: the configuration has no API server or no token.
         """
         if not self._server or not self._token:
             raise HostFailed("the agent's configuration has no API server or no bootstrap token")
-        agent = await self._certificate("agent", GROUP_AGENTS, SIGNER_AGENT)
-        async with ClusterApi(self._server, self._authority, certificate=agent) as api:
-            await self._report(api)
-        kubelet = await self._certificate("kubelet", GROUP_NODES, SIGNER_KUBELET)
-        async with ClusterApi(self._server, self._authority, certificate=kubelet) as api:
-            await self._register(api)
-            while True:
-                await self._renew(api)
-                await asyncio.sleep(RENEW_S)
+        async with AsyncExitStack() as stack:
+            certificate = await self._certificate("agent", GROUP_AGENTS, SIGNER_AGENT)
+            api = await stack.enter_async_context(ClusterApi(self._server, self._authority, certificate=certificate))
+            kubelet = LabKubelet(self.name, self._address, self._kubelet, self._version)
+            agent = LabAgent(api, self.name, node_uid=lambda: kubelet.node_uid, recreate=self._recreate(kubelet))
+            await agent.report(self._address, self._boot_id)
+            record = self._folder / "node.json"
+            built = LabNodeGoal(*json.loads(record.read_bytes())) if record.exists() else await agent.first_goal()
+            certificate = await self._certificate("kubelet", GROUP_NODES, SIGNER_KUBELET)
+            kubelet.api = await stack.enter_async_context(
+                ClusterApi(self._server, self._authority, certificate=certificate)
+            )
+            stack.push_async_callback(kubelet.stop)
+            await kubelet.start(built.kubernetes)
+            record.write_text(json.dumps(built))
+            await agent.run(built)
+
+    def _recreate(self, kubelet: LabKubelet) -> Callable[[LabNodeGoal], Awaitable[None]]:
+        async def recreate(goal: LabNodeGoal) -> None:
+            await kubelet.stop()
+            await kubelet.start(goal.kubernetes)
+            (self._folder / "node.json").write_text(json.dumps(goal))
+
+        return recreate
 
     async def _certificate(self, purpose: str, organization: str, signer: str) -> tuple[str, str]:
         """Return the files of a client certificate, which is requested once for each install."""
@@ -128,25 +137,62 @@ class LabNode:
                 raise HostFailed(f"the request for the {purpose}'s certificate was denied: {status['conditions']}")
             await asyncio.sleep(POLL_S)
 
-    async def _report(self, api: ClusterApi) -> None:
-        """Report the host as its agent does."""
-        host = {"hostname": self.name, "address": self._address, **SYSTEM}
-        agent = {"version": VERSION, "hostBootID": self._boot_id, "waitsForGrants": True, "host": host}
-        await api.until((200,), "PATCH", f"{MACHINES}/{self.name}/status", {"status": {"agent": agent}})
 
-    async def _register(self, api: ClusterApi) -> None:
-        labels = dict(self._kubelet.get("Labels", {}))
-        taints = [_taint(text) for text in self._kubelet.get("RegisterWithTaints", [])]
+class LabKubelet:
+    """The kubelet of one host: it registers the Node at each start, and renews it until it is stopped.
+
+    Args:
+        settings: of kubelet, in the agent's configuration.
+        version: of Kubernetes, where the start names none.
+    """
+
+    api: ClusterApi
+
+    def __init__(self, name: str, address: str, settings: Mapping[str, Any], version: str) -> None:
+        self._name = name
+        self._address = address
+        self._settings = settings
+        self._default = version
+        self._renewing: asyncio.Task[None] | None = None
+        self.node_uid = ""  # of the Node that the last start has registered
+
+    async def start(self, version: str) -> None:
+        """Register the Node, and report it as Ready; then renew it in the background."""
+        self._version = (version or self._default).removeprefix("v")
+        self._boot_id = str(uuid.uuid4())  # of the machine in which a kubelet runs
+        await self._register()
+        while not (uid := await self._renew()):
+            await asyncio.sleep(POLL_S)
+            await self._register()
+        self.node_uid = uid
+        self._renewing = asyncio.create_task(self._renew_forever(), name=f"kubelet {self._name}")
+
+    async def stop(self) -> None:
+        """Stop; the Node stays as it was reported last."""
+        task, self._renewing = self._renewing, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _renew_forever(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            await self._renew()  # a Node that was deleted is registered at the next start only
+
+    async def _register(self) -> None:
+        labels = dict(self._settings.get("Labels", {}))
+        taints = [_taint(text) for text in self._settings.get("RegisterWithTaints", [])]
         body = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": self.name, "labels": {"kubernetes.io/hostname": self.name, **labels}},
+            "metadata": {"name": self._name, "labels": {"kubernetes.io/hostname": self._name, **labels}},
             "spec": {"taints": taints} if taints else {},
         }
-        await api.until((201, 409), "POST", NODES, body)
+        await self.api.until((201, 409), "POST", NODES, body)
 
-    async def _renew(self, api: ClusterApi) -> None:
-        """Report the Node as Ready, and renew its lease; create either if it is gone."""
+    async def _renew(self) -> str:
+        """Report the Node as Ready, and renew its lease; return the UID of the Node, empty after a failure."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         ready = {
             "type": "Ready",
@@ -160,23 +206,24 @@ class LabNode:
             "conditions": [ready],
             "addresses": [
                 {"type": "InternalIP", "address": self._address},
-                {"type": "Hostname", "address": self.name},
+                {"type": "Hostname", "address": self._name},
             ],
-            "nodeInfo": {"bootID": self._boot_id, "kubeletVersion": f"v{self._version.removeprefix('v')}"},
+            "nodeInfo": {"bootID": self._boot_id, "kubeletVersion": f"v{self._version}"},
         }
-        code, _ = await api.call("PATCH", f"{NODES}/{self.name}/status", {"status": status})
-        if code == 404:
-            await self._register(api)
-        spec = {"holderIdentity": self.name, "leaseDurationSeconds": 40, "renewTime": now}
-        code, _ = await api.call("PATCH", f"{LEASES}/{self.name}", {"spec": spec})
+        code, node = await self.api.call("PATCH", f"{NODES}/{self._name}/status", {"status": status})
+        if code != 200:
+            return ""
+        spec = {"holderIdentity": self._name, "leaseDurationSeconds": 40, "renewTime": now}
+        code, _ = await self.api.call("PATCH", f"{LEASES}/{self._name}", {"spec": spec})
         if code == 404:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"name": self.name},
+                "metadata": {"name": self._name},
                 "spec": spec,
             }
-            await api.call("POST", LEASES, body)
+            await self.api.call("POST", LEASES, body)
+        return str(node["metadata"]["uid"])
 
 
 def _taint(text: str) -> dict[str, str]:

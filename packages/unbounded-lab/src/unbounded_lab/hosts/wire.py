@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Self
 
 import aiohttp
@@ -130,6 +130,28 @@ class ClusterApi:
                 return answer.status, json.loads(await answer.read() or b"{}")
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             return 0, {}
+
+    async def events(self, path: str, fields: str, version: str) -> AsyncIterator[dict[str, Any]]:
+        """Yield the events of a watch, until it ends.
+
+        Args:
+            fields: selector of the objects.
+            version: resourceVersion of the list that it continues.
+        """
+        options = {"watch": "true", "fieldSelector": fields, "resourceVersion": version}
+        try:
+            async with self._session.get(
+                self._url + path, params=options, ssl=self._tls, timeout=aiohttp.ClientTimeout(total=None)
+            ) as answer:
+                if answer.status != 200:
+                    return
+                async for line in answer.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return
+                    yield event
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            return
 
     async def until(self, codes: tuple[int, ...], method: str, path: str, body: Mapping[str, Any]) -> None:
         """Repeat a call until it has one of these statuses."""
