@@ -98,7 +98,7 @@ def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_v
             BmcFaults(),
             {"targets": "BOOT"},
             ("Failed", "BMCRefused"),
-            "it lists no firmware BOOT; it lists BIOS, BMC, NIC1",
+            "it lists no firmware BOOT; it lists BIOS, BMC, NIC1; the BMC lists no firmware BOOT",
         ),
         (BmcFaults(), {"targets": "NIC1"}, ("Failed", "TaskFailed"), "Verification of image"),
         (BmcFaults(lost_before=1), {}, ("Failed", "OutcomeUnknown"), "the result of SimpleUpdate cannot be observed"),

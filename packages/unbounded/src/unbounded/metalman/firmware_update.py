@@ -178,4 +178,5 @@ def _versions_text(versions: Sequence[InstalledFirmware], targets: Sequence[str]
     """Return the versions of the targets, or of all components that can be updated, or of all."""
     updateable = [one for one in versions if one.updateable]
     shown = [one for one in versions if one.name in targets] if targets else updateable or versions
-    return ", ".join(f"{one.name} {one.version or 'without a version'}" for one in shown) or "no firmware"
+    listed = ", ".join(f"{one.name} {one.version or 'without a version'}" for one in shown)
+    return listed or f"no firmware {', '.join(targets)}".rstrip()

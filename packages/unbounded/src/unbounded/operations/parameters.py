@@ -65,7 +65,7 @@ def _url(value: str) -> str | None:
         fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
     except ValueError:
         fits = False
-    return None if fits and not parts.fragment else "an https URL without user name and fragment"
+    return None if fits and not parts.fragment else "an https or http URL without user name and fragment"
 
 
 def _sha256(value: str) -> str | None:

@@ -177,13 +177,17 @@ async def test_plan_says_that_commands_of_a_profile_need_a_flag_of_metalman(stag
     ) in text
 
 
-@story
-async def test_plan_of_a_replacement_says_that_the_profile_is_missing(staged: Staged) -> None:
-    await staged.machine("m1", status={"hardware": HARDWARE})
-    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
-    await staged.alive(METALMAN)
-    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
-    assert "it writes no disk: there is no MachineProfile one" in text
+@pytest.mark.parametrize("source", ["Installer", "Redfish"])
+def test_plan_of_a_replacement_says_that_the_profile_is_missing(source: str) -> None:
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1", status={"hardware": HARDWARE | {"source": source}})
+        await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+        await staged.alive(METALMAN)
+        text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+        assert "it writes no disk: there is no MachineProfile one" in text
+
+    tell()
 
 
 NETWORK: Final[dict[str, Any]] = {"ethernets": [{"name": "one", "mac": "52:54:00:00:00:0A", "dhcp4": True}]}
@@ -301,6 +305,8 @@ def test_plan_shows_no_disk_where_no_install_or_no_inspection_is(verb: str, sour
         (change,) = await staged.plan("machine", verb, "m1", "--operation-name", "op")
         assert change.operation is not None
         assert change.operation.targets[0].disk == ""
+        unknown = [one for one in change.operation.unchecked if "`kubectl unbounded machine inspect m1`" in one]
+        assert len(unknown) == (verb == "replace")
 
     tell()
 
@@ -382,6 +388,8 @@ async def test_what_may_not_be_read_or_cannot_be_seen_is_said(staged: Staged) ->
     assert "CredentialsMissing" not in text
     assert [line for line in text.splitlines() if "not checked" in line] == [
         "  not checked: you have no permission to read Secret unbounded-kube/bmc",
+        "  not checked: which disk is written on m1, as no installer has reported the hardware: "
+        "`kubectl unbounded machine inspect m1` does that, and writes nothing",
         "  not checked: whether the BMC answers, accepts the password and presents the trusted certificate",
         "  not checked: whether the host boots from the network, and reaches metalman there",
     ]

@@ -94,7 +94,12 @@ def with_obstacles(
         for one in planned.targets
     )
     planned = replace(planned, targets=targets)
-    unchecked = (*facts.unread, *_of_secrets(password_refs(planned, facts), secrets), *_unobservable(planned))
+    unchecked = (
+        *facts.unread,
+        *_of_secrets(password_refs(planned, facts), secrets),
+        *_uninspected(planned, facts),
+        *_unobservable(planned),
+    )
     return replace(planned, unchecked=unchecked)
 
 
@@ -120,18 +125,21 @@ def _obstacles(
 def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> str:
     """Return the disk or the layout that metalman would choose by the last inspection, or why it would choose none.
 
-    The install chooses by an inspection of its own. A BMC does not see what is on a disk.
+    The install chooses by an inspection of its own.
     """
     from unbounded.metalman.disk_choice import SECTORS, ChosenDisk, DiskSelection, choose_disk  # noqa: PLC0415  # as above
-    from unbounded.metalman.netboot.installs import tpm_obstacle  # noqa: PLC0415
+    from unbounded.metalman.netboot.installs import profile_name, tpm_obstacle  # noqa: PLC0415
 
-    hardware = machine.status.hardware
-    is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
-    if not is_replace or hardware is None or hardware.source != HardwareSource.INSTALLER:
+    if operation.spec.operation_kind != OperationKind.HOST_REPLACE:
         return ""
+    hardware = _inspection(machine)
+    if hardware is None:
+        name = profile_name(machine)
+        is_missing = name in profiles and profiles[name] is None
+        return f"it writes no disk: there is no MachineProfile {name}" if is_missing else ""
     if missing := tpm_obstacle(machine, hardware):
         return f"with the hardware of {hardware.at}, it writes no disk: {missing}"
-    if machine.spec.pxe is not None and machine.spec.pxe.profile_ref is not None:
+    if profile_name(machine):
         return f"with the hardware of {hardware.at}, it writes {_layout(operation, machine, hardware, profiles)}"
     selection = DiskSelection.of(machine, erased_disks(operation))
     choice = choose_disk(hardware.disks, selection, sectors=SECTORS)  # the image is not read here
@@ -142,6 +150,12 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
         )
         return f"with the hardware of {hardware.at}, it writes {choice.path} ({choice.disk.name}, {size}){erases}"
     return f"with the hardware of {hardware.at}, it writes no disk: {choice.message}"
+
+
+def _inspection(machine: Machine) -> HardwareStatus | None:
+    """Return the last inspection by an installer; a BMC does not see what is on a disk."""
+    hardware = machine.status.hardware
+    return hardware if hardware is not None and hardware.source == HardwareSource.INSTALLER else None
 
 
 def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareStatus, profiles: Profiles) -> str:
@@ -177,11 +191,11 @@ def _network(operation: MachineOperation, machine: Machine) -> str:
     """Return where the installed system gets its network from, or which network cards it lacks."""
     from unbounded.metalman.host_network import missing_nics  # noqa: PLC0415  # as above
 
-    pxe, hardware = machine.spec.pxe, machine.status.hardware
+    pxe = machine.spec.pxe
     if operation.spec.operation_kind != OperationKind.HOST_REPLACE or pxe is None:
         return ""
     if machine.spec.network is not None:
-        facts = hardware if hardware is not None and hardware.source == HardwareSource.INSTALLER else None
+        facts = _inspection(machine)
         missing = "" if facts is None else missing_nics(machine.spec.network, facts.nics)
         if facts is not None and missing:
             return f"with the hardware of {facts.at}, it writes no disk: {missing}"
@@ -308,6 +322,23 @@ def _of_secrets(desired: Sequence[SecretKeySelector], secrets: Secrets) -> Itera
         yield f"whether metalman may read Secrets in namespace {namespace}, as it may in {NAMESPACE}"
 
 
+def _uninspected(planned: OperationForecast, facts: ExplainFacts) -> Iterator[str]:
+    """Yield the Machines whose disks are not forecast, as no installer has reported their hardware."""
+    if planned.kind != OperationKind.HOST_REPLACE:
+        return
+    names = [
+        one.machine
+        for one in planned.targets
+        if _is_of(one, ExecutorKind.METALMAN) and _inspection(facts.machines[one.machine]) is None
+    ]
+    if names:
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        yield (
+            f"which disk is written on {', '.join(names[:SHOWN_NAMES])}{more}, as no installer has reported the "
+            f"hardware: `kubectl unbounded machine inspect {names[0]}` does that, and writes nothing"
+        )
+
+
 def _unobservable(planned: OperationForecast) -> Iterator[str]:
     """Yield facts that are in no API object."""
     if any(_is_of(one, ExecutorKind.METALMAN) for one in planned.targets):
@@ -320,6 +351,7 @@ def _unobservable(planned: OperationForecast) -> Iterator[str]:
         yield "whether the provider accepts the login, and has the instance"
 
 
+SHOWN_NAMES: Final = 3
 QUERIED_TARGETS: Final = 20  # targets for which the cloud is called
 
 Providers = Mapping[str, "Provider | str"]  # by name; the reason in place of one that is not installed here
