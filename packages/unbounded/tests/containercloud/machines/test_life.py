@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.containercloud.machines.views import (
@@ -19,6 +20,7 @@ from tests.containercloud.machines.views import (
     told,
     view,
 )
+from unbounded.api.container_cloud.network import IpamHost
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, install_inputs, plan_life
 from unbounded.containercloud.machines.model import (
@@ -273,6 +275,26 @@ def test_other_inputs_or_a_retry_begin_anew(before: str) -> None:
     assert (plan.execution.stage, plan.execution.attempt) == ("Planning", 0)
     profile: dict[str, Any] = {"pxe": {"image": IMAGE, "profileRef": {"name": "p"}}}
     assert stage(view(machine(before, execution=known), target=target(spec=profile))) == "Planning"
+
+
+def test_cards_that_the_host_reports_are_no_other_inputs_but_those_that_people_name() -> None:
+    card: dict[str, Any] = {"name": "eth0", "mac": "52:54:00:00:00:01"}
+
+    def inputs(*cards: dict[str, Any], template: str = "ns/t@1", reported: bool = True) -> str:
+        ipam = {"metadata": {"name": "m"}, "spec": {"nicMACmap": cards}, "status": {"l2TemplateRef": template}}
+        hardware = {
+            "source": "Installer",
+            "boot": "b",
+            "at": "2030-01-01T00:00:00Z",
+            "digest": "a" * 64,
+            "nics": [card],
+        }
+        host = target(hardware=hardware) if reported else target()
+        return install_inputs(view(machine("Backoff"), target=host, ipam=msgspec.convert(ipam, IpamHost)))
+
+    assert inputs(card) == inputs(reported=False)
+    assert inputs({**card, "name": "eno1"}) != inputs(card)
+    assert inputs(card, template="ns/t@2") != inputs(card)
 
 
 @pytest.mark.parametrize("before", ["Booting", "Assigning", "Preparing", "Deploying"])

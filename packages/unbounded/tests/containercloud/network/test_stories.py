@@ -268,6 +268,20 @@ async def test_the_last_card_has_the_last_name_of_the_override(world: NetworkWor
 
 
 @story
+async def test_a_card_that_vanished_is_looked_for_at_the_next_boot(world: NetworkWorld) -> None:
+    await prepared(world)
+    await world.report()
+    addresses = (await world.reason("Rendered")).status.service_map
+    await world.report(nics=[{"name": "eth1", "mac": MACS[1]}], boot="b2")
+    vanished = await world.reason("CardMissing")
+    assert status_of(vanished) == {"AddressesAllocated": "True", "Rendered": "False"}
+    assert await world.configs() == []
+    await world.report(boot="b3")
+    ipam = await world.reason("Rendered")
+    assert (ipam.status.state, ipam.status.service_map) == ("OK", addresses)
+
+
+@story
 async def test_a_fault_after_an_edit_keeps_an_install_from_the_old_network(world: NetworkWorld) -> None:
     await prepared(world)
     await world.report()

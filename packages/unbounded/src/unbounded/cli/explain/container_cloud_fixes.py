@@ -246,7 +246,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _N.CARD_MISSING: ReasonRow(
-        "it goes on as soon as the names fit the cards of the host",
+        "it goes on as soon as the names fit the cards of the host; the next boot reports them again",
         (
             (
                 "kubectl get ipamhost {name} -n {namespace} -o jsonpath='{{.spec.nicMACmap}}'",

@@ -24,6 +24,7 @@ from unbounded.api.container_cloud.machine import (
     MachineStage,
 )
 from unbounded.api.container_cloud.names import ANNOTATION_RETRY
+from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
@@ -201,10 +202,20 @@ def install_inputs(view: MachineView) -> str:
     """Return a digest of what an install depends on. A new value of the retry annotation changes it, too."""
     pxe = view.target.spec.pxe if view.target is not None else None
     profile = None if pxe is None or pxe.profile_ref is None else pxe.profile_ref.name
-    network = None if view.ipam is None else [view.ipam.metadata.uid, msgspec.to_builtins(view.ipam.spec)]
+    network = None if view.ipam is None else _network_inputs(view.ipam, view.target)
     retry = view.machine.metadata.annotations.get(ANNOTATION_RETRY)
     parts = [image_of(view), profile, network, retry]
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
+
+
+def _network_inputs(ipam: IpamHost, target: Machine | None) -> list[Any]:
+    """Return the parts of a network that people decide: not the cards that the host itself has reported."""
+    hardware = target.status.hardware if target is not None else None
+    nics = hardware.nics if hardware is not None else ()
+    reported = {(nic.name or nic.mac, (nic.mac or "").lower()) for nic in nics}
+    named = [card for card in ipam.spec.nic_mac_map if (card.name, card.mac.lower()) not in reported]
+    spec = replace(ipam.spec, nic_mac_map=tuple(named))
+    return [ipam.metadata.uid, ipam.status.l2_template_ref, msgspec.to_builtins(spec)]
 
 
 def _provisioning(view: MachineView) -> Outcome:

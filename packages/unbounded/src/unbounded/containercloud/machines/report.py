@@ -31,6 +31,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import Waiting
 from unbounded.containercloud.claims import ClaimStep
 from unbounded.containercloud.machines.model import DELETION_STAGES, MachineObstacle, MachineStep, MachineView, Raw
+from unbounded.containercloud.network.plan import RENDERED
 from unbounded.kube.clock import rfc3339
 
 GB: Final = 1_000_000_000
@@ -232,7 +233,7 @@ def _conditions(view: MachineView, plan: MachineStep) -> Iterator[ProviderCondit
     claim = view.claim
     yield _condition(_C.HOST_CLAIMED, claim.step is ClaimStep.CLAIMED, claim.reason, claim.message)
     yield _from_obstacle(_C.PROFILE, view.profile)
-    yield _from_obstacle(_C.NETWORK, view.network)
+    yield _from_obstacle(_C.NETWORK, view.network or _unrendered(view))
     state = plan.execution.stage
     installed = STATES.get(state) not in (LCMPhase.PROVISION, LCMPhase.UNINITIALIZED, None) or view.adopted
     is_life = state not in DELETION_STAGES
@@ -250,6 +251,15 @@ def _conditions(view: MachineView, plan: MachineStep) -> Iterator[ProviderCondit
     required = reboot is not None and reboot.required
     why = f"the host has to be rebooted for: {', '.join((reboot.reason or '').split())}" if reboot else None
     yield _condition(_C.REBOOT, not required, "Required" if required else "NotRequired", why if required else None)
+
+
+def _unrendered(view: MachineView) -> MachineObstacle | None:
+    """Return the fault of a network that the report of the next boot may correct; None for none."""
+    status = view.ipam.status if view.ipam is not None else None
+    if status is None or not (status.state or "").startswith("ERR"):
+        return None
+    found = next((one for one in status.conditions if one.type == RENDERED), None)
+    return None if found is None or found.status == "True" else MachineObstacle(found.reason, found.message)
 
 
 def _words(obstacle: MachineObstacle | None) -> tuple[str, str | None]:

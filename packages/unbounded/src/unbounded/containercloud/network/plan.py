@@ -356,7 +356,7 @@ def _handover(view: NetworkView, ipam: IpamHost, target: Machine, machine: Conta
     template = choose_template(ipam, machine, view.templates)
     subnets = layout_subnets(template, machine.cluster, view.subnets)
     network = _host_network(view, ipam, machine, template, subnets)
-    rendered = render_network(network)
+    rendered, absent = _rendered(network)
     missing: dict[str, list[str]] = {}
     for name, interface in rendered.missing:
         missing.setdefault(full_name(subnets[name]), []).append(interface)
@@ -366,7 +366,24 @@ def _handover(view: NetworkView, ipam: IpamHost, target: Machine, machine: Conta
     if missing:
         return NetworkPlan(tuple(_allocations(view, ipam, missing)))
     actions = [*_config_actions(view, rendered, target), *_target_actions(ipam, target, lease)]
-    return NetworkPlan(tuple(actions), _report(ipam, template, network, rendered))
+    report = _report(ipam, template, network, rendered)
+    if absent is not None:  # the next boot may find the card: it is no reason to boot no more
+        report = replace(report, reason=absent.reason, message=str(absent), state=f"ERR: {absent}")
+    return NetworkPlan(tuple(actions), report)
+
+
+def _rendered(network: NetworkInputs) -> tuple[RenderedNetwork, TemplateNetworkFault | None]:
+    """Return the network, and the fault of a card that the last report lacks: the network then awaits another report.
+
+    Raises:
+        TemplateNetworkFault: something has to be corrected.
+    """
+    try:
+        return render_network(network), None
+    except TemplateNetworkFault as fault:
+        if fault.reason is not NetworkReason.CARD_MISSING or network.cards is None:
+            raise
+        return render_network(replace(network, cards=None)), fault
 
 
 def _host_network(
