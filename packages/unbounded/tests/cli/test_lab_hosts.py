@@ -37,6 +37,7 @@ pytestmark = [
 
 NETBOOT: Final = ROOT / "images" / "host-debian12" / "netboot"
 DISK: Final = zstandard.ZstdCompressor().compress(b"the disk\n" * 10_000)
+ROOTFS: Final = zstandard.ZstdCompressor().compress(b"an archive\n" * 1_000)
 TOKEN: Final = "bootstrap-token-labhos"
 GRANT: Final = "metalman-lab-hosts"
 
@@ -50,6 +51,8 @@ def netboot_image() -> dict[str, bytes]:
         "disk/initrd": b"an initrd",
         "disk/disk.img.zst": DISK,
         "disk/disk.img.zst.sha256": f"{hashlib.sha256(DISK).hexdigest()}  disk.img.zst\n".encode(),
+        "disk/rootfs.tar.zst": ROOTFS,
+        "disk/rootfs.tar.zst.sha256": f"{hashlib.sha256(ROOTFS).hexdigest()}  rootfs.tar.zst\n".encode(),
         **{f"disk/{path.relative_to(NETBOOT)}": path.read_bytes() for path in NETBOOT.rglob("*.tmpl")},
     }
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +16,13 @@ from tests.cli.running import KUBECTL, Up
 from tests.containercloud.objects import NODE_LABELS
 from tests.support.waiting import eventually
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
-from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
+from unbounded.api.container_cloud.host import (
+    BARE_METAL_HOST_CREDENTIALS,
+    BARE_METAL_HOST_PROFILES,
+    BARE_METAL_HOSTS,
+)
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.network import L2_TEMPLATES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded_lab.bmc.local import LabBmc
@@ -32,7 +40,27 @@ NETPLAN: Final = """version: 2
 ethernets:
   {{nic 0}}: {match: {macaddress: "{{mac 0}}"}, set-name: {{nic 0}}, addresses: [{{ip "0:lcm"}}]}
 """
-WITHIN_S: Final = 120.0
+FLAGS: Final = ("--container-cloud", "--min-other-managers", "0")
+WITHIN_S: Final = 200.0
+LAYOUT: Final = {
+    "devices": [
+        {
+            "device": {"minSize": "100Gi"},
+            "partitions": [{"name": "uefi", "size": "200Mi", "partflags": ["esp"]}, {"name": "root", "size": 0}],
+        }
+    ],
+    "fileSystems": [
+        {"fileSystem": "vfat", "partition": "uefi", "mountPoint": "/boot/efi"},
+        {"fileSystem": "ext4", "partition": "root", "mountPoint": "/"},
+    ],
+}
+MISBEHAVIOURS: Final[Mapping[str, tuple[dict[str, Any], str, str]]] = {
+    "small-disks": ({"bareMetalHostProfile": {"name": "large"}}, "InstallFailed", "100Gi"),
+    "nic-vanishes": ({"l2TemplateSelector": {"name": "two"}}, "InstallFailed", "no network card enp0s0"),
+    "second-client": ({}, "InstallFailed", "127.255.255.254"),
+    "agent-never-joins": ({}, "AwaitingNode", "is not registered yet"),
+}
+"""By misbehaviour: fields of the Machine, the reason for which it waits, and a part of what its status says."""
 
 
 def release(name: str, version: str, image: str) -> dict[str, Any]:
@@ -49,6 +77,7 @@ def release(name: str, version: str, image: str) -> dict[str, Any]:
 def around(image: str) -> list[dict[str, Any]]:
     """Release, Cluster and network of the Machine."""
     value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec", "release": "r1"}
+    two = NETPLAN + '  {{nic 1}}: {match: {macaddress: "{{mac 1}}"}, set-name: {{nic 1}}, dhcp4: false}\n'
     subnet = {"cidr": "127.40.0.0/24", "includeRanges": ["127.40.0.10-127.40.0.99"], "gateway": "127.40.0.1"}
     template = {"ifMapping": ["eno1", "enp0s0"], "l3Layout": [{"subnetName": "lcm"}], "npTemplate": NETPLAN}
     return [
@@ -72,50 +101,69 @@ def around(image: str) -> list[dict[str, Any]]:
             "metadata": {"name": "t", "namespace": PROJECT, "labels": CLUSTER | {"ipam/DefaultForCluster": "1"}},
             "spec": template,
         },
+        {
+            "apiVersion": L2_TEMPLATES.api_version,
+            "kind": "L2Template",
+            "metadata": {"name": "two", "namespace": PROJECT, "labels": CLUSTER},
+            "spec": template | {"npTemplate": two},
+        },
     ]
 
 
 def host(bmc: LabBmc) -> list[dict[str, Any]]:
-    """The host default/master-0, and its credential."""
+    """A host in the namespace default, and its credential."""
     credential = {"username": bmc.username, "password": {"value": bmc.password}}
     spec = {
         "bmc": {"address": f"{bmc.url.replace('https', 'redfish-virtualmedia')}/redfish/v1/Systems/1"},
         "bootMACAddress": bmc.identity.mac(0),
         "rootDeviceHints": {"serialNumber": bmc.boards["1"].disks[0].serial_number},
     }
-    annotations = {"kaas.mirantis.com/baremetalhost-credentials-name": "master-0"}
-    meta = {"name": "master-0", "namespace": "default", "annotations": annotations}
+    annotations = {"kaas.mirantis.com/baremetalhost-credentials-name": bmc.name}
+    meta = {"name": bmc.name, "namespace": "default", "annotations": annotations}
     meta["labels"] = {"unbounded-cloud.io/site": "lab"}
     return [
         {
             "apiVersion": BARE_METAL_HOST_CREDENTIALS.api_version,
             "kind": "BareMetalHostCredential",
-            "metadata": {"name": "master-0", "namespace": "default"},
+            "metadata": {"name": bmc.name, "namespace": "default"},
             "spec": credential,
         },
         {"apiVersion": BARE_METAL_HOSTS.api_version, "kind": "BareMetalHost", "metadata": meta, "spec": spec},
     ]
 
 
-def machine() -> dict[str, Any]:
-    value = {
-        "apiVersion": "baremetal.k8s.io/v1alpha1",
-        "kind": "BareMetalMachineProviderSpec",
-        "nodeLabels": [{"key": "stacklight", "value": "enabled"}],
-        "distribution": "ubuntu/jammy",
-    }
-    labels = PROVIDER | CLUSTER | {"cluster.sigs.k8s.io/control-plane": "true"}
-    pin = {"metal3.io/BareMetalHost": "default/master-0"}
+def machine(name: str, host: str, *, manager: bool = False, **fields: Any) -> dict[str, Any]:
+    """A Machine that pins a host."""
+    value = fields | {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+    labels = PROVIDER | CLUSTER | ({"cluster.sigs.k8s.io/control-plane": "true"} if manager else {})
+    pin = {"metal3.io/BareMetalHost": f"default/{host}"}
     return {
         "apiVersion": CONTAINER_CLOUD_MACHINES.api_version,
         "kind": "Machine",
-        "metadata": {"name": "m1", "namespace": PROJECT, "labels": labels, "annotations": pin},
+        "metadata": {"name": name, "namespace": PROJECT, "labels": labels, "annotations": pin},
         "spec": {"providerSpec": {"value": value}},
     }
 
 
-async def status_when(running: Up, kind: Kind[Any], namespace: str, name: str, path: str, value: str) -> dict[str, Any]:
-    """Wait until a field of an object's status has this value; return the object."""
+def lab_bmc(name: str, authority: str, profile: str = "ideal") -> LabBmc:
+    """A BMC whose host boots, and is off."""
+    return LabBmc(
+        name, profile=profile, power=HostPower.OFF, boot_s=0.2, shutdown_s=0.2, media_ca=authority, boots=True
+    )
+
+
+async def in_stock(lab: lab_hosts.Site, bmc: LabBmc) -> None:
+    """Create a host, and wait until a Machine may claim it. It has no TPM, and gets a token without attestation."""
+    await lab.running.apply(*host(bmc))
+    await status_when(lab.running, BARE_METAL_HOSTS, "default", bmc.name, "provisioning.state", "available")
+    token = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": lab_hosts.TOKEN}}}}
+    await lab.api.patch(MACHINES, f"{bmc.name}.default", token)
+
+
+async def status_when(
+    running: Up, kind: Kind[Any], namespace: str, name: str, path: str, value: str, *, says: str = ""
+) -> dict[str, Any]:
+    """Wait until a field of an object's status has this value, and the status says this; return the object."""
     last: list[Any] = []
 
     async def check() -> dict[str, Any] | None:
@@ -124,7 +172,7 @@ async def status_when(running: Up, kind: Kind[Any], namespace: str, name: str, p
         part: Any = found.get("status", {})
         for key in path.split("."):
             part = part.get(key, {})
-        return found if part == value else None
+        return found if part == value and says in json.dumps(found["status"]) else None
 
     return await eventually(check, lambda: last, within_s=WITHIN_S, every_s=1)
 
@@ -136,17 +184,12 @@ async def patch(running: Up, kind: Kind[Any], namespace: str, name: str, spec: d
 
 
 async def test_a_machine_becomes_a_node_is_updated_and_gives_its_host_back(tmp_path: Path) -> None:
-    flags = ("--container-cloud", "--min-other-managers", "0")
-    async with (
-        lab_hosts.site(tmp_path, *flags) as lab,
-        LabBmc("master-0", power=HostPower.OFF, boot_s=0.2, shutdown_s=0.2, media_ca=lab.authority, boots=True) as bmc,
-    ):
+    async with lab_hosts.site(tmp_path, *FLAGS) as lab, lab_bmc("master-0", lab.authority) as bmc:
         running = lab.running
-        await running.apply(*around(lab.image), *host(bmc))
-        await status_when(running, BARE_METAL_HOSTS, "default", "master-0", "provisioning.state", "available")
-        token = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": lab_hosts.TOKEN}}}}  # the host has no TPM
-        await lab.api.patch(MACHINES, "master-0.default", token)
-        await running.apply(machine())
+        await running.apply(*around(lab.image))
+        await in_stock(lab, bmc)
+        labels = [{"key": "stacklight", "value": "enabled"}]
+        await running.apply(machine("m1", "master-0", manager=True, nodeLabels=labels, distribution="ubuntu/jammy"))
         kind = CONTAINER_CLOUD_MACHINES
         ready = await status_when(running, kind, PROJECT, "m1", "providerStatus.status", "Ready")
         assert ready["status"]["providerStatus"]["hardware"]["cpu"] == 64
@@ -172,3 +215,27 @@ async def test_a_machine_becomes_a_node_is_updated_and_gives_its_host_back(tmp_p
         history = (await running.get("mach", "master-0.default"))["status"]["recentOperations"]
         assert [one["kind"] for one in history if one["kind"] == "AgentReset"] == ["AgentReset"]
         assert "Traceback" not in running.printed
+
+
+@pytest.mark.timeout(600)
+async def test_a_misbehaving_host_is_named_and_goes_on_once_it_behaves(tmp_path: Path) -> None:
+    async with lab_hosts.site(tmp_path, *FLAGS) as lab, AsyncExitStack() as stack:
+        meta = {"name": "large", "namespace": PROJECT}
+        head = {"apiVersion": BARE_METAL_HOST_PROFILES.api_version, "kind": "BareMetalHostProfile"}
+        profile = {**head, "metadata": meta, "spec": LAYOUT}
+        await lab.running.apply(*around(lab.image), profile)
+        kind = CONTAINER_CLOUD_MACHINES
+
+        async def story(name: str) -> None:
+            fields, reason, text = MISBEHAVIOURS[name]
+            bmc = await stack.enter_async_context(lab_bmc(name, lab.authority, name))
+            await in_stock(lab, bmc)
+            await lab.running.apply(machine(name, name, **fields))
+            await status_when(lab.running, kind, PROJECT, name, "execution.waiting.reason", reason, says=text)
+            await bmc.set_profile("ideal")
+            await status_when(lab.running, kind, PROJECT, name, "providerStatus.status", "Ready")
+
+        await asyncio.gather(*map(story, MISBEHAVIOURS))
+        await patch(lab.running, kind, PROJECT, "second-client", {"delete": True})
+        await status_when(lab.running, BARE_METAL_HOSTS, "default", "second-client", "provisioning.state", "available")
+        assert "Traceback" not in lab.running.printed

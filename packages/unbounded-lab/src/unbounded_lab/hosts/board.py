@@ -91,6 +91,11 @@ class LabBoard:
 
     # ---- what runs
 
+    @property
+    def _pause_s(self) -> float:
+        """Time between tries: a second, and less on hosts that boot faster."""
+        return min(1.0, self._bmc.times.boot_s)
+
     async def _run(self, source: str, start: int) -> None:
         await self._clock.sleep(self._bmc.times.boot_s)
         try:
@@ -107,8 +112,8 @@ class LabBoard:
     async def _install(self, medium: bytes) -> bool:
         """Run the installer; return whether the host restarts, in place of switching off."""
         words, hardware, faults = boot_parameters(medium), self.hardware(), self._bmc.faults
-        pause_s = min(1.0, self._bmc.times.boot_s)
-        async with BootServer(words.serve_url, address=words.address(hardware.macs), pause_s=pause_s) as server:
+        address, pause_s = words.address(hardware.macs), self._pause_s
+        async with BootServer(words.serve_url, address=address, pause_s=pause_s) as server:
             if faults.second_client:
                 async with BootServer(words.serve_url, address=SECOND_ADDRESS, pause_s=pause_s) as other:
                     await server.once("GET", "metadata.yaml")
@@ -142,8 +147,10 @@ class LabBoard:
                 await report_first_boot(server)
             folder.mkdir(parents=True)
             self._record("started", system.machine)
-        if self._bmc.faults.never_joins or not system.agent_config:
+        if not system.agent_config:
             return
+        while self._bmc.faults.never_joins:
+            await self._clock.sleep(self._pause_s)
         node = LabNode(system, folder)
         self._record("joins", node.name)
         await node.run()

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import aiohttp
 
 TRIES: Final = 12  # of a request that gets no answer, or a 503, as in the installer
-LONGEST_PAUSE_S: Final = 15.0
+LONGEST_PAUSE: Final = 15  # times the first one
 CALL_S: Final = 120.0
 RETRY_S: Final = 2.0
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -65,7 +65,7 @@ class BootServer:
                 break
             if left:
                 await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE * self._pause_s)
         return status, content
 
     async def content(self, path: str) -> bytes:

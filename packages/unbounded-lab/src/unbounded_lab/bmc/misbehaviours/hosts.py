@@ -34,7 +34,7 @@ def second_client(faults: BmcFaults) -> BmcFaults:
 
 
 def agent_never_joins(faults: BmcFaults) -> BmcFaults:
-    """The host is installed and starts, and its agent never joins the cluster.
+    """The host is installed and starts, and its agent does not join the cluster while this lasts.
 
     The project's own tests: an agent that was masked by another configuration.
     """
