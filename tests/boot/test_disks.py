@@ -28,7 +28,7 @@ BOOTS_S = 300.0  # alone it takes a twentieth of that
 ENDS_S = 240.0
 
 
-@pytest.mark.soak  # CI has late disks on loop devices, and one here
+@pytest.mark.soak  # CI has late disks on loop devices
 async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
     tmp_path: Path,
 ) -> None:
@@ -125,6 +125,7 @@ async def test_inspected_machine_is_reported_and_switched_off_without_a_write(tm
         assert told["byPath"]
 
 
+@pytest.mark.soak  # CI has it on loop devices (test_disk_sets), and the installer's own kernel in the inspection above
 @pytest.mark.skipif(os.geteuid() != 0, reason="file systems of images are made by root")
 async def test_late_recorded_disk_is_written_instead_of_a_blank_one(tmp_path: Path) -> None:
     needed("mke2fs")
