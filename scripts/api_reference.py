@@ -141,6 +141,7 @@ def _container_cloud_reasons_part() -> str:
         ("Reasons of a Machine whose claimed host is gone", container_cloud_fixes.LOST_HOST),
         ("Reasons of a BareMetalHost (conditions Available and Dirty)", container_cloud_fixes.HOST),
         ("Reasons of a Cluster (status.providerStatus.conditions)", container_cloud_fixes.CLUSTER),
+        ("Reasons of a MachinePool (condition Complete)", container_cloud_fixes.POOL),
     ):
         lines = (
             (f"`{reason}`", row.next_step, "<br>".join(f"`{fix.command}` {fix.does}" for fix in row.fixes({})))

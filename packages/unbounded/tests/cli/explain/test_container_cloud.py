@@ -19,7 +19,7 @@ from tests.containercloud.test_site import LONE, NAME, begun
 from tests.support.memory_api import MemoryApi
 from tests.support.paths import ROOT
 from tests.support.virtual_time import run_virtual
-from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import SECRETS
 from unbounded.cli.explain import container_cloud_fixes as fixes
@@ -32,6 +32,7 @@ from unbounded.containercloud.cluster_plan import ClusterReason
 from unbounded.containercloud.hosts.model import HostReason
 from unbounded.containercloud.machines.model import MachineReason
 from unbounded.containercloud.network.rendering import NetworkReason
+from unbounded.containercloud.pools import PoolReason
 from unbounded.containercloud.profiles.plan import ProfileReason
 
 PROCESSES: Final = (*ALIVE, "unbounded-container-cloud")
@@ -63,6 +64,7 @@ TABLES: Final[Mapping[str, Mapping[str, ReasonRow]]] = {
     "lost host": fixes.LOST_HOST,
     "host": fixes.HOST,
     "cluster": fixes.CLUSTER,
+    "pool": fixes.POOL,
 }
 ROWS: Final = [
     pytest.param(row, id=f"{table}-{reason}") for table, rows in TABLES.items() for reason, row in rows.items()
@@ -97,6 +99,7 @@ def test_each_reason_of_a_host_and_of_a_cluster_has_a_row() -> None:
         ClusterReason.NODES_READY,
         ClusterReason.UPDATED,
     }
+    assert set(fixes.POOL) == set(PoolReason) - {PoolReason.COMPLETE}
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -353,6 +356,40 @@ async def test_a_host_that_is_gone_is_not_replaced(world: Site) -> None:
     assert commands((link,))[0] == f"kubectl delete ma {NAME} -n example-ns --wait=false"
 
 
+@site_story
+async def test_a_pool_leads_to_its_first_machine_that_is_not_ready(world: Site) -> None:
+    async def links() -> tuple[ExplainLink, ...]:
+        return await why(world.api, "workers", topic=Topic.POOL, namespace="example-ns", alive=PROCESSES)
+
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+    spec = {"replicas": 2, "machineSpec": {"providerSpec": {"value": value}}}
+    labels = {"kaas.mirantis.com/provider": "baremetal", "cluster.sigs.k8s.io/cluster-name": "example-cluster"}
+    await world.api.create(
+        MACHINE_POOLS, {"metadata": {"name": "workers", "labels": labels}, "spec": spec}, namespace="example-ns"
+    )
+    await world.settle()
+    (missing,) = await links()
+    assert missing.about == "mp/workers -n example-ns"
+    assert missing.what == "label cluster.sigs.k8s.io/cluster-name: Cluster example-cluster does not exist"
+    assert missing.fixes[0].command == "kubectl get clusters.cluster.k8s.io -n example-ns"
+    await world.surroundings()
+    await world.until_machine(waits(ClaimReason.INSUFFICIENT_RESOURCES), "workers-0")  # type: ignore[arg-type]
+    await world.settle()
+    chained = await links()
+    assert abouts(chained) == ["mp/workers -n example-ns", "machine.cluster.k8s.io/workers-0 -n example-ns"]
+    assert (
+        chained[0].what
+        == "2 Machines, 0 ready; not ready: workers-0 Provision (Claiming), workers-1 Provision (Claiming)"
+    )
+    assert "no host in namespace example-ns is available" in chained[1].what
+    await world.api.patch(MACHINE_POOLS, "workers", {"spec": {"replicas": 1}}, namespace="example-ns")
+    await world.settle()
+    first = (await links())[0]
+    assert (first.held_by, first.next_step) == ("condition Complete (MoreThanReplicas)", "a pool deletes no Machine")
+    _, settled, _ = await explained(world.api, Topic.POOL, "workers", namespace="example-ns")
+    assert not settled
+
+
 # The subject
 
 
@@ -364,6 +401,7 @@ async def test_a_host_that_is_gone_is_not_replaced(world: Site) -> None:
         ("bmh/m", Topic.HOST),
         ("baremetalhost.metal3.io/m", Topic.HOST),
         ("cluster.cluster.k8s.io/m", Topic.CLUSTER),
+        ("mp/m", Topic.POOL),
         ("machine/m", Topic.MACHINE),
         ("machine.unbounded-cloud.io/m", Topic.MACHINE),
     ],

@@ -14,7 +14,7 @@ def _why_arguments(parser: ArgumentParser) -> None:
         metavar="MACHINE|OPERATION",
         help="Name a Machine or an operation; use machine/NAME or operation/NAME where both exist, and "
         "configuration/NAME for a rolling update; of Container Cloud, machine.cluster.k8s.io/NAME (or ma/NAME), "
-        "bmh/NAME and cluster.cluster.k8s.io/NAME",
+        "bmh/NAME, cluster.cluster.k8s.io/NAME and mp/NAME",
     )
     parser.add_argument(
         "-n",

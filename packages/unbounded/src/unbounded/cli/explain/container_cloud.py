@@ -1,12 +1,12 @@
-"""Machines of cluster.k8s.io, BareMetalHosts and Clusters as links, down to the Machine of the host. Pure."""
+"""Machines of cluster.k8s.io, hosts, Clusters and MachinePools as links, down to the Machine of the host. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from unbounded.api.conditions import ConditionStatus
-from unbounded.api.container_cloud.cluster import Cluster, ClusterConditionType
+from unbounded.api.container_cloud.cluster import Cluster, ClusterConditionType, MachinePool
 from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import (
     ContainerCloudMachine,
@@ -16,6 +16,7 @@ from unbounded.api.container_cloud.machine import (
 )
 from unbounded.api.container_cloud.names import ANNOTATION_CREDENTIAL, scoped_name
 from unbounded.api.machine import Machine
+from unbounded.api.meta import Condition
 from unbounded.cli.explain.conditions import blocking_condition
 from unbounded.cli.explain.container_cloud_fixes import (
     CLUSTER,
@@ -23,6 +24,7 @@ from unbounded.cli.explain.container_cloud_fixes import (
     HOST,
     LOST_HOST,
     MACHINE,
+    POOL,
     ReasonRow,
 )
 from unbounded.cli.explain.facts import CONTAINER_CLOUD, MACHINA, ExplainFacts
@@ -37,6 +39,7 @@ from unbounded.containercloud.hosts.model import (
     is_free,
     machine_of_host,
 )
+from unbounded.containercloud.pools import CONDITION_COMPLETE
 from unbounded.kube.api import ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.operations.executor_selection import ExecutorKind
@@ -314,12 +317,15 @@ def unready_condition(cluster: Cluster) -> ProviderCondition | None:
     return next((found[one] for one in _ORDER if one in found), None)
 
 
-def unready_machines(cluster: Cluster, facts: ExplainFacts) -> Iterator[ContainerCloudMachine]:
-    """Yield the Machines of a Cluster that are not ready, by name."""
-    for machine in sorted(facts.claims.values(), key=lambda one: one.name):
-        is_own = (machine.metadata.namespace, machine.cluster) == (cluster.metadata.namespace, cluster.name)
-        if is_own and not machine.provider_status.ready:
-            yield machine
+def unready_machines(cluster: Cluster, facts: ExplainFacts) -> Sequence[ContainerCloudMachine]:
+    """Return the Machines of a Cluster that are not ready, by name."""
+    whose = (cluster.metadata.namespace, cluster.name)
+    return unready(one for one in facts.claims.values() if (one.metadata.namespace, one.cluster) == whose)
+
+
+def unready(machines: Iterable[ContainerCloudMachine]) -> Sequence[ContainerCloudMachine]:
+    """Return the Machines that are not ready, by name."""
+    return sorted((one for one in machines if not one.provider_status.ready), key=lambda one: one.name)
 
 
 def _machines_note(cluster: Cluster, facts: ExplainFacts) -> str:
@@ -336,8 +342,8 @@ def _after_cluster(row: ReasonRow, cluster: Cluster, facts: ExplainFacts) -> Lin
     configuration = scoped_name(cluster.metadata.namespace or "", cluster.name)
     if row.follow is Topic.CONFIGURATION and configuration in facts.configurations:
         return LinkSubject(Topic.CONFIGURATION, configuration)
-    first = next(unready_machines(cluster, facts), None) if row.follow is Topic.CLAIM else None
-    return None if first is None else LinkSubject(Topic.CLAIM, str(key_of(first)))
+    waiting = unready_machines(cluster, facts) if row.follow is Topic.CLAIM else ()
+    return LinkSubject(Topic.CLAIM, str(key_of(waiting[0]))) if waiting else None
 
 
 def _cluster_fields(cluster: Cluster) -> Mapping[str, str]:
@@ -348,6 +354,47 @@ def _cluster_fields(cluster: Cluster) -> Mapping[str, str]:
         "release": cluster.value.release,
         "configuration": scoped_name(key.namespace, key.name),
     }
+
+
+# Pools
+
+
+def explain_pool(name: str, facts: ExplainFacts) -> Explained:
+    """Explain what a MachinePool waits for: itself, or its first Machine that is not ready."""
+    pool = facts.pools.get(name)
+    if pool is None:
+        return _missing("mp", "machinepools.kaas.mirantis.com", name)
+    about, found = _about("mp", key_of(pool)), _completeness(pool)
+    if found is None:
+        link = ExplainLink(about, "has not been processed by container-cloud", held_by=CONTAINER_CLOUD)
+        return _by_container_cloud(link, facts)
+    row = ReasonRow("", ()) if found.status == ConditionStatus.TRUE else POOL[found.reason]
+    waiting = unready(facts.claims.values())
+    names = ", ".join(f"{one.name} {_state(one)}" for one in waiting[:SHOWN])
+    link = ExplainLink(
+        about,
+        f"{found.message}{f'; not ready: {names}' if names else ''}",
+        held_by="" if found.status == ConditionStatus.TRUE else f"condition {found.type} ({found.reason})",
+        since="" if found.status == ConditionStatus.TRUE else found.since,
+        next_step=row.next_step,
+        fixes=row.fixes({"name": pool.name, "namespace": pool.metadata.namespace or ""}),
+    )
+    if facts.silence(CONTAINER_CLOUD) is not None:
+        return Explained(link, LinkSubject(Topic.CONTAINER_CLOUD))
+    if row.follow is Topic.CLUSTER:
+        cluster = f"{pool.metadata.namespace}/{pool.cluster}"
+        return Explained(link, LinkSubject(Topic.CLUSTER, cluster) if cluster in facts.clusters else None)
+    return Explained(link, LinkSubject(Topic.CLAIM, str(key_of(waiting[0]))) if waiting else None)
+
+
+def _completeness(pool: MachinePool) -> Condition | None:
+    return next((one for one in pool.status.conditions if one.type == CONDITION_COMPLETE), None)
+
+
+def is_whole(pool: MachinePool) -> bool:
+    """Return whether a pool has all its Machines, and all of them are ready."""
+    found, status = _completeness(pool), pool.status
+    return found is not None and found.status == ConditionStatus.TRUE and status.ready_replicas == status.replicas
 
 
 # The process

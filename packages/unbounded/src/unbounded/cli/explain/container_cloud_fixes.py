@@ -1,4 +1,4 @@
-"""Commands that help a Machine, a host or a Cluster of Container Cloud, by the reason for which it waits.
+"""Commands that help a Machine, a host, a Cluster or a pool of Container Cloud, by the reason for which it waits.
 
 A command has fields of its object in braces. One that is not known becomes a capital word, which the user replaces.
 """
@@ -23,6 +23,7 @@ from unbounded.api.container_cloud.names import (
     LABEL_DEFAULT_PROFILE,
     LABEL_DEFAULT_TEMPLATE,
     LABEL_LEASE_SUBNET,
+    LABEL_MACHINE_POOL,
 )
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.explain.links import PLUGIN, Fix, Topic
@@ -31,6 +32,7 @@ from unbounded.containercloud.cluster_plan import ClusterReason
 from unbounded.containercloud.hosts.model import HostReason
 from unbounded.containercloud.machines.model import MachineReason
 from unbounded.containercloud.network.rendering import NetworkReason
+from unbounded.containercloud.pools import PoolReason
 from unbounded.containercloud.profiles.plan import ProfileReason
 
 Command = tuple[str, str]  # the command, and its effect
@@ -511,6 +513,45 @@ CLUSTER: Final[Mapping[str, ReasonRow]] = {
     _R.DELETING: ReasonRow("it is deleted after its Machines", (_MACHINES,), Topic.CLAIM),
 }
 """Rows of Clusters: the reasons of their conditions."""
+
+_POOL: Final = "machinepools.kaas.mirantis.com {name} -n {namespace}"
+_MEMBERS: Final = (
+    f"kubectl get ma -n {{namespace}} -l {LABEL_MACHINE_POOL}={{name}}",
+    "shows the Machines of the pool",
+)
+_K: Final = PoolReason
+POOL: Final[Mapping[str, ReasonRow]] = {
+    _K.CREATING: ReasonRow("they are created within seconds", (_MEMBERS,)),
+    _K.CLUSTER_MISSING: ReasonRow(
+        "it goes on as soon as the Cluster exists",
+        (_CLUSTERS, ("kubectl apply -f CLUSTER.yaml", "creates the Cluster")),
+    ),
+    _K.CLUSTER_DELETING: ReasonRow(
+        "it creates no Machine in a Cluster that is being deleted",
+        ((f"kubectl delete {_POOL}", "deletes the pool; its Machines are deleted with their Cluster"),),
+        Topic.CLUSTER,
+    ),
+    _K.MORE_THAN_REPLICAS: ReasonRow(
+        "a pool deletes no Machine",
+        (
+            _MEMBERS,
+            ("kubectl delete ma MACHINE -n {namespace} --wait=false", "deletes a Machine by its deletionPolicy"),
+        ),
+    ),
+    _K.HOST_SELECTOR_FIXED: ReasonRow(
+        "the Machine keeps its host; a new Machine of the pool gets the selector of the template",
+        (
+            _MEMBERS,
+            ("kubectl delete ma MACHINE -n {namespace} --wait=false", "deletes it, and the pool creates another"),
+        ),
+    ),
+    _K.MEMBER_REJECTED: ReasonRow(
+        "it is tried again, and goes on once the template or the Cluster is corrected",
+        ((f"kubectl edit {_POOL}", "corrects the field that the message names"),),
+    ),
+    _K.DELETING: ReasonRow("its Machines stay, as those that were created alone", (_MEMBERS,)),
+}
+"""Rows of MachinePools: the reasons of condition Complete."""
 
 CONTAINER_CLOUD_FIXES: Final = (
     Fix(f"kubectl -n {NAMESPACE} rollout restart deployment/container-cloud-controller", "starts it again"),

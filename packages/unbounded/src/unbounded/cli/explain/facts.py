@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from unbounded.api.configuration import MachineConfiguration
-from unbounded.api.container_cloud.cluster import Cluster
+from unbounded.api.container_cloud.cluster import Cluster, MachinePool
 from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
 from unbounded.api.container_cloud.names import LEASE_CONTAINER_CLOUD
@@ -55,9 +55,10 @@ class ExplainFacts:
         events: on the Machine, oldest first.
         budgets: the MachineDisruptionBudgets that the operation waits for, or that a plan rests on, by name.
         configurations: the one that the first Machine is bound to, by name.
-        claims: Machines of cluster.k8s.io, by NAMESPACE/NAME: the subject, or those of the Cluster that is.
+        claims: Machines of cluster.k8s.io, by NAMESPACE/NAME: the subject, or those of the Cluster or pool that is.
         hosts: BareMetalHosts, by NAMESPACE/NAME: the host of the first of them, or those of its namespace.
         clusters: by NAMESPACE/NAME: the Cluster of the subject.
+        pools: MachinePools, by NAMESPACE/NAME: the subject.
         sites: of all Machines; read only where the Machine of the subject does not exist.
         unread: facts that could not be read, each with the reason, as text.
         read_at: the time of the reading.
@@ -77,6 +78,7 @@ class ExplainFacts:
     claims: Mapping[str, ContainerCloudMachine] = field(default_factory=dict)
     hosts: Mapping[str, BareMetalHost] = field(default_factory=dict)
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    pools: Mapping[str, MachinePool] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
     read_at: datetime = field(default_factory=utc_now)

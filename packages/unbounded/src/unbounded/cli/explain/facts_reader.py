@@ -7,17 +7,17 @@ Only the subject has to exist and be readable. Any other fact that cannot be rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
-from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster
+from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster, MachinePool
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
-from unbounded.api.container_cloud.names import LABEL_CLUSTER, scoped_name
+from unbounded.api.container_cloud.names import LABEL_CLUSTER, LABEL_MACHINE_POOL, scoped_name
 from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODE_LEASES, NODES, ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
@@ -25,7 +25,7 @@ from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.deploy import components
-from unbounded.cli.explain.container_cloud import host_of, unready_machines
+from unbounded.cli.explain.container_cloud import host_of, unready, unready_machines
 from unbounded.cli.explain.facts import CONTAINER_CLOUD, ExplainFacts, LeaderLease, leases_of
 from unbounded.cli.explain.operations import blocking
 from unbounded.containercloud.hosts.model import machine_of_host
@@ -97,8 +97,7 @@ class FactsReader:
         labels = f"{LABEL_CLUSTER}={key.name}"
         machines = await self._listed(CONTAINER_CLOUD_MACHINES, "its Machines", namespace=key.namespace, labels=labels)
         claims = {str(key_of(one)): one for one in machines}
-        first = next(unready_machines(cluster, ExplainFacts(claims=claims)), None)
-        facts = await (self._around_host(None) if first is None else self.of_claim(first))
+        facts = await self._of_first(unready_machines(cluster, ExplainFacts(claims=claims)))
         known = {} if configuration is None else {name: configuration}
         return replace(
             facts,
@@ -107,6 +106,21 @@ class FactsReader:
             configurations={**facts.configurations, **known},
             unread=tuple(self.unread),
         )
+
+    async def of_pool(self, pool: MachinePool) -> ExplainFacts:
+        """Read the facts for a chain from this MachinePool: to its first Machine that is not ready."""
+        key, labels = key_of(pool), f"{LABEL_MACHINE_POOL}={pool.name}"
+        machines = await self._listed(CONTAINER_CLOUD_MACHINES, "its Machines", namespace=key.namespace, labels=labels)
+        claims = {str(key_of(one)): one for one in machines}
+        facts = await self._of_first(unready(machines))
+        cluster: Cluster | None = await self._got(CLUSTERS, pool.cluster, "its Cluster", key.namespace)
+        known = {} if cluster is None else {str(key_of(cluster)): cluster}
+        pools = {str(key): pool}
+        return replace(facts, claims=claims, pools=pools, clusters=known, unread=tuple(self.unread))
+
+    async def _of_first(self, machines: Sequence[ContainerCloudMachine]) -> ExplainFacts:
+        """Read the facts for a chain from the first of some Machines; for none, only who is alive."""
+        return await (self.of_claim(machines[0]) if machines else self._around_host(None))
 
     async def _around_host(self, host: BareMetalHost | None) -> ExplainFacts:
         """Read a host's Machine and its surroundings, and whether container-cloud is alive."""

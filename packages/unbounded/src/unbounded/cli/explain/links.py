@@ -77,6 +77,7 @@ class Topic(Enum):
     CLAIM = "claim"
     HOST = "host"
     CLUSTER = "cluster"
+    POOL = "pool"
     CONTAINER_CLOUD = "container-cloud"
 
 
@@ -86,8 +87,8 @@ class LinkSubject:
 
     Attributes:
         name: of the operation for OPERATION, of the configuration for CONFIGURATION, of the executor as the status
-            names it for EXECUTOR, NAMESPACE/NAME for CLAIM (a Machine of cluster.k8s.io), HOST and CLUSTER, else of
-            the Machine; empty for a process, and for a PAUSE of everything.
+            names it for EXECUTOR, NAMESPACE/NAME for CLAIM (a Machine of cluster.k8s.io), HOST, CLUSTER and POOL,
+            else of the Machine; empty for a process, and for a PAUSE of everything.
     """
 
     topic: Topic

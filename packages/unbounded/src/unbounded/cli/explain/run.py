@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
-from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster
+from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, Cluster, MachinePool
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.machine import MACHINES, Machine
@@ -22,8 +22,10 @@ from unbounded.cli.explain.container_cloud import (
     explain_cluster,
     explain_container_cloud,
     explain_host,
+    explain_pool,
     is_idle,
     is_settled,
+    is_whole,
     unready_condition,
 )
 from unbounded.cli.explain.facts import ExplainFacts
@@ -58,6 +60,7 @@ EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.CLAIM: explain_claim,
     Topic.HOST: explain_host,
     Topic.CLUSTER: explain_cluster,
+    Topic.POOL: explain_pool,
     Topic.CONTAINER_CLOUD: explain_container_cloud,
 }
 
@@ -82,6 +85,7 @@ _KINDS: Final[Mapping[Topic, Kind[Any]]] = {
     Topic.CLAIM: CONTAINER_CLOUD_MACHINES,
     Topic.HOST: BARE_METAL_HOSTS,
     Topic.CLUSTER: CLUSTERS,
+    Topic.POOL: MACHINE_POOLS,
 }
 WATCH_EVERY_S: Final = 2.0
 KINDS: Final = {
@@ -95,9 +99,15 @@ KINDS: Final = {
         ("bmh", "baremetalhost", "baremetalhosts", "baremetalhost.metal3.io", "baremetalhosts.metal3.io"), Topic.HOST
     ),
     **dict.fromkeys(("cluster.cluster.k8s.io", "clusters.cluster.k8s.io"), Topic.CLUSTER),
+    **dict.fromkeys(
+        ("mp", "machinepool", "machinepools", "machinepool.kaas.mirantis.com", "machinepools.kaas.mirantis.com"),
+        Topic.POOL,
+    ),
 }
 
-Found = Machine | MachineOperation | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster
+Found = (
+    Machine | MachineOperation | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
+)
 
 
 async def run(session: CommandSession) -> int:
@@ -119,8 +129,8 @@ async def run(session: CommandSession) -> int:
 
 
 def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
-    """Parse `machine/m1`, `operation/op`, `configuration/c`, `ma/m`, `bmh/h`, `cluster.cluster.k8s.io/c`, or a bare
-    name, to the topic and the name.
+    """Parse `machine/m1`, `operation/op`, `configuration/c`, `ma/m`, `bmh/h`, `cluster.cluster.k8s.io/c`, `mp/p`, or
+    a bare name, to the topic and the name.
 
     Raises:
         CliError
@@ -132,7 +142,7 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
     if topic is None or not name:
         raise CliError(
             f"{text!r} is neither machine/NAME nor operation/NAME nor configuration/NAME, nor, of Container Cloud, "
-            "machine.cluster.k8s.io/NAME, bmh/NAME or cluster.cluster.k8s.io/NAME",
+            "machine.cluster.k8s.io/NAME, bmh/NAME, cluster.cluster.k8s.io/NAME or mp/NAME",
             next_step=f"{program} why machine/NAME",
             status=USAGE,
         )
@@ -174,7 +184,7 @@ async def explained(
 
 
 async def _of_container_cloud(
-    reader: FactsReader, found: ContainerCloudMachine | BareMetalHost | Cluster
+    reader: FactsReader, found: ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
 ) -> tuple[ExplainFacts, Topic, bool]:
     """Read the facts on an object of Container Cloud; return them, its topic, and whether nothing blocks it."""
     match found:
@@ -185,6 +195,8 @@ async def _of_container_cloud(
         case Cluster():
             is_ready = found.provider_status.ready and unready_condition(found) is None
             return await reader.of_cluster(found), Topic.CLUSTER, is_ready
+        case MachinePool():
+            return await reader.of_pool(found), Topic.POOL, is_whole(found)
 
 
 async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN, namespace: str = "") -> Found:
