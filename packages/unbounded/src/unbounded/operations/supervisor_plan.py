@@ -242,7 +242,8 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
 
 def _waited_s(view: SupervisorView, machine: Machine) -> float:
     """Return the seconds of the start deadline that have passed. It rests for drains, and counts anew after one."""
-    own_s, stage_s = silent_s(view.operation, machine), view.ages.stage_s
+    stage_s = view.ages.stage_s
+    own_s = silent_s(view.operation, machine, stage_s or 0.0)
     if own_s is not None:
         return own_s
     return view.ages.created_s if stage_s is None else min(view.ages.created_s, stage_s)

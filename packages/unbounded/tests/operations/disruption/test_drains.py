@@ -403,12 +403,14 @@ async def test_a_drained_node_whose_operation_nobody_starts_is_usable_again(clus
     assert cluster.executor is not None
     await cluster.executor.stop()
     await _machine(cluster, "web-1")
+    created_at = asyncio.get_running_loop().time()
     await cluster.world.operation("op", "HostReboot", "m1", startDeadlineSeconds=1000, **ALWAYS)
     await cluster.stage("m1", DisruptionStage.DRAINED)
     await cluster.stage("m1", DisruptionStage.WAITING, within_s=200)
     assert not await cluster.is_cordoned("m1")
     operation = await cluster.world.ended("op", within_s=3000)
     assert operation.status.reason == reasons.NOT_STARTED
+    assert asyncio.get_running_loop().time() - created_at > 1000
     await cluster.stage("m1", None)
     assert not await cluster.is_cordoned("m1")
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from unbounded.api.core import Node, NodeCondition
-from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, DisruptionStage, DisruptionStatus
+from unbounded.api.disruption import HOLD, MAINTENANCE, DisruptionHolder, DisruptionStage, DisruptionStatus
 from unbounded.api.fields import Evidence
 from unbounded.api.machine import NODE_RECREATION, Machine, NodeUpdatePhase
 from unbounded.api.names import ANNOTATION_CORDONED_BY
@@ -128,6 +128,16 @@ def foreign_maintenance(node: Node | None) -> Delay | None:
     return None
 
 
+def hold_of(node: Node | None) -> Delay | None:
+    """Return the delay by applications that hold the drain of the Node."""
+    holds = () if node is None else sorted(one for one in node.metadata.annotations if one.startswith(HOLD))
+    if node is None or not holds:
+        return None
+    name = node.metadata.name
+    text = f"the drain of Node {name} waits until these annotations of it are removed: {', '.join(holds)}"
+    return Delay(reasons.WAITING_FOR_HOLD, text, f"annotation {holds[0]} of Node {name}")
+
+
 def maintenance_holder(machine: Machine) -> DisruptionHolder:
     return DisruptionHolder(kind=MAINTENANCE, name=machine.name, uid=machine.metadata.uid)
 
@@ -221,9 +231,26 @@ def override_evidence(operation: MachineOperation, machine: Machine, at: str) ->
     return (Evidence(what=override_text(operation, record), at=at, where=f"Machine {machine.name} status.disruption"),)
 
 
-def silent_s(operation: MachineOperation, machine: Machine) -> float | None:
-    """Return the seconds of the start deadline that drains without a claim have used; None without a disruption."""
+def pause_s(silences: int) -> float:
+    """Return the seconds until the next drain after one without a claim.
+
+    Args:
+        silences: drains without a claim before that one.
+    """
+    return SILENCE_S * 2.0 ** min(silences, 10)
+
+
+def silent_s(operation: MachineOperation, machine: Machine, stage_s: float) -> float | None:
+    """Return the seconds of the start deadline that pauses after drains without a claim have used; None without a
+    disruption of the operation.
+
+    Args:
+        stage_s: since the disruption entered its stage.
+    """
     record = machine.status.disruption
     if record is None or record.holder.uid != operation.metadata.uid:
         return None
-    return SILENCE_S * (2.0**record.silences - 1)
+    pauses = [pause_s(number) for number in range(record.silences)]
+    if pauses and record.stage == _S.WAITING and record.reason == reasons.EXECUTOR_SILENT:
+        return sum(pauses[:-1]) + min(stage_s, pauses[-1])
+    return sum(pauses)

@@ -12,7 +12,6 @@ import msgspec
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Node, NodeCondition, Pod
 from unbounded.api.disruption import (
-    HOLD,
     MAINTENANCE,
     DisruptionHolder,
     DisruptionStage,
@@ -191,12 +190,8 @@ def _free(view: DisruptionView, fact: Fact, holder: DisruptionHolder, why: str =
 
 def _held(view: DisruptionView) -> _Found | None:
     """Return the fact that applications hold the drain of the Node; None where none does."""
-    holds = () if view.node is None else sorted(one for one in view.node.metadata.annotations if one.startswith(HOLD))
-    if not holds:
-        return None
-    name = view.node_name
-    text = f"the drain of Node {name} waits until these annotations of it are removed: {', '.join(holds)}"
-    return _Found(Fact.HELD, text, reasons.WAITING_FOR_HOLD, f"annotation {holds[0]} of Node {name}")
+    hold = model.hold_of(view.node)
+    return None if hold is None else _Found(Fact.HELD, hold.text, hold.reason, hold.held_by)
 
 
 def _granted(view: DisruptionView) -> _Found:
@@ -278,8 +273,7 @@ def _drained(view: DisruptionView) -> _Found:
         return _Found(Fact.NOT_CLAIMED, _maintenance_text(view.machine))
     left_s = CLAIM_WITHIN_S - view.in_stage_s
     if left_s <= 0 and not view.busy:
-        wait_s = model.SILENCE_S * 2 ** min(view.disruption.silences, 10)
-        until = rfc3339(view.now + timedelta(seconds=wait_s))
+        until = rfc3339(view.now + timedelta(seconds=model.pause_s(view.disruption.silences)))
         text = (
             f"no executor started {view.disruption.holder} within {CLAIM_WITHIN_S:.0f} s of the drain, so Node "
             f"{view.node_name} is usable again; next drain at {until}"
