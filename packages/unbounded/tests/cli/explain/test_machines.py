@@ -515,6 +515,29 @@ async def test_its_node_is_not_what_it_is_to_be(api: MemoryApi) -> None:
     assert not (await api.list(NODES)).items
 
 
+@pytest.mark.parametrize(
+    ("boot", "expected"),
+    [
+        ("b1", ["kubectl describe node m1", "kubectl unbounded machine host-reboot m1"]),
+        ("b2", ["kubectl describe node m1"]),
+    ],
+    ids=["not rebooted", "lease not renewed"],
+)
+def test_its_node_has_not_proved_its_return(boot: str, expected: list[str]) -> None:
+    @told
+    async def its_node(api: MemoryApi) -> None:
+        holder = {"kind": "HostReboot", "name": "op", "uid": "u"}
+        away = {"holder": holder, "stage": "Returning", "since": AT, "bootID": "b1", "worked": True, "message": "M"}
+        await machine(api, kubernetes={}, status={"disruption": away})
+        await node(api, ready=True)
+        await api.patch(NODES, "m1", {"status": {"nodeInfo": {"bootID": boot}}}, subresource="status")
+        (link,) = await ask(api)
+        assert (link.what.rpartition("; ")[2], link.since) == ("M", AT)
+        assert commands([link]) == expected
+
+    its_node()
+
+
 @told
 async def test_a_rolling_update_needs_no_deletion_of_the_node(api: MemoryApi) -> None:
     strategy = {"type": "RollingUpdate"}

@@ -12,6 +12,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploy.machine_manifests import name_of
 from unbounded.cli.explain import fix_commands
 from unbounded.cli.explain.cloud_fixes import CLOUD
+from unbounded.cli.explain.conditions import agent_fixes
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.metalman import reasons as metal
@@ -144,42 +145,76 @@ def _other_target(machine: Machine | None, operation: MachineOperation, _facts: 
     return (lookup, Fix(fix_commands.patch_machine(name, change), does, once_ended=True))
 
 
-def _drain(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+def _drain(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return the commands for a drain that is blocked: for its first blockers, and to give it up."""
     if machine is None:
         return ()
     if operation.terminal:
-        return _undrained(machine)
+        return _undrained(machine, facts)
     cancel = Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up, and uncordons the Node")
-    return (*_undrained(machine), cancel)
+    return (*_undrained(machine, facts), cancel)
 
 
-def _undrained(machine: Machine) -> tuple[Fix, ...]:
-    """Return the commands for a refused cordon, or for the pods that block."""
+def blocker_fixes(held_by: str) -> tuple[Fix, ...]:
+    """Return the command for a pod that blocks a drain, for its budget, or for the hold of an application.
+
+    Args:
+        held_by: the object, as in the status of the drain.
+    """
+    kind, _, key = held_by.partition(" ")
+    annotation, _, node = key.partition(" of Node ")
+    if kind == "annotation" and node:
+        remove = f"kubectl annotate node {node} {annotation}-"
+        return (Fix(remove, "removes the hold, if the application does not need it"),)
+    namespace, _, name = key.partition("/")
+    if kind == "PodDisruptionBudget" and name:
+        return (Fix(f"kubectl -n {namespace} describe pdb {name}", "shows why the budget allows no eviction"),)
+    if kind == "Pod" and name:
+        return (Fix(f"kubectl -n {namespace} delete pod {name}", "deletes the pod; nothing creates it again"),)
+    return ()
+
+
+def _unreturned(machine: Machine, record: DisruptionStatus, facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return the commands for a Node that has not proved its return."""
+    node = facts.nodes.get(machine.name)
+    if node is None:
+        return agent_fixes(machine)[:1]
+    shows = Fix(f"kubectl describe node {node.metadata.name}", "shows its conditions and its boot ID")
+    info = node.status.node_info
+    if not node.ready or record.boot_id is None or info is None or info.boot_id != record.boot_id:
+        return (shows,)
+    return (shows, Fix(f"{PLUGIN} machine host-reboot {machine.name}", "reboots the host again, for another boot ID"))
+
+
+def _undrained(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return the commands for a refused cordon, for the pods that block, or for a Node that has not returned."""
     record, fixes = machine.status.disruption, list[Fix]()
+    if record is not None and record.stage == DisruptionStage.RETURNING and record.worked:
+        return _unreturned(machine, record, facts)
     if record is not None and record.stage == DisruptionStage.GRANTED:
         node = (record.held_by or "").removeprefix("Node ") or machine.name
         return (Fix(f"kubectl cordon {node} --dry-run=server", "shows the server's refusal to cordon the Node"),)
     held = [] if record is None or record.drain is None else [one.held_by or "" for one in record.drain.blockers]
     for holder in dict.fromkeys(held[:3]):
-        kind, _, key = holder.partition(" ")
-        namespace, _, name = key.partition("/")
-        if kind == "PodDisruptionBudget" and name:
-            fixes.append(Fix(f"kubectl -n {namespace} describe pdb {name}", "shows why the budget allows no eviction"))
-        elif kind == "Pod" and name:
-            fixes.append(Fix(f"kubectl -n {namespace} delete pod {name}", "deletes the pod; nothing creates it again"))
-    pods = f"kubectl get pods --all-namespaces --field-selector spec.nodeName={machine.name}"
+        fixes += blocker_fixes(holder)
+    drained = facts.nodes.get(machine.name)
+    name = machine.name if drained is None else drained.metadata.name
+    pods = f"kubectl get pods --all-namespaces --field-selector spec.nodeName={name}"
     return (*fixes, Fix(pods, "shows the pods on the Node"))
+
+
+_UNDRAINED: Final = (DisruptionStage.GRANTED, DisruptionStage.DRAINING, DisruptionStage.RETURNING)
 
 
 def fixes_for_disruption(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return the commands for what the disruption of a Machine waits for."""
     record = machine.status.disruption
-    if record is not None and record.stage in (DisruptionStage.GRANTED, DisruptionStage.DRAINING):
-        return _undrained(machine)
+    if record is not None and record.stage in _UNDRAINED:
+        return _undrained(machine, facts)
     if record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
         return _budget_holder(machine, facts)
-    return _removed_hold(record) if record is not None and record.reason == reasons.WAITING_FOR_HOLD else ()
+    is_held = record is not None and record.reason == reasons.WAITING_FOR_HOLD
+    return blocker_fixes(record.held_by or "") if record is not None and is_held else ()
 
 
 def fixes_for_maintenance(machine: Machine, facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -190,15 +225,7 @@ def fixes_for_maintenance(machine: Machine, facts: ExplainFacts) -> tuple[Fix, .
 
 def _hold(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     record = None if machine is None else machine.status.disruption
-    return () if record is None else _removed_hold(record)
-
-
-def _removed_hold(record: DisruptionStatus) -> tuple[Fix, ...]:
-    words = (record.held_by or "").removeprefix("annotation ")
-    name, _, node = words.partition(" of Node ")
-    if not node:
-        return ()
-    return (Fix(f"kubectl annotate node {node} {name}-", "removes the hold, if the application does not need it"),)
+    return () if record is None else blocker_fixes(record.held_by or "")
 
 
 def _node(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:

@@ -17,7 +17,7 @@ from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, co
 from unbounded.cli.explain.configurations import explain_update, image_note
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch_machine
-from unbounded.cli.explain.fixes import fixes_for_maintenance
+from unbounded.cli.explain.fixes import fixes_for_disruption, fixes_for_maintenance
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.ssh_fixes import OF_RESET
 from unbounded.containercloud.hosts.model import host_of_machine
@@ -365,12 +365,13 @@ def _disrupted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     is_maintained = record is not None and record.holder.kind == MAINTENANCE
     if record is None or not (is_maintained or record.stage == DisruptionStage.RETURNING):
         return None
+    find = fixes_for_maintenance if is_maintained and in_maintenance(machine) else fixes_for_disruption
     link = _link(
         machine,
         f"{_phase_text(machine, facts)}; {record.message or record.holder}",
         held_by=record.held_by or "",
         since=record.since,
-        fixes=fixes_for_maintenance(machine, facts) if is_maintained and in_maintenance(machine) else (),
+        fixes=find(machine, facts),
     )
     is_away = record.stage == DisruptionStage.RETURNING and node is not None and not node.ready
     return Explained(link, LinkSubject(Topic.NODE, machine.name) if is_away else None)
