@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.machina.test_rolling_updates import Fleet, why_of
-from tests.metalman.support.netboot_host import Story
+from tests.metalman.support.netboot_host import NetbootHost, Story
 from tests.operations.disruption.cluster import cluster_of
 from tests.operations.netboot import NetbootWorld
 from tests.operations.staging import Kinds
+from tests.operations.world import Running
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
@@ -31,9 +32,11 @@ class HostFleet(Fleet):
 
     Args:
         joinless: images of a host whose Node does not become Ready.
+        metalman: its process, once it has started.
     """
 
     joinless: set[str] = field(default_factory=set)
+    metalman: Running | None = None
 
     async def add_machine(self, name: str, labels: dict[str, str]) -> None:
         world = self.cluster.world
@@ -45,6 +48,12 @@ class HostFleet(Fleet):
         written = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": rfc3339(virtual_now())}
         await self._report(name, {"image": written})
         self.agents.append(asyncio.create_task(self._kubelet(name), name=f"installs of {name}"))
+
+    def netboot_host(self, name: str) -> NetbootHost:
+        """Return the simulated host of a Machine."""
+        world = self.cluster.world
+        assert isinstance(world, NetbootWorld)
+        return world.netboots[name]
 
     async def image(self, image: str, *names: str) -> None:
         """Request another image for the hosts of some Machines; of all, without names."""
@@ -99,8 +108,9 @@ async def host_story() -> AsyncIterator[HostFleet]:
     world = NetbootWorld(random.Random(1), kinds=Kinds())
     cluster = cluster_of(world)
     fleet = HostFleet(cluster)
-    for process in (cluster.disrupter(), world.steward(), world.metalman(), fleet.controllers()):
+    for process in (cluster.disrupter(), world.steward(), fleet.controllers()):
         process.start()
+    fleet.metalman = world.metalman().start()
     try:
         yield fleet
     finally:
@@ -157,6 +167,28 @@ async def test_a_host_of_an_earlier_metalman_is_left_alone_and_named(fleet: Host
 
 
 @host_story
+async def test_a_host_whose_image_is_missing_lets_the_next_one_go(fleet: HostFleet) -> None:
+    await fleet.start(2, rollingUpdate={"host": True})
+    host = fleet.netboot_host("m0")
+    await asyncio.sleep(10)
+    await host.condition("NetbootImageReady", "False", "PullFailed", "registry: 404")
+    await fleet.image("os:v2")
+    await fleet.until(lambda one: one.updating == ("m0",))
+    await fleet.until(lambda one: one.updating == ("m1",), within_s=900)
+    (link,) = await why_of(fleet, "m0")
+    assert "metalman downloads os:v2 since " in link.what
+    assert link.what.endswith(": registry: 404; meanwhile, other Machines take its turn")
+    assert link.fixes[-1].does == "sets another image"
+    status = await fleet.until(lambda one: one.updated == 1 and not one.updating, within_s=7200)
+    assert status.waiting is not None
+    assert (status.phase, status.waiting.held_by) == ("InProgress", "metalman of Machine m0")
+    assert await fleet.images() == {"m0": "os:v1", "m1": "os:v2"}
+    await host.condition("NetbootImageReady", "True", "Pulled", "")
+    await fleet.until(lambda one: one.phase == "Complete" and one.updated == 2, within_s=7200)
+    assert await fleet.images() == {"m0": "os:v2", "m1": "os:v2"}
+
+
+@host_story
 async def test_an_image_whose_node_does_not_return_halts(fleet: HostFleet) -> None:
     fleet.joinless.add("os:v2")
     await fleet.start(3, rollingUpdate={"host": True, "onFailure": "Rollback"})
@@ -171,6 +203,23 @@ async def test_an_image_whose_node_does_not_return_halts(fleet: HostFleet) -> No
     await fleet.until(lambda one: one.phase == "Complete" and one.updated == 3, within_s=14400)
     assert await fleet.images() == dict.fromkeys(("m0", "m1", "m2"), "os:v1")
     assert {name: len(one) for name, one in (await fleet.replacements()).items()} == {"m0": 2}
+
+
+@host_story
+async def test_a_replacement_that_no_metalman_starts_halts_after_an_hour(fleet: HostFleet) -> None:
+    await fleet.start(2, rollingUpdate={"host": True})
+    await asyncio.sleep(10)
+    assert fleet.metalman is not None
+    await fleet.metalman.stop()
+    await fleet.image("os:v2")
+    begun = virtual_now()
+    await fleet.until(lambda one: one.waiting is not None and one.waiting.reason == "ExecutorSilent", within_s=600)
+    status = await fleet.until(lambda one: one.phase == "Halted", within_s=7200)
+    assert 3600 <= (virtual_now() - begun).total_seconds() < 5400
+    assert [one.machine for one in status.failed] == ["m0"]
+    assert "NotStarted" in (status.failed[0].message or "")
+    await fleet.quiet()
+    assert await fleet.images() == {"m0": "os:v1", "m1": "os:v1"}
 
 
 @host_story

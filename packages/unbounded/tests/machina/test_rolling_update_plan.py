@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from unbounded.api.machine import Machine, NodeUpdate
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.clock import rfc3339
-from unbounded.machina.node_update_plan import SILENT_S, WITHDRAWN, replace_manifest
+from unbounded.machina.node_update_plan import DOWNLOAD_S, WITHDRAWN, replace_manifest
 from unbounded.machina.rolling_update_plan import UpdatePlan, UpdateView, plan_update, replaced_hosts
 
 NOW: Final = datetime(2030, 1, 1, tzinfo=UTC)
@@ -455,8 +456,8 @@ def test_host_without_an_agent_is_replaced() -> None:
 
 def test_agent_that_reports_no_result_of_a_download_is_named() -> None:
     plan = Plan(1, version=2)
-    assert plan.settle().requeue_s == SILENT_S
-    plan.now += timedelta(seconds=SILENT_S)
+    assert plan.settle().requeue_s == DOWNLOAD_S
+    plan.now += timedelta(seconds=DOWNLOAD_S)
     plan.settle()
     assert "its agent is silent: it has reported neither the download of c-v2 nor" in (plan.status.message or "")
     assert plan.status.waiting is not None
@@ -473,9 +474,10 @@ def test_turn_of_a_silent_agent_goes_to_the_next_machine() -> None:
     assert plan.status.updating == ("m0",)
     downloaded = {"prepared": {"version": "c-v2", "generation": 1, "complete": True}}
     plan.machines["m1"]["status"]["agent"] = downloaded
-    plan.now += timedelta(seconds=SILENT_S)
+    plan.now += timedelta(seconds=DOWNLOAD_S)
     plan.settle()
     assert (plan.phases(), plan.status.updating) == ({"m0": "Preparing", "m1": "Draining"}, ("m1",))
+    assert "the download for m0 has not completed, so others take the turn" in (plan.status.message or "")
     plan.machines["m0"]["status"]["agent"] = downloaded
     plan.settle()
     assert plan.phases()["m0"] == "Preparing", "one at a time"
@@ -490,9 +492,59 @@ def test_silent_agent_keeps_the_request_of_its_download(ahead: int | None) -> No
     plan = Plan(1, version=2, **rolling)
     plan.settle()
     requested = plan.update("m0")
-    plan.now += timedelta(seconds=2 * SILENT_S)
+    plan.now += timedelta(seconds=2 * DOWNLOAD_S)
     plan.settle()
     assert (plan.update("m0"), plan.status.updating) == (requested, ())
+
+
+@pytest.mark.parametrize(
+    ("reported", "text"),
+    [
+        ({"observedGeneration": 1}, f"its metalman is silent: it has reported neither the image {NEW} nor a failure"),
+        ({"status": "False", "reason": "PullFailed", "message": "404"}, f"metalman downloads {NEW} since .*: 404"),
+    ],
+    ids=["silent", "failing"],
+)
+def test_turn_goes_to_the_next_host_if_metalman_has_no_image(reported: dict[str, Any], text: str) -> None:
+    plan = Plan(2)
+    plan.want(NEW)
+    plan.machines["m0"]["status"]["conditions"] = [{**READY, **reported}]
+    assert (plan.settle().requeue_s, plan.status.updating) == (DOWNLOAD_S, ("m0",))
+    requested = plan.update("m0")
+    plan.now += timedelta(seconds=DOWNLOAD_S)
+    assert plan.settle().create == ("m1",)
+    assert (plan.phases(), plan.status.updating) == ({"m0": "Preparing", "m1": "Replacing"}, ("m1",))
+    assert "the download for m0 has not completed" in (plan.status.message or "")
+    plan.machines["m1"]["status"].update({"image": written(NEW), "nodeUpdate": None})
+    plan.settle()
+    assert (plan.update("m0"), plan.status.updating, plan.status.phase) == (requested, (), "InProgress")
+    assert re.search(text, plan.status.message or "")
+    assert plan.status.waiting is not None
+    assert plan.status.waiting.held_by == "metalman of Machine m0"
+    plan.machines["m0"]["status"]["conditions"] = [READY]
+    assert (plan.settle().create, plan.status.updating) == (("m0",), ("m0",))
+
+
+def test_canary_whose_image_is_missing_keeps_later_stages_back() -> None:
+    plan = Plan(2, stages=[{"name": "canary", "size": 1}, REST])
+    plan.want(NEW)
+    plan.machines["m0"]["status"]["conditions"] = []
+    plan.settle()
+    plan.now += timedelta(seconds=2 * DOWNLOAD_S)
+    assert plan.settle().create == ()
+    assert (plan.phases(), plan.status.stage) == ({"m0": "Preparing"}, "canary")
+    assert "its metalman is silent" in (plan.status.message or "")
+
+
+def test_failing_download_of_an_agent_passes_the_turn_on() -> None:
+    plan = Plan(2, version=2)
+    plan.machines["m0"]["status"]["agent"] = {"prepared": {"version": "c-v2", "generation": 1, "message": "404"}}
+    plan.machines["m1"]["status"]["agent"] = {"prepared": {"version": "c-v2", "generation": 1, "complete": True}}
+    plan.settle()
+    assert plan.status.updating == ("m0",)
+    plan.now += timedelta(seconds=DOWNLOAD_S)
+    plan.settle()
+    assert plan.status.updating == ("m1",)
 
 
 # Downloads ahead of their turn

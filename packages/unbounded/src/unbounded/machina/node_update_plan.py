@@ -38,7 +38,7 @@ from unbounded.operations.rollout_plan import ready_at
 
 RECREATE_S: Final = 3600.0  # from the deletion of the Node, while its agent does not recreate it
 REPORT_S: Final = 300.0  # from the end of a HostReplace, until its agent has reported the version of the Node
-SILENT_S: Final = 600.0  # from the request of a download, while its agent has reported no result
+DOWNLOAD_S: Final = 600.0  # from the request of a download; then others take the turn of its Machine
 REPLACE_RETENTION_S: Final = 86400  # retention of an ended HostReplace, for users; the Machine records its result
 MAX_TEXT: Final = 512
 NO_AGENT: Final = "no agent has reported from its host, which would create the Node again: install one"
@@ -56,7 +56,7 @@ class UpdateMember:
     Args:
         image: of the host, where it is outdated; None for an update of the Node alone.
         is_released: its turn is recorded, for the present version.
-        is_silent: its agent has not answered the request of a download; meanwhile others take its turn.
+        is_late: its download has not completed for long; meanwhile others take its turn.
         operation: the HostReplace of its update.
     """
 
@@ -65,7 +65,7 @@ class UpdateMember:
     target: MachineConfigurationVersion
     image: str | None = None
     is_released: bool = False
-    is_silent: bool = False
+    is_late: bool = False
     operation: MachineOperation | None = None
 
     @property
@@ -90,7 +90,7 @@ class UpdateMember:
         """True from the start of the update until its Node is usable again; a download ahead of its turn is none."""
         update, record = self.update, self.machine.status.disruption
         if update is not None and update.phase in OPEN:
-            return update.phase in _STARTED or (self.is_released and not self.is_silent)
+            return update.phase in _STARTED or (self.is_released and not self.is_late)
         if record is None:
             return False
         is_its = update is not None and update.operation == record.holder.name
@@ -151,7 +151,7 @@ def blocked_by(member: UpdateMember) -> tuple[str, str] | None:
 def passed_over_by(member: UpdateMember, now: datetime) -> tuple[str, str] | None:
     """Return why others take the turn of a Machine, and the object that it waits for; None where it takes it."""
     blocker = blocked_by(member)
-    if blocker is not None or not member.is_silent:
+    if blocker is not None or not member.is_late:
         return blocker
     _reason, held_by, text = running_wait(member.machine, now)
     return text, held_by
@@ -197,10 +197,10 @@ def advance(member: UpdateMember, now: datetime, *, may_start: bool, may_prepare
 
     Args:
         may_start: the update is recorded as started, and nothing stops it.
-        may_prepare: its agent may download before its turn.
+        may_prepare: its agent may download before its turn; a late download of an image goes on.
     """
     update, target = member.update, member.target
-    is_wanted = may_start or (may_prepare and member.image is None)
+    is_wanted = may_start or (may_prepare and (member.image is None or member.is_late))
     if update is None or update.phase not in OPEN:
         is_its = update is not None and update.uid == target.metadata.uid
         if update is not None and is_its and update.phase != _P.COMPLETE and member.is_updated:
@@ -219,7 +219,7 @@ def advance(member: UpdateMember, now: datetime, *, may_start: bool, may_prepare
     if (update.uid, update.generation, update.image) != wanted:
         return MemberStep(_prepare(member, now))
     if update.phase == _P.PREPARING:
-        left_s = _silent_in_s(member.machine, update, now)
+        left_s = _late_in_s(member.machine, update, now)
         return MemberStep(_prepared(member, update, now) if may_start else update, requeue_s=left_s)
     return MemberStep(_draining(member, update, now))
 
@@ -246,11 +246,10 @@ def _prepare(member: UpdateMember, now: datetime) -> NodeUpdate:
 
 def _prepared(member: UpdateMember, update: NodeUpdate, now: datetime) -> NodeUpdate:
     """Return the update in its next phase, once everything is downloaded."""
-    if update.image is None:
-        return _entered(update, _P.DRAINING, now) if member.is_prepared else update
-    image = member.machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
-    if image is None or image.status != ConditionStatus.TRUE:
+    if not _has_downloaded(member.machine, update):
         return update
+    if update.image is None:
+        return _entered(update, _P.DRAINING, now)
     return changed(_entered(update, _P.REPLACING, now), operation=_operation_name(member.machine, update))
 
 
@@ -403,22 +402,27 @@ def running_wait(machine: Machine, now: datetime) -> tuple[str, str, str]:
 
 
 def _download_wait(machine: Machine, update: NodeUpdate, now: datetime) -> tuple[str, str, str]:
+    late = is_late(machine, now)
     if update.image is not None:
-        ready = next((one for one in machine.status.conditions if one.type == ConditionType.NETBOOT_IMAGE_READY), None)
+        held_by = f"metalman of Machine {machine.name}"
+        ready = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
         cause = "" if ready is None else f": {ready.message or ready.reason}"
         text = f"metalman downloads {update.image} since {update.since}{cause}"
-        return reasons.WAITING_FOR_EXECUTOR, f"metalman of Machine {machine.name}", text
-    agent = f"agent of Machine {machine.name}"
+        if late and ready is None:
+            text = (
+                f"its metalman is silent: it has reported neither the image {update.image} nor a failure since "
+                f"{update.since}; see the log of metalman at its site"
+            )
+        return reasons.WAITING_FOR_EXECUTOR, held_by, text
     done = _reported_download(machine, update)
-    if is_silent(machine, now):
+    failure = f": {done.message}" if done is not None and done.message else ""
+    text = f"its agent downloads {update.version} since {update.since}{failure}"
+    if late and done is None:
         text = (
             f"its agent is silent: it has reported neither the download of {update.version} nor a failure since "
             f"{update.since}; see `unbounded-agent status` on its host"
         )
-        return reasons.WAITING_FOR_EXECUTOR, agent, text
-    failure = f": {done.message}" if done is not None and done.message else ""
-    text = f"its agent downloads {update.version} since {update.since}{failure}"
-    return reasons.WAITING_FOR_EXECUTOR, agent, text
+    return reasons.WAITING_FOR_EXECUTOR, f"agent of Machine {machine.name}", text
 
 
 def _reported_download(machine: Machine, update: NodeUpdate) -> PreparedVersion | None:
@@ -427,17 +431,26 @@ def _reported_download(machine: Machine, update: NodeUpdate) -> PreparedVersion 
     return done if done is not None and done.version == update.version else None
 
 
-def is_silent(machine: Machine, now: datetime) -> bool:
-    """Return whether the agent of a Machine has not answered the request of a download for long."""
+def _has_downloaded(machine: Machine, update: NodeUpdate) -> bool:
+    """Return whether the agent has everything for the Node, or metalman the image of the host."""
+    if update.image is not None:
+        ready = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+        return ready is not None and ready.status == ConditionStatus.TRUE
+    done = _reported_download(machine, update)
+    return done is not None and done.complete and done.generation == update.generation
+
+
+def is_late(machine: Machine, now: datetime) -> bool:
+    """Return whether the requested download of a Machine has not completed for long, so that others take its turn."""
     update = machine.status.node_update
-    if update is None or update.phase != _P.PREPARING or update.image is not None:
+    if update is None or update.phase != _P.PREPARING or _has_downloaded(machine, update):
         return False
-    return _reported_download(machine, update) is None and seconds_since(update.since, now) >= SILENT_S
+    return seconds_since(update.since, now) >= DOWNLOAD_S
 
 
-def _silent_in_s(machine: Machine, update: NodeUpdate, now: datetime) -> float | None:
-    """Return the time until an agent without a report counts as silent; None where it has reported, or does already."""
-    if update.image is not None or _reported_download(machine, update) is not None:
+def _late_in_s(machine: Machine, update: NodeUpdate, now: datetime) -> float | None:
+    """Return the time until a download is late; None where it has completed, or is late already."""
+    if _has_downloaded(machine, update):
         return None
-    left_s = SILENT_S - seconds_since(update.since, now)
+    left_s = DOWNLOAD_S - seconds_since(update.since, now)
     return left_s if left_s > 0 else None

@@ -53,7 +53,7 @@ from unbounded.machina.node_update_plan import (
     advance,
     ends_now,
     has_unknown_image,
-    is_silent,
+    is_late,
     outdated_image,
     passed_over_by,
     replace_command,
@@ -153,7 +153,7 @@ def plan_update(view: UpdateView) -> UpdatePlan:
     ahead = _ahead(view, members, step) if going else frozenset[str]()
     steps = {
         name: advance(
-            one, view.now, may_start=going and one.is_released, may_prepare=name in ahead or (going and one.is_silent)
+            one, view.now, may_start=going and one.is_released, may_prepare=name in ahead or (going and one.is_late)
         )
         for name, one in members.items()
     }
@@ -266,7 +266,7 @@ def _members(view: UpdateView, best: MachineConfigurationVersion) -> dict[str, U
                 target,
                 image=outdated_image(machine, node) if view.settings.host else None,
                 is_released=machine.name in released,
-                is_silent=is_silent(machine, view.now),
+                is_late=is_late(machine, view.now),
                 operation=view.operations.get((update and update.operation) or ""),
             )
     if _is_rollback(view, best, found):
@@ -441,6 +441,9 @@ def _status(
     progress = f"{updated} of {counted(len(members), 'Node')} {have} version {best.spec.version}"
     if hosts := sum(one.image is not None for one in members.values()):
         progress += f", {counted(hosts, 'host')} {'has' if hosts == 1 else 'have'} another image"
+    if passed := [one.name for one in members.values() if one.is_late and kept and not one.is_updated]:
+        more = f" (and {len(passed) - 1} more)" if len(passed) > 1 else ""
+        progress += f", the download for {passed[0]}{more} has not completed, so others take the turn"
     unknown = [one.name for one in members.values() if view.settings.host and has_unknown_image(one.machine, one.node)]
     if unknown:
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
@@ -451,7 +454,7 @@ def _status(
     return UpdateStatus(
         version=best.spec.version,
         phase=phase,
-        stage=next((one.name for one in step.status.stages if one.phase != StagePhase.COMPLETE), None),
+        stage=_first_open(step),
         updated=updated,
         outdated=outdated,
         prepared=prepared,
@@ -475,6 +478,10 @@ def _phase(view: UpdateView, step: rollout_plan.RolloutStep, *, back: bool) -> U
     return UpdatePhase.ROLLING_BACK if back else UpdatePhase.IN_PROGRESS
 
 
+def _first_open(step: rollout_plan.RolloutStep) -> str | None:
+    return next((one.name for one in step.status.stages if one.phase != StagePhase.COMPLETE), None)
+
+
 def _waiting(
     view: UpdateView, members: Mapping[str, UpdateMember], step: rollout_plan.RolloutStep, phase: UpdatePhase
 ) -> tuple[Waiting | None, str]:
@@ -493,7 +500,9 @@ def _waiting(
         return None, ""
     if step.wait is not None:
         return _wait(view, step.wait.reason, step.wait.held_by, step.wait.until), step.wait.text
-    left = [one for one in members.values() if not one.is_updated]
+    stage = _first_open(step)
+    in_stage = (members[one.machine_ref] for one in step.targets if one.rollout_stage == stage)
+    left = [one for one in in_stage if not (one.is_updated or one.has_failed)]
     blocked = [(one, cause) for one in left if (cause := passed_over_by(one, view.now)) is not None]
     if blocked and len(blocked) == len(left):
         first, (text, held_by) = blocked[0]

@@ -61,6 +61,13 @@ def blocking_condition(machine: Machine) -> tuple[ConditionRow, Condition] | Non
     return next(((row, one) for row in TABLE for one in reported if row.fits(one)), None)
 
 
+def condition_fixes(machine: Machine, kind: ConditionType) -> tuple[Fix, ...]:
+    """Return the commands that resolve a condition of a Machine; empty where it blocks nothing."""
+    reported = machine.current_condition(kind)
+    row = None if reported is None else next((row for row in TABLE if row.fits(reported)), None)
+    return () if row is None or reported is None else row.fixes(machine, reported)
+
+
 def condition(machine: Machine, kind: ConditionType) -> Condition | None:
     """Return one condition of a Machine."""
     return next((one for one in machine.status.conditions if one.type == kind), None)

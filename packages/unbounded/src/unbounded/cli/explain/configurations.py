@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import MachineConfiguration, UpdatePhase, UpdateStatus
 from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NodeUpdatePhase
-from unbounded.cli.explain.conditions import agent_fixes
+from unbounded.cli.explain.conditions import agent_fixes, condition_fixes
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fix_commands import manual_bootstrap
-from unbounded.cli.explain.fixes import fixes_for_disruption
+from unbounded.cli.explain.fixes import blocker_fixes, fixes_for_disruption
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.machina import node_update_plan
 from unbounded.machina.rolling_update_plan import is_rolling
@@ -42,14 +43,19 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
     head = f"the rolling update of configuration {name}"
     if update is not None and update.phase in node_update_plan.OPEN:
         _reason, held_by, text = node_update_plan.running_wait(machine, facts.read_at)
-        is_drained = update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING)
-        fixes = fixes_for_disruption(machine, facts) if is_drained else agent_fixes(machine)
+        is_late = node_update_plan.is_late(machine, facts.read_at)
+        if update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING):
+            fixes = fixes_for_disruption(machine, facts)
+        elif update.image is not None:
+            fixes = condition_fixes(machine, ConditionType.NETBOOT_IMAGE_READY)
+        else:
+            fixes = agent_fixes(machine)
         rollout = configuration.status.rollout
-        has_turn = rollout is None or machine.name in rollout.updating
-        has_turn = has_turn or node_update_plan.is_silent(machine, facts.read_at)
+        has_turn = is_late or rollout is None or machine.name in rollout.updating
         if update.phase == NodeUpdatePhase.PREPARING and not has_turn:
             text = f"{text}, ahead of its turn"
             return Explained(_of_machine(machine, f"{head}: {text}", held_by, update.since, fixes).link, rolling)
+        text = f"{text}; meanwhile, other Machines take its turn" if is_late else text
         return _of_machine(machine, f"{head}: {text}", held_by, update.since, fixes)
     if update is not None and update.phase in (NodeUpdatePhase.FAILED, NodeUpdatePhase.PENDING):
         what = f"its update to {update.version} by {head} failed"
@@ -152,15 +158,12 @@ def _fixes(name: str, rollout: UpdateStatus) -> Iterator[Fix]:
             yield Fix(f"{PLUGIN} why machine/{failed.machine}", "shows the state of the first failed Machine")
         yield Fix(f"{PLUGIN} config pause {name}", "pauses; `config resume` then tries the failed Machines again")
         return
-    kind, _, held_by = ("" if rollout.waiting is None else rollout.waiting.held_by or "").partition(" ")
-    namespace, _, pod = held_by.partition("/")
+    holder = "" if rollout.waiting is None else rollout.waiting.held_by or ""
+    yield from blocker_fixes(holder)
+    kind, _, held_by = holder.partition(" ")
     match kind:
-        case "PodDisruptionBudget":
-            yield Fix(f"kubectl -n {namespace} describe pdb {pod}", "shows why the budget allows no eviction")
         case "MachineDisruptionBudget":
             yield Fix(f"kubectl describe mdb {held_by}", "shows its groups, and the holders of its grants")
-        case "Pod":
-            yield Fix(f"kubectl -n {namespace} delete pod {pod}", "deletes the pod; nothing creates it again")
         case "Node":
             yield Fix(f"kubectl describe node {held_by}", "shows its conditions, and whether it is cordoned")
         case "MachineOperation":
