@@ -22,7 +22,7 @@ from unbounded.cli.plan.run import changes_of
 from unbounded.cli.plugin.command import CliInvocation, CommandSession
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import commands, loaded, parse
-from unbounded.kube.api import AlreadyExists, Forbidden, InvalidObject
+from unbounded.kube.api import AlreadyExists, EvictionBlocked, Forbidden, InvalidObject
 from unbounded.kube.clock import rfc3339, utc_now
 
 SECRET = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
@@ -37,6 +37,8 @@ class DryApi(MemoryApi):
         self.closed = False
         self.refuses = ""
         self.hides = ""  # a plural: what may not be read
+        self.guarded: dict[str, str] = {}  # Pods that a budget guards
+        self.evicts = True  # the user may
         self.dry = 0
 
     async def list(self, kind: Kind[Any], *, namespace: str = "", labels: str = "", fields: str = "") -> Any:
@@ -45,7 +47,7 @@ class DryApi(MemoryApi):
             return await super().list(kind, namespace=namespace, labels=labels, fields=fields)
         found = await super().list(kind, namespace=namespace, labels=labels)
         _, _, node = fields.partition("spec.nodeName=")
-        return replace(found, items=tuple(one for one in found.items if one["spec"]["nodeName"] == node))
+        return replace(found, items=tuple(one for one in found.items if one.spec.node_name == node))
 
     async def get(self, kind: Kind[Any], name: str, *, namespace: str = "") -> Any:
         if kind.plural == self.hides:
@@ -57,9 +59,22 @@ class DryApi(MemoryApi):
     ) -> Any:
         if kind is REVIEWS:  # an answer, and no write
             return {"status": {"userInfo": {"username": "alice"}}}
+        if kind.plural.endswith("/eviction"):
+            assert body["deleteOptions"]["dryRun"] == ["All"], "a plan has evicted"
+            self._evict(body["metadata"]["name"])
+            return dict(body)
         if not self._is_dry(dry_run=dry_run):
             return await super().create(kind, body, namespace=namespace)
         return dict(body)
+
+    def _evict(self, pod: str) -> None:
+        """Answer the eviction of a Pod in a dry run, as a server does."""
+        if not self.evicts:
+            raise Forbidden("pods/eviction is forbidden", code=403, reason="Forbidden")
+        if budget := self.guarded.get(pod):
+            cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {budget} needs 1 healthy pods"}
+            status = {"details": {"causes": [cause]}}
+            raise EvictionBlocked("Cannot evict pod", code=429, reason="TooManyRequests", status=status)
 
     async def patch(
         self,
@@ -118,13 +133,13 @@ class Staged:
     async def plan(self, *words: str) -> list[PlannedChange]:
         """The plan of a command; whatever is written from now on is a fault."""
         self.api.closed = True
-        before = self.api.writes
+        before, dry = self.api.writes, self.api.dry
         command, args = parse(commands(), words, program="kubectl unbounded plan", others={})
         told = CliInvocation(args, {}, io.StringIO(), io.StringIO(), io.StringIO(), colour=False, terminal=False)
         session = CommandSession(told, cast("Any", self.api), printer_for(told))
         changes = await changes_of(session, await loaded(command.intend)(session))
         assert self.api.writes == before
-        assert self.api.dry == len(changes)
+        assert self.api.dry - dry == len(changes)
         assert plan_data(changes)["changes"]
         return changes
 

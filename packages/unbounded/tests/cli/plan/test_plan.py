@@ -12,7 +12,7 @@ import pytest
 from tests.cli.plan.staging import LAB, SECRET, Staged, story
 from tests.operations.building import claim, operation_of, slot_of
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
-from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
+from unbounded.api.core import CONFIG_MAPS, NODES, PODS, SECRETS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, LABEL_CONFIGURATION, NAMESPACE
@@ -21,7 +21,6 @@ from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
 from unbounded.cli.plan.effects import merged, stages
 from unbounded.cli.plan.model import PlannedChange, UpdateForecast, plan_data, plan_hash, plan_lines
-from unbounded.cli.plan.run import PODS
 from unbounded.cli.plugin.command import CliError, Intent, IntentPatch
 from unbounded.metalman import power
 from unbounded.metalman import reasons as metal
@@ -517,6 +516,69 @@ async def test_plan_shows_the_room_of_a_budget_and_the_drain(staged: Staged) -> 
     assert "would wait" not in shown
     assert "its Node m2 is drained first, within 3600 s" in shown
     assert "MachineDisruptionBudget one lets 1 more Machine be unavailable now" in shown
+
+
+async def _pods(staged: Staged, node: str, *names: str, owned: bool) -> None:
+    """Create Pods on a Node; a controller would create those again that are owned."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "controller": True}
+    owner["uid"] = (await staged.api.get(NODES, node)).metadata.uid  # of an object that exists
+    for name in names:
+        metadata = {"name": name, "ownerReferences": [owner] if owned else []}
+        await staged.api.create(PODS, {"metadata": metadata, "spec": {"nodeName": node}}, namespace="default")
+
+
+@story
+async def test_plan_names_the_pods_that_would_block_the_drain(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2")
+    await _pods(staged, "m2", "free", "web-1", owned=True)
+    await _pods(staged, "m2", "lone", owned=False)
+    staged.api.guarded["web-1"] = "web"
+    shown = await staged.shown("machine", "host-reboot", "m2")
+    assert "1. m2 by metalman/lab: would wait" in shown
+    assert "Pod default/lone would block the drain: no controller would create it again" in shown
+    assert "Pod default/web-1 would block the drain: The disruption budget web needs 1 healthy pods" in shown
+    assert "try:  kubectl -n default describe pdb web" in shown
+    assert "default/free" not in shown
+    shown = await staged.shown("machine", "drain", "m2")
+    assert "the maintenance would wait: Pod default/lone would block the drain" in shown
+    assert "try:  kubectl -n default delete pod lone" in shown
+    assert "try:  kubectl -n default describe pdb web" in shown
+
+
+@story
+async def test_plan_lets_an_operation_take_over_a_node_that_has_not_returned(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2", holder="m1")
+    granted = {"kind": "HostReboot", "name": "op", "uid": "u"}
+    away = {"holder": granted, "stage": "Returning", "since": "2030-01-01T00:00:00Z", "worked": True}
+    await staged.api.patch(MACHINES, "m1", {"status": {"disruption": away}}, subresource="status")
+    shown = await staged.shown("machine", "host-reboot", "m1")
+    assert "1. m1 by metalman/lab: starts in its turn" in shown
+    assert "its Node m1 is drained first" in shown
+
+
+@story
+async def test_plan_of_a_drain_without_the_right_to_evict_names_what_it_can(staged: Staged) -> None:
+    await _under_budget(staged, "m1")
+    await _pods(staged, "m1", "web-1", owned=True)
+    await _pods(staged, "m1", *(f"lone-{number}" for number in range(7)), owned=False)
+    staged.api.guarded["web-1"], staged.api.evicts = "web", False
+    shown = await staged.shown("machine", "host-reboot", "m1")
+    assert shown.count("would block the drain") == 5
+    assert "Pod default/lone-4 would block the drain: no controller would create it again" in shown
+    assert "and 2 more Pods" in shown
+    assert "web-1" not in shown
+
+
+@story
+async def test_plan_names_the_application_that_holds_a_drain(staged: Staged) -> None:
+    await _under_budget(staged, "m1", "m2")
+    hold = "hold.unbounded-cloud.io/storage"
+    await staged.api.patch(NODES, "m2", {"metadata": {"annotations": {hold: ""}}})
+    shown = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")
+    assert f"waits until these annotations of it are removed: {hold}" in shown
+    assert f"try:  kubectl annotate node m2 {hold}-" in shown
+    shown = await staged.shown("machine", "drain", "m2")
+    assert f"try:  kubectl annotate node m2 {hold}-" in shown
 
 
 @story

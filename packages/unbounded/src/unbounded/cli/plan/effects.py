@@ -12,7 +12,7 @@ import msgspec
 from unbounded.api.conditions import counted
 from unbounded.api.configuration import UpdateFailurePolicy
 from unbounded.api.core import CONFIG_MAPS, ConfigMap, Node
-from unbounded.api.disruption import BudgetGroup, MachineDisruptionBudget
+from unbounded.api.disruption import BudgetGroup, DisruptionStage, DrainProgress, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import (
     ALL,
@@ -25,6 +25,7 @@ from unbounded.api.operation import (
 )
 from unbounded.cli.explain.configurations import start_blocker
 from unbounded.cli.explain.facts import ExplainFacts, procedure_of
+from unbounded.cli.explain.fixes import blocker_fixes
 from unbounded.cli.explain.links import ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.run import chain
 from unbounded.cli.operation_commands import create
@@ -40,7 +41,8 @@ from unbounded.operations.batch_plan import BatchRejection, child_manifest, snap
 from unbounded.operations.claim_gates import in_maintenance, needs_grant, paused
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.disruption.budgets import drain_rules, group_of, is_unavailable, limit_of, window_of
-from unbounded.operations.disruption.model import foreign_maintenance
+from unbounded.operations.disruption.drain import DrainRules
+from unbounded.operations.disruption.model import foreign_maintenance, hold_of
 from unbounded.operations.execution_record import run_of
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
 from unbounded.operations.machine_counters import Due, due
@@ -49,6 +51,7 @@ from unbounded.workflow.procedure import ENDS, Cancel, Procedure
 
 Raw = Mapping[str, Any]
 UID: Final = "planned"  # no existing object has it
+BLOCKERS: Final = 5  # pods that are named
 LAST: Final = "9999-12-31T23:59:59Z"  # later than all existing objects, whatever this machine's clock shows
 
 LOSES: Final[Mapping[OperationKind, str]] = {
@@ -155,9 +158,21 @@ def _of_maintenance(before: Machine, after: Machine, facts: ExplainFacts) -> Ite
         return
     if (foreign := foreign_maintenance(node)) is not None:
         yield f"the maintenance would wait: {foreign.text}"
-    for link in _without_room(budgets, after, node):
-        yield f"the maintenance would wait: {link.about} {link.what}"
-        yield from (f"try:  {fix.command}" for fix in link.fixes)
+    for link in (*_without_room(budgets, after, node), *_holds(node)):
+        yield from maintenance_wait(link)
+
+
+def maintenance_wait(link: ExplainLink) -> Iterator[str]:
+    """Yield what delays the drain of a Machine's maintenance, and the command that helps."""
+    yield f"the maintenance would wait: {link.about} {link.what}"
+    yield from (f"try:  {fix.command}" for fix in link.fixes)
+
+
+def begun_maintenance(before: Machine, after: Machine, facts: ExplainFacts) -> DrainRules | None:
+    """Return the rules of the drain that a change of a Machine begins; None where it begins none."""
+    if in_maintenance(before) or not in_maintenance(after) or after.name not in facts.nodes:
+        return None
+    return drain_rules(_counting(after, facts), None, override=False, maintenance=True)
 
 
 def _of_end(before: MachineOperation, after: MachineOperation, facts: ExplainFacts) -> Iterator[str]:
@@ -193,12 +208,12 @@ def decoded(manifest: Mapping[str, Any]) -> MachineOperation:
     return msgspec.convert({**manifest, "metadata": metadata}, MachineOperation)
 
 
-def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str, int]) -> OperationForecast:
+def forecast(operation: MachineOperation, facts: ExplainFacts, pods: int | None) -> OperationForecast:
     """Forecast an operation from the present state.
 
     Args:
         facts: of its Machines, with the operations on them.
-        pods: number of Pods on the Node of each Machine, where that is known.
+        pods: number of Pods on the Node of its one Machine, where that is known.
     """
     kind = OperationKind(operation.spec.operation_kind)
     planned = OperationForecast(
@@ -358,11 +373,45 @@ def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> Machin
         return replace(found, refused=f"{decided.reason}: {decided.text}")
     if not isinstance(decided, supervisor_plan.ReportWait):
         return found
-    if machine is None or decided.reason != reasons.WAITING_FOR_DRAIN or machine.status.disruption is not None:
+    record = None if machine is None else machine.status.disruption
+    takes_over = record is not None and record.stage == DisruptionStage.RETURNING  # from a holder that has ended
+    is_free = decided.reason == reasons.WAITING_FOR_DRAIN and (record is None or takes_over)
+    if machine is None or not is_free:
         return replace(found, held=_blockers(operation, decided, facts))
-    budgets = _counting(machine, facts)  # nothing but its grant and its drain is missing
-    full = () if operation.spec.override is not None else _without_room(budgets, machine, facts.nodes.get(name))
-    return replace(found, held=tuple(full), drains=_drain_text(operation, budgets, machine, facts))
+    node, rules = facts.nodes.get(name), operation_drain(operation, facts)  # nothing but its grant and drain is missing
+    full = () if operation.spec.override is not None else _without_room(_counting(machine, facts), machine, node)
+    if rules is None or node is None:
+        return replace(found, held=tuple(full))
+    drains = f"its Node {node.metadata.name} is drained first, within {rules.timeout_s} s"
+    return replace(found, held=(*full, *_holds(node)), drains=drains)
+
+
+def operation_drain(operation: MachineOperation, facts: ExplainFacts) -> DrainRules | None:
+    """Return the rules of the drain before an operation on one Machine; None for no drain."""
+    machine = facts.machines.get(operation.spec.machine_ref or "")
+    if machine is None or machine.name not in facts.nodes:
+        return None
+    override = operation.spec.override is not None
+    budgets, maintenance = _counting(machine, facts), in_maintenance(machine)
+    rules = drain_rules(budgets, operation.spec.drain, override=override, maintenance=maintenance)
+    return rules if rules.enabled else None
+
+
+def _holds(node: Node | None) -> Iterator[ExplainLink]:
+    """Yield the applications that hold the drain of a Node now."""
+    if (hold := hold_of(node)) is not None:
+        yield ExplainLink(f"Node {node.metadata.name if node else ''}", hold.text, fixes=blocker_fixes(hold.held_by))
+
+
+def pod_blockers(progress: DrainProgress) -> tuple[ExplainLink, ...]:
+    """Return the pods that would block a drain, as a trial of it found them."""
+    links = [
+        ExplainLink(f"Pod {one.pod}", f"would block the drain: {one.why}", fixes=blocker_fixes(one.held_by or ""))
+        for one in progress.blockers[:BLOCKERS]
+    ]
+    if (more := len(progress.blockers) - BLOCKERS) > 0:
+        links[-1] = replace(links[-1], what=f"{links[-1].what}; and {counted(more, 'more Pod')}")
+    return tuple(links)
 
 
 def _counting(machine: Machine, facts: ExplainFacts) -> list[MachineDisruptionBudget]:
@@ -393,16 +442,6 @@ def _room_text(budget: MachineDisruptionBudget, group: BudgetGroup) -> str:
         return text
     first = f"{grants[0].machine} ({grants[0].holder}, since {grants[0].since})"
     return f"{text}: {first}{f' and {len(grants) - 1} more grants' if len(grants) > 1 else ''}"
-
-
-def _drain_text(
-    operation: MachineOperation, budgets: Sequence[MachineDisruptionBudget], machine: Machine, facts: ExplainFacts
-) -> str:
-    override = operation.spec.override is not None
-    rules = drain_rules(budgets, operation.spec.drain, override=override, maintenance=in_maintenance(machine))
-    if not rules.enabled or machine.name not in facts.nodes:
-        return ""
-    return f"its Node {facts.nodes[machine.name].metadata.name} is drained first, within {rules.timeout_s} s"
 
 
 def _rooms(targets: Sequence[MachineForecast], operation: MachineOperation, facts: ExplainFacts) -> Iterator[str]:
@@ -465,12 +504,12 @@ def stages(procedure: Procedure) -> tuple[StageLine, ...]:
     )
 
 
-def _losses(kind: OperationKind, targets: Sequence[MachineForecast], pods: Mapping[str, int]) -> list[str]:
+def _losses(kind: OperationKind, targets: Sequence[MachineForecast], pods: int | None) -> list[str]:
     """Return what is lost on each Machine of the operation."""
     words = LOSES.get(kind)
     if words is None:
         return []
-    return [f"{one.machine}: {words}{_pods(pods.get(one.machine))}" for one in targets if not one.refused]
+    return [f"{one.machine}: {words}{_pods(pods)}" for one in targets if not one.refused]
 
 
 def _pods(count: int | None) -> str:

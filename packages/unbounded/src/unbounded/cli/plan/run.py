@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, cast
 
 import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS, MachineConfiguration
-from unbounded.api.core import CONFIG_MAPS, SECRETS, Secret
+from unbounded.api.core import CONFIG_MAPS, PODS, SECRETS, Node, Pod, Secret
+from unbounded.api.disruption import DrainProgress
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import SecretKeySelector
-from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
@@ -24,12 +25,16 @@ from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.plan import model, obstacles
 from unbounded.cli.plan.effects import (
     LOSES,
+    begun_maintenance,
     counter_request,
     decoded,
     effects,
     forecast,
     forecast_update,
+    maintenance_wait,
     merged,
+    operation_drain,
+    pod_blockers,
 )
 from unbounded.cli.plan.model import PlannedChange, UpdateForecast
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
@@ -40,9 +45,10 @@ from unbounded.cli.plugin.target import open_api
 from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.clock import utc_now
 from unbounded.machina.rolling_update_plan import UpdateView
+from unbounded.operations.disruption.drain import DrainRules, plan_drain
+from unbounded.operations.disruption.drained_nodes import PodEvictions
 
 AT_ONCE: Final = 10  # Secrets read concurrently
-PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)
 
 
 async def run(session: CommandSession) -> int:
@@ -108,7 +114,14 @@ async def _of_create(session: CommandSession, manifest: Raw) -> PlannedChange:
 async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str, Any]) -> PlannedChange:
     operation = decoded(manifest)
     facts = await _facts_of(api, operation)
-    planned = forecast(operation, facts, await _pods(api, operation, facts))
+    rules, node = operation_drain(operation, facts), facts.nodes.get(operation.spec.machine_ref or "")
+    loses = OperationKind(operation.spec.operation_kind) in LOSES
+    pods = await _pods_on(api, node) if node is not None and (loses or rules is not None) else None
+    planned = forecast(operation, facts, None if pods is None else len(pods))
+    if rules is not None and pods is not None:
+        blockers = pod_blockers(await _tried_drain(api, pods, rules))
+        targets = (replace(one, held=(*one.held, *blockers)) if one.drains else one for one in planned.targets)
+        planned = replace(planned, targets=tuple(targets))
     secrets = await _secrets(api, obstacles.password_refs(planned, facts))
     profiles = await _profiles(api, obstacles.profile_names(planned, facts))
     planned = obstacles.with_obstacles(planned, operation, facts, secrets, profiles)
@@ -148,6 +161,14 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
     facts = await _facts_of_patch(api, patch)
     due_operation = counter_request(patch, before)
     change = replace(change, effects=effects(patch, before, facts))
+    if patch.kind.plural == MACHINES.plural:
+        changed = msgspec.convert(merged(before, patch.body), Machine)
+        rules = begun_maintenance(msgspec.convert(before, Machine), changed, facts)
+        pods = None if rules is None else await _pods_on(api, facts.nodes[patch.name])
+        if rules is not None and pods is not None:
+            links = pod_blockers(await _tried_drain(api, pods, rules))
+            waits = (text for link in links for text in maintenance_wait(link))
+            change = replace(change, effects=(*change.effects, *waits))
     if due_operation is None:
         return change
     machine = await api.get(MACHINES, patch.name)
@@ -188,19 +209,27 @@ async def _rejection(dry: Any) -> str:
     return ""
 
 
-async def _pods(api: Api, operation: MachineOperation, facts: ExplainFacts) -> Mapping[str, int]:
-    """Return the number of Pods on the Node of the one Machine that would be stopped.
-
-    Empty for several Machines, or where the user may not read Pods.
-    """
-    name = operation.spec.machine_ref
-    if name is None or name not in facts.nodes or OperationKind(operation.spec.operation_kind) not in LOSES:
-        return {}
+async def _pods_on(api: Api, node: Node) -> Sequence[Pod] | None:
+    """Return the Pods on a Node; None where the user may not read them."""
     try:
-        found = await api.list(PODS, fields=f"spec.nodeName={facts.nodes[name].metadata.name}")
+        return (await api.list(PODS, fields=f"spec.nodeName={node.metadata.name}")).items
     except (Forbidden, NotFound):
-        return {}
-    return {name: len(found.items)}
+        return None
+
+
+async def _tried_drain(api: Api, pods: Sequence[Pod], rules: DrainRules) -> DrainProgress:
+    """Return the Pods of a Node that would block its drain now. The server evicts none: it answers in a dry run.
+
+    Those whose eviction it would refuse are missing where the user may not evict Pods.
+    """
+    evictions, now = PodEvictions(), utc_now()
+    step = plan_drain(pods, rules, {}, (), now=now, loop_time=0.0, lost=False)
+    with suppress(Forbidden):
+        try:
+            await evictions.evict(api, step.evict, lambda: None, asyncio.Semaphore(AT_ONCE), dry_run=True)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+    return plan_drain(pods, rules, evictions.refusals, (), now=now, loop_time=0.0, lost=False).progress
 
 
 async def _profiles(api: Api, names: Sequence[str]) -> Mapping[str, MachineProfile | None]:

@@ -139,25 +139,34 @@ class PodEvictions:
     evicted: dict[str, float] = field(default_factory=dict)  # UIDs of pods, until the watch has surely shown their end
 
     async def evict(
-        self, api: Api, pods: tuple[Pod, ...], check_leads: Callable[[], None], limiter: asyncio.Semaphore
+        self,
+        api: Api,
+        pods: tuple[Pod, ...],
+        check_leads: Callable[[], None],
+        limiter: asyncio.Semaphore,
+        *,
+        dry_run: bool = False,
     ) -> None:
         """Evict pods side by side, by their UIDs; keep the answers of a server that does not.
 
         Args:
             limiter: of the evictions from all Nodes, so that other writes do not wait for a thousand of them.
+            dry_run: evict none.
         """
         self.evicted = {uid: until for uid, until in self.evicted.items() if until > loop_time()}
         async with asyncio.TaskGroup() as group:
             for pod in pods:
                 if pod.metadata.uid not in self.evicted:
-                    group.create_task(self._evict_one(api, pod, check_leads, limiter))
+                    group.create_task(self._evict_one(api, pod, check_leads, limiter, dry_run=dry_run))
 
-    async def _evict_one(self, api: Api, pod: Pod, check_leads: Callable[[], None], limiter: asyncio.Semaphore) -> None:
+    async def _evict_one(
+        self, api: Api, pod: Pod, check_leads: Callable[[], None], limiter: asyncio.Semaphore, *, dry_run: bool
+    ) -> None:
         """Evict a pod, by its UID; keep the answer of a server that does not."""
         meta = pod.metadata
         body = {
             "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+            "deleteOptions": {"preconditions": {"uid": meta.uid}, **({"dryRun": ["All"]} if dry_run else {})},
         }
         try:
             async with limiter:
