@@ -38,10 +38,10 @@ def test_commands_are_understood(document: Path) -> None:
         words = shlex.split(call)
         while words:
             try:
-                command, _ = parsing.parse(commands(), words, program=PLUGIN.strip(), others={})
+                command, args = parsing.parse(commands(), words, program=PLUGIN.strip(), others={})
             except SystemExit:
                 pytest.fail(f"{document.name}: {PLUGIN}{call}")
-            words = words[1:] if command.path == ("plan",) else []
+            words = words[1:] if command.path == ("plan",) and not args.filename else []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

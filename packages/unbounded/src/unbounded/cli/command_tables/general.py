@@ -27,6 +27,20 @@ def _why_arguments(parser: ArgumentParser) -> None:
 
 
 def _plan_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-f",
+        "--filename",
+        default="",
+        metavar="FILE",
+        help="Plan the Machines, Clusters and MachinePools of Container Cloud in a file, in place of a command",
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NAME",
+        help="Use this namespace for objects of the file that name none (default: that of the context)",
+    )
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="Type the command as usual, with its flags")
 
 
@@ -68,6 +82,7 @@ COMMANDS: Final = (
                 "plan machine operation create all --kind HostReboot -l unbounded-cloud.io/site=rack1",
                 "print the Machines and their order",
             ),
+            ("plan -f machines.yaml -n shop", "print the hosts that Machines of Container Cloud would claim"),
         ),
         arguments=_plan_arguments,
         run="unbounded.cli.plan.run:run",
@@ -78,7 +93,8 @@ COMMANDS: Final = (
             "BMC, and for `replace` metalman's reports on the image. For clouds, the provider's code "
             "validates the parameters, if it is installed beside the command. The plan calls no BMC, host or "
             "cloud. Lines with `not checked:` name facts that you have no permission to read, or that cannot "
-            "be observed. Exit status 1: the command would be rejected, or would fail at once."
+            "be observed. With -f, the plan is that of `kubectl apply -f FILE`: claims, installs, drains and "
+            "updates. Exit status 1: the command would be rejected, or would fail at once."
         ),
     ),
     CliCommand(

@@ -10,10 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.conditions import counted
-from unbounded.api.configuration import UpdateFailurePolicy
+from unbounded.api.configuration import MachineConfiguration, MachineConfigurationVersion, UpdateFailurePolicy
 from unbounded.api.core import CONFIG_MAPS, ConfigMap, Node
 from unbounded.api.disruption import BudgetGroup, DisruptionStage, DrainProgress, MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
+from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import (
     ALL,
     MACHINE_OPERATIONS,
@@ -281,6 +282,28 @@ def forecast_update(view: UpdateView, facts: ExplainFacts) -> UpdateForecast:
         now=f"{status.phase}: {status.message or ''}",
         starts=status.updating,
     )
+
+
+def with_template(
+    versions: Sequence[MachineConfigurationVersion], after: MachineConfiguration
+) -> Sequence[MachineConfigurationVersion]:
+    """Return the versions of a configuration, with the new one that its template makes."""
+    name, template = after.metadata.name, after.spec.template
+    last = max((one.spec.version for one in versions), default=0)
+    if any(one.spec.version == last and one.spec.template == template for one in versions):
+        return versions
+    metadata = {"name": f"{name}-v{last + 1}", "uid": UID, "generation": 1, "labels": {LABEL_CONFIGURATION: name}}
+    spec = {"version": last + 1, "template": msgspec.to_builtins(template)}
+    return [*versions, msgspec.convert({"metadata": metadata, "spec": spec}, MachineConfigurationVersion)]
+
+
+def with_image(machine: Machine, image: str | None) -> Machine:
+    """Return a Machine with another image of its host; None leaves it as it is."""
+    pxe = machine.spec.pxe
+    if image is None or pxe is None:
+        return machine
+    change = msgspec.structs.replace
+    return change(machine, spec=change(machine.spec, pxe=change(pxe, image=image)))
 
 
 def _executor_of_update(machine: Machine, image: str | None) -> str:

@@ -17,12 +17,13 @@ from unbounded.api.disruption import DrainProgress
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import SecretKeySelector
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
-from unbounded.cli.plan import model, obstacles
+from unbounded.cli.plan import container_cloud, model, obstacles
 from unbounded.cli.plan.effects import (
     LOSES,
     begun_maintenance,
@@ -35,13 +36,15 @@ from unbounded.cli.plan.effects import (
     merged,
     operation_drain,
     pod_blockers,
+    with_image,
+    with_template,
 )
 from unbounded.cli.plan.model import PlannedChange, UpdateForecast
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
 from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
 from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
-from unbounded.cli.plugin.target import open_api
+from unbounded.cli.plugin.target import config_of, open_api
 from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.clock import utc_now
 from unbounded.machina.rolling_update_plan import UpdateView
@@ -52,7 +55,9 @@ AT_ONCE: Final = 10  # Secrets read concurrently
 
 
 async def run(session: CommandSession) -> int:
-    """Run `plan COMMAND…`; the exit status is FAILED if a change would be rejected."""
+    """Run `plan COMMAND…` or `plan -f FILE`; the exit status is FAILED if a change would be rejected."""
+    if session.invocation.args.filename:
+        return await _run_file(session)
     inner, intend = _inner(session)
     async with open_api(inner.invocation) as api:
         planned = replace(inner, api=api)
@@ -62,6 +67,58 @@ async def run(session: CommandSession) -> int:
         session.printer.warn(note)
     output(planned, changes, model.plan_hash(intent, changes) if changes else "")
     return FAILED if any(_is_refused(change) for change in changes) else DONE
+
+
+async def _run_file(session: CommandSession) -> int:
+    """Plan the objects of Container Cloud in a file."""
+    args = session.invocation.args
+    if args.command:
+        raise CliError("-f has the place of a command: give one of them", status=USAGE)
+    namespace = args.namespace or config_of(session.invocation).namespace
+    manifests, others = container_cloud.read_manifests(args.filename, namespace)
+    async with open_api(session.invocation) as api:
+        opened = replace(session, api=api)
+        intent = await container_cloud.intend_file(api, manifests)
+        changes = await changes_of_file(opened, manifests)
+    if others:
+        session.printer.warn(f"note: not planned: {', '.join(others)}")
+    output(opened, changes, model.plan_hash(intent, changes))
+    return FAILED if any(map(_is_refused, changes)) else DONE
+
+
+async def changes_of_file(session: CommandSession, manifests: Sequence[Raw]) -> list[PlannedChange]:
+    """Return the changes of objects of Container Cloud, in the order of the file."""
+    api = session.api
+
+    async def effects_of(patch: IntentPatch) -> tuple[str, ...]:
+        before: Raw = await api.get(patch.kind.raw(), patch.name)
+        return await _effects_of(api, patch, before)
+
+    async def update_of(after: MachineConfiguration, images: Mapping[str, str]) -> UpdateForecast:
+        return await _update(api, after, images)
+
+    planner = container_cloud.ContainerCloudPlanner(api, effects_of, update_of)
+    changes = []
+    for manifest in manifests:
+        intent = await container_cloud.intend_file(api, [manifest])
+        for body in intent.creates:
+            kind, meta = container_cloud.kind_of(body), body["metadata"]
+            dry = api.create(kind.raw(), body, namespace=meta["namespace"], dry_run=True)
+            change = PlannedChange(f"create {full_name(kind, meta['name'])}", server=await _rejection(dry))
+            changes.append(await _planned(planner, change, kind, None, body))
+        for patch in intent.patches:
+            before = await api.get(patch.kind.raw(), patch.name, namespace=patch.namespace)
+            dry = api.patch(patch.kind.raw(), patch.name, patch.body, namespace=patch.namespace, dry_run=True)
+            change = PlannedChange(f"change {full_name(patch.kind, patch.name)}", server=await _rejection(dry))
+            changes.append(await _planned(planner, change, patch.kind, before, merged(before, patch.body)))
+    return changes
+
+
+async def _planned(
+    planner: container_cloud.ContainerCloudPlanner, change: PlannedChange, kind: Kind[Any], before: Any, after: Raw
+) -> PlannedChange:
+    """Return a change with its effects; one that the server refuses has none."""
+    return change if change.server else await planner.plan(change, kind, before, after)
 
 
 def _is_refused(change: PlannedChange) -> bool:
@@ -158,17 +215,8 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
     if patch.kind.plural == MACHINE_CONFIGURATIONS.plural:
         after = msgspec.convert(merged(before, patch.body), MachineConfiguration)
         return replace(change, update=await _update(api, after))
-    facts = await _facts_of_patch(api, patch)
     due_operation = counter_request(patch, before)
-    change = replace(change, effects=effects(patch, before, facts))
-    if patch.kind.plural == MACHINES.plural:
-        changed = msgspec.convert(merged(before, patch.body), Machine)
-        rules = begun_maintenance(msgspec.convert(before, Machine), changed, facts)
-        pods = None if rules is None else await _pods_on(api, facts.nodes[patch.name])
-        if rules is not None and pods is not None:
-            links = pod_blockers(await _tried_drain(api, pods, rules))
-            waits = (text for link in links for text in maintenance_wait(link))
-            change = replace(change, effects=(*change.effects, *waits))
+    change = replace(change, effects=await _effects_of(api, patch, before))
     if due_operation is None:
         return change
     machine = await api.get(MACHINES, patch.name)
@@ -176,17 +224,41 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
     return await _with_operation(api, replace(change, effects=words), due_operation.manifest(machine))
 
 
-async def _update(api: Api, after: MachineConfiguration) -> UpdateForecast:
-    """Forecast the rolling update of a configuration as it would be after a patch."""
+async def _effects_of(api: Api, patch: IntentPatch, before: Raw) -> tuple[str, ...]:
+    """Return the effects of a patch, with the Pods that a drain would wait for."""
+    facts = await _facts_of_patch(api, patch)
+    found = effects(patch, before, facts)
+    if patch.kind.plural != MACHINES.plural:
+        return found
+    changed = msgspec.convert(merged(before, patch.body), Machine)
+    rules = begun_maintenance(msgspec.convert(before, Machine), changed, facts)
+    pods = None if rules is None else await _pods_on(api, facts.nodes[patch.name])
+    if rules is None or pods is None:
+        return found
+    links = pod_blockers(await _tried_drain(api, pods, rules))
+    return (*found, *(text for link in links for text in maintenance_wait(link)))
+
+
+async def _update(api: Api, after: MachineConfiguration, images: Mapping[str, str] | None = None) -> UpdateForecast:
+    """Forecast the rolling update of a configuration as it would be after a patch.
+
+    Args:
+        images: that hosts would have then, by the name of their Machine.
+    """
     name, reader = after.metadata.name, FactsReader(api)
     facts, versions = await asyncio.gather(
         reader.of_all(OperationKind.NODE_REBOOT),  # by agents, as is the creation of a Node
         api.list(MACHINE_CONFIGURATION_VERSIONS, labels=f"{LABEL_CONFIGURATION}={name}"),
     )
     refs = ((machine, machine.spec.configuration_ref) for machine in facts.machines.values())
-    bound = [machine for machine, ref in refs if ref is not None and ref.name == name]
+    bound = [
+        with_image(machine, (images or {}).get(machine.name))
+        for machine, ref in refs
+        if ref is not None and ref.name == name
+    ]
     facts = await reader.with_budgets(facts, sorted({one for m in bound for one in m.status.disruption_budgets}))
-    return forecast_update(UpdateView(after, versions.items, bound, utc_now(), facts.nodes, facts.operations), facts)
+    known = with_template(versions.items, after)
+    return forecast_update(UpdateView(after, known, bound, utc_now(), facts.nodes, facts.operations), facts)
 
 
 async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
