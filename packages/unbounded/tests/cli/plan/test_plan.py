@@ -391,6 +391,7 @@ async def test_what_may_not_be_read_or_cannot_be_seen_is_said(staged: Staged) ->
         "`kubectl unbounded machine inspect m1` does that, and writes nothing",
         "  not checked: whether the BMC answers, accepts the password and presents the trusted certificate",
         "  not checked: whether the host boots from the network, and reaches metalman there",
+        "  not checked: whether the image fits the disk, in size and sector size: metalman alone reads it",
     ]
 
 

@@ -347,6 +347,8 @@ def _unobservable(planned: OperationForecast) -> Iterator[str]:
             yield "whether metalman serves boot images, and the BMC fetches one and starts its host from it"
         elif planned.kind == OperationKind.HOST_REPLACE:
             yield "whether the host boots from the network, and reaches metalman there"
+        if planned.kind == OperationKind.HOST_REPLACE:
+            yield "whether the image fits the disk, in size and sector size: metalman alone reads it"
     if any(_is_of(one, ExecutorKind.CLOUD) for one in planned.targets):
         yield "whether the provider accepts the login, and has the instance"
 
