@@ -25,7 +25,8 @@ async def intend(session: CommandSession) -> Intent:
     reason = getattr(args, "reason", "") or None
     before = machine.spec.maintenance
     if in_maintenance(machine) == enabled and (reason is None or (before is not None and before.reason == reason)):
-        return Intent(notes=(f"Machine {machine.name} is {'' if enabled else 'not '}in maintenance already",))
+        state = "in maintenance already" if enabled else "not in maintenance"
+        return Intent(notes=(f"Machine {machine.name} is {state}",))
     body = {"spec": {"maintenance": {"enabled": True, "reason": reason} if enabled else None}}
     verb = "maintenance requested" if enabled else "maintenance ended"
     return Intent(patches=(IntentPatch(MACHINES, machine.name, body, verb=verb),))
