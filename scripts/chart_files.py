@@ -21,7 +21,9 @@ from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     CONFIG_FILE,
+    CONTAINER_CLOUD,
     MACHINE_OPS,
+    ContainerCloudWorkload,
     MachinaWorkload,
     MachineOpsWorkload,
     MetalmanWorkload,
@@ -34,7 +36,13 @@ SOURCES: Final = ROOT / "scripts" / "chart"
 SITE, PROVIDER, INTERFACE, RELAYS = "xsitex", "xproviderx", "xinterfacex", "xrelaysx"
 MEDIA_SECRET, MEDIA_URL = "xmediasecretx", "xmediaurlx"
 KEEP_CONSOLE: Final = "--keep-console-output=false"
-VALUES: Final = {"machina": "machina", MACHINE_OPS: "machineOps", "metalman": "metalman"}  # keys of values.yaml
+CONTAINER_CLOUD_KEY: Final = "containerCloud"
+VALUES: Final = {  # keys of values.yaml
+    "machina": "machina",
+    MACHINE_OPS: "machineOps",
+    "metalman": "metalman",
+    CONTAINER_CLOUD: CONTAINER_CLOUD_KEY,
+}
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
 KEEP: Final = "helm.sh/resource-policy: keep\n"
 
@@ -51,7 +59,8 @@ def files() -> dict[str, str]:
         "templates/machina.yaml": _when("machina.enabled", _machina()),
         "templates/machine-ops-controller.yaml": _machine_ops(),
         "templates/metalman.yaml": _metalman(),
-        "templates/monitoring.yaml": _when("monitoring.enabled", _documents(map(as_yaml, workloads.monitors()))),
+        **dict(_container_cloud_files()),
+        "templates/monitoring.yaml": _when("monitoring.enabled", _monitoring()),
     }
     return {f"{FOLDER}/{path}": text for path, text in found.items()}
 
@@ -77,12 +86,37 @@ def _shared_files() -> Iterable[tuple[str, str]]:
             continue
         if Path(path).suffix != ".yaml":
             continue
-        escaped = text.replace("{{", "\0").replace("\0", '{{ "{{" }}')
+        escaped = _escaped(text)
         if parts[0] == "crd":
             escaped = _when("crds.install", _outliving("crds.keep", escaped))
         elif parts[-1] == "namespace.yaml":
             escaped = _when("namespace.create", _outliving("namespace.keep", _privileged_with_metalman(escaped)))
         yield f"templates/{'-'.join(parts)}", escaped
+
+
+def _escaped(text: str) -> str:
+    """Return a text in which Helm finds no expression."""
+    return text.replace("{{", "\0").replace("\0", '{{ "{{" }}')
+
+
+def _container_cloud_files() -> Iterable[tuple[str, str]]:
+    """Yield the templates of Container Cloud: definitions, rights, policies and the process."""
+    on = f"{CONTAINER_CLOUD_KEY}.enabled"
+    for path, text in sorted(crd_files.container_cloud_files().items()):
+        definition = _when("crds.install", _outliving("crds.keep", _escaped(text)))
+        yield f"templates/crd-{CONTAINER_CLOUD}-{Path(path).name}", _when(on, definition)
+    for path, text in sorted(manifest_files.container_cloud_files().items()):
+        yield f"templates/{Path(path).stem}-{CONTAINER_CLOUD}.yaml", _when(on, _escaped(text))
+    bodies = workloads.container_cloud_objects(ContainerCloudWorkload(IMAGE, {}))
+    yield (
+        f"templates/{CONTAINER_CLOUD}.yaml",
+        _when(on, HEADER + _written(bodies, CONTAINER_CLOUD, lambda text: text)),
+    )
+
+
+def _monitoring() -> str:
+    monitor = f"---\n{as_yaml(workloads.container_cloud_monitor())}"
+    return _documents(map(as_yaml, workloads.monitors())) + _when(f"{CONTAINER_CLOUD_KEY}.enabled", monitor)
 
 
 def _outliving(value: str, text: str) -> str:

@@ -216,7 +216,15 @@ def _metalman() -> dict[str, str]:
 
 
 def _monitoring() -> dict[str, str]:
-    folder, monitors = "deploy/components/monitoring", workloads.monitors()
+    """Return the component with the ServiceMonitors, and that of container-cloud, which is installed on request."""
+    folder = "deploy/components"
+    return {
+        **_monitors(f"{folder}/monitoring", workloads.monitors()),
+        **_monitors(f"{folder}/{CONTAINER_CLOUD}-monitoring", (workloads.container_cloud_monitor(),)),
+    }
+
+
+def _monitors(folder: str, monitors: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     named = {f"{monitor['metadata']['name']}.yaml": monitor for monitor in monitors}
     kustomization = {"apiVersion": COMPONENT, "kind": "Component", "resources": sorted(named)}
     return {

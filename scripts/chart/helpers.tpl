@@ -12,8 +12,8 @@
 {{- /* list: the root, the key of a component: its file of settings, as kustomize's component has it */ -}}
 {{- define "unbounded.config" -}}
 {{- $root := index . 0 -}}
-{{- $defaults := dict "machina" 50 "machineOps" 10 -}}
-{{- $config := merge (dict) (index $root.Values (index . 1)).config (dict "maxConcurrentReconciles" (index $defaults (index . 1))) -}}
+{{- $defaults := dict "machina" (dict "maxConcurrentReconciles" 50) "machineOps" (dict "maxConcurrentReconciles" 10) -}}
+{{- $config := merge (dict) (index $root.Values (index . 1)).config (index $defaults (index . 1) | default dict) -}}
 @HEADER@
 {{ toYaml $config }}
 {{ end -}}

@@ -98,6 +98,27 @@ def test_with_all_components_too(tmp_path: Path) -> None:
     assert (kinds.count("Deployment"), kinds.count("ServiceMonitor")) == (3, 3)
 
 
+@needs_kubectl
+def test_with_container_cloud_too(tmp_path: Path) -> None:
+    beside = os.path.relpath(ROOT / "deploy", tmp_path)
+    kustomization = {
+        "resources": [beside, f"{beside}/components/container-cloud"],
+        "components": [f"{beside}/components/{name}" for name in ("monitoring", "container-cloud-monitoring")],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    values = {"containerCloud": {"enabled": True}, "monitoring": {"enabled": True}}
+    rendered = objects(helm(HERE | values, tmp_path))
+    assert rendered == kustomized(str(tmp_path))
+    definitions = [name for kind, name in rendered if kind == "CustomResourceDefinition"]
+    assert "l2templates.ipam.mirantis.com" in definitions
+    assert ("ServiceMonitor", "container-cloud-controller") in rendered
+    bare = objects(helm(HERE | values | {"crds": {"install": False}}, tmp_path))
+    assert not [name for kind, name in bare if kind == "CustomResourceDefinition"]
+    config = {"containerCloud": {"enabled": True, "config": {"minOtherManagers": 0}}}
+    given = objects(helm(HERE | config, tmp_path))[("ConfigMap", "container-cloud-config")]
+    assert yaml.safe_load(given["data"]["config.yaml"]) == {"minOtherManagers": 0}
+
+
 @pytest.mark.parametrize(
     ("site", "provider"),
     [("rack1", ""), ("", "AzureVM"), ("phoenix", "OCIInstance"), ("Rack.1", "My_Own"), ("true", ""), ("42", "")],

@@ -377,23 +377,26 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
 
 def monitors() -> tuple[Raw, ...]:
     """Return ServiceMonitors of the Prometheus operator, for clusters that have its definitions."""
-    return tuple(
-        {
-            "apiVersion": "monitoring.coreos.com/v1",
-            "kind": "ServiceMonitor",
-            "metadata": _meta(name, _selector(component)),
-            "spec": {
-                "selector": {"matchLabels": _selector(component)},
-                "namespaceSelector": {"matchNames": [NAMESPACE]},
-                "endpoints": [{"port": "metrics", "path": "/metrics"}],
-            },
-        }
-        for component, name in (
-            ("machina", MACHINA),
-            ("metalman", METALMAN),
-            (MACHINE_OPS, MACHINE_OPS),
-        )
-    )
+    components = (("machina", MACHINA), ("metalman", METALMAN), (MACHINE_OPS, MACHINE_OPS))
+    return tuple(_monitor(name, component) for component, name in components)
+
+
+def container_cloud_monitor() -> Raw:
+    """Return the ServiceMonitor of container-cloud, which not every installation has."""
+    return _monitor(CONTAINER_CLOUD_CONTROLLER, CONTAINER_CLOUD)
+
+
+def _monitor(name: str, component: str) -> Raw:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": _meta(name, _selector(component)),
+        "spec": {
+            "selector": {"matchLabels": _selector(component)},
+            "namespaceSelector": {"matchNames": [NAMESPACE]},
+            "endpoints": [{"port": "metrics", "path": "/metrics"}],
+        },
+    }
 
 
 def _deployment(
