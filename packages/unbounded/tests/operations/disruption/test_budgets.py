@@ -279,6 +279,21 @@ async def test_a_machine_that_is_unavailable_already_is_granted(cluster: Cluster
 
 
 @cluster_story
+async def test_hosts_that_never_had_a_node_take_no_turns(cluster: Cluster) -> None:
+    names = ("m1", "m2", "m3")
+    for name in names:
+        await cluster.world.machine(name)
+    await cluster.budget("one", 1)
+    made = [await cluster.world.operation(f"op-{name}", "HostReboot", name) for name in names]
+    for name in names:
+        assert (await cluster.world.ended(f"op-{name}")).status.phase == "Complete"
+        await cluster.stage(name, None)
+    claims = [cluster.world.stories[operation.metadata.uid].claimed_at or 0.0 for operation in made]
+    assert max(claims) - min(claims) < 5
+    assert await cluster.granted("one") == set()
+
+
+@cluster_story
 async def test_an_override_is_granted_and_recorded(cluster: Cluster) -> None:
     await cluster.world.machine("m1")
     await cluster.node("m1", "web-1")

@@ -42,6 +42,7 @@ from unbounded.operations.disruption.budgets import (
     full,
     group_of,
     group_status,
+    has_been_node,
     is_used,
     window_of,
 )
@@ -140,7 +141,12 @@ class Grants:
         return budget_names(self._budgets.all(), machine)
 
     def counting(self, machine: Machine) -> list[MachineDisruptionBudget]:
-        """Return the budgets that cover a Machine and count now, by name."""
+        """Return the budgets that cover a Machine and count now, by name; none for one that never had a Node.
+
+        Its first install takes nothing away, and all hosts of a new cluster are installed at once.
+        """
+        if not has_been_node(machine) and self._node_of(machine.name) is None:
+            return []
         now = self._now()
         found = [one for name in self.names(machine) if (one := self._budgets.get(name)) is not None]
         return [one for one in found if window_of(one, now).counts]

@@ -158,12 +158,17 @@ def budget_names(budgets: Iterable[MachineDisruptionBudget], machine: Machine) -
     return tuple(names[:MAX_BUDGETS])
 
 
+def has_been_node(machine: Machine) -> bool:
+    """Return whether the Machine has, or once had, a Node."""
+    return machine.spec.kubernetes is not None and machine.spec.kubernetes.node_ref is not None
+
+
 def is_unavailable(machine: Machine, node: Node | None) -> bool:
     """Return whether the Machine is unavailable, for any cause: its Node is missing, not Ready, cordoned or in work."""
     if machine.spec.kubernetes is None:
         return False
     if node is None:
-        return machine.spec.kubernetes.node_ref is not None
+        return has_been_node(machine)
     return not node.ready or node.spec.unschedulable or foreign_maintenance(node) is not None
 
 
