@@ -401,9 +401,10 @@ def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> Machin
     is_free = decided.reason == reasons.WAITING_FOR_DRAIN and (record is None or takes_over)
     if machine is None or not is_free:
         return replace(found, held=_blockers(operation, decided, facts))
-    node, rules = facts.nodes.get(name), operation_drain(operation, facts)  # nothing but its grant and drain is missing
-    full = () if operation.spec.override is not None else _without_room(_counting(machine, facts), machine, node)
-    if rules is None or node is None:
+    node, budgets = facts.nodes.get(name), _counting(machine, facts)  # nothing but its grant and its drain is missing
+    full = () if operation.spec.override is not None else _without_room(budgets, machine, node)
+    rules = _drain_of(operation, machine, budgets)
+    if node is None or not rules.enabled:
         return replace(found, held=tuple(full))
     drains = f"its Node {node.metadata.name} is drained first, within {rules.timeout_s} s"
     return replace(found, held=(*full, *_holds(node)), drains=drains)
@@ -414,10 +415,13 @@ def operation_drain(operation: MachineOperation, facts: ExplainFacts) -> DrainRu
     machine = facts.machines.get(operation.spec.machine_ref or "")
     if machine is None or machine.name not in facts.nodes:
         return None
-    override = operation.spec.override is not None
-    budgets, maintenance = _counting(machine, facts), in_maintenance(machine)
-    rules = drain_rules(budgets, operation.spec.drain, override=override, maintenance=maintenance)
+    rules = _drain_of(operation, machine, _counting(machine, facts))
     return rules if rules.enabled else None
+
+
+def _drain_of(operation: MachineOperation, machine: Machine, budgets: Sequence[MachineDisruptionBudget]) -> DrainRules:
+    override, maintenance = operation.spec.override is not None, in_maintenance(machine)
+    return drain_rules(budgets, operation.spec.drain, override=override, maintenance=maintenance)
 
 
 def _holds(node: Node | None) -> Iterator[ExplainLink]:
