@@ -335,6 +335,8 @@ async def test_an_agent_that_is_silent_for_long_is_named(fleet: Fleet) -> None:
     (link,) = await why_of(fleet, "m0")
     assert "the rolling update of configuration c: its agent is silent" in link.what
     assert link.fixes[-1].does == "starts it again"
+    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    assert [fix.command for fix in link.fixes] == ["kubectl unbounded why machine/m0"]
 
 
 @story
@@ -522,6 +524,8 @@ async def test_stages_that_leave_a_machine_out_halt_with_its_name(fleet: Fleet) 
         "spec.updateStrategy.rollingUpdate.stages",
     )
     assert "(m1)" in (status.message or "")
+    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    assert ([fix.command for fix in link.fixes], link.next_step) == (["kubectl edit mc c"], "")
     await asyncio.sleep(600)
     assert fleet.created == []
     await fleet.rolling(stages=[canary, {"name": "rest", "size": "100%"}])

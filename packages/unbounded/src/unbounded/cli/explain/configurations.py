@@ -17,6 +17,7 @@ from unbounded.cli.explain.fixes import blocker_fixes, fixes_for_disruption
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.machina import node_update_plan
 from unbounded.machina.rolling_update_plan import is_rolling
+from unbounded.operations import reasons
 
 SETTLED: Final = frozenset({UpdatePhase.COMPLETE, UpdatePhase.ROLLED_BACK})
 _NEXT: Final = {
@@ -144,14 +145,22 @@ def explain_configuration(configuration: MachineConfiguration) -> ExplainLink:
         held_by="" if wait is None else wait.held_by or "",
         since="" if wait is None else wait.since,
         until="" if wait is None else wait.until or "",
-        next_step=_NEXT.get(UpdatePhase(rollout.phase), ""),
+        next_step="" if _is_invalid(rollout) else _NEXT.get(UpdatePhase(rollout.phase), ""),
         fixes=tuple(_fixes(name, rollout)),
     )
+
+
+def _is_invalid(rollout: UpdateStatus) -> bool:
+    """Return whether the stages do not fit the Machines."""
+    return rollout.waiting is not None and rollout.waiting.reason == reasons.INVALID_SPEC
 
 
 def _fixes(name: str, rollout: UpdateStatus) -> Iterator[Fix]:
     if rollout.phase == UpdatePhase.PAUSED:
         yield Fix(f"{PLUGIN} config resume {name}", "continues, and tries failed Machines again")
+        return
+    if _is_invalid(rollout):
+        yield Fix(f"kubectl edit mc {name}", "corrects the stages of rollingUpdate")
         return
     if rollout.phase == UpdatePhase.HALTED:
         for failed in rollout.failed[:1]:
@@ -170,5 +179,11 @@ def _fixes(name: str, rollout: UpdateStatus) -> Iterator[Fix]:
             yield Fix(f"{PLUGIN} why operation/{held_by}", "shows what the HostReplace waits for")
         case "Machine":
             yield Fix(f"{PLUGIN} why machine/{held_by}", "shows what blocks the Machine")
+        case "agent" | "metalman":
+            machine = held_by.removeprefix("of Machine ")
+            yield Fix(f"{PLUGIN} why machine/{machine}", "shows its download, and the commands that help")
+        case "condition":
+            node = held_by.rpartition(" of Node ")[2]
+            yield Fix(f"kubectl describe node {node}", "shows the conditions of the other controller")
         case _:
             return
