@@ -5,7 +5,7 @@ objects; the components own the decisions.
 
 - `api`: the Protocol `Api` that all code above uses, and the failures of its calls, sorted by who acts next.
 - `client` (`HttpApi`) on `object_codec`, `config`, `credentials`, `tls`: `Api` over HTTP.
-- `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`): the reconcile loop.
+- `cache` (`Cache`), `controller` (`Controller`, `WorkQueue`): the reconcile loop.
 - `status_writer` (`StatusWriter`): the writes of a status.
 - `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `logs` (`Log`, `SecretStr`).
 - `process_epoch`: generations of a process; `process`: the frame of each process, its health server, and its end.

@@ -18,11 +18,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, rfc3339
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.bmc_access import BmcAccess, needs_pin, redfish_of
 from unbounded.metalman.hardware_merge import hardware_change, merged, reading_condition
 from unbounded.metalman.redfish.bmc_interface import PasswordRejected

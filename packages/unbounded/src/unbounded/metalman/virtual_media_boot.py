@@ -19,11 +19,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.bmc_access import BmcAccess, redfish_of
 from unbounded.metalman.boot_override import boots_by_media, media_boot
 from unbounded.metalman.inventory_controller import is_ours

@@ -21,11 +21,10 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
 from unbounded.kube.clock import Backoff, WallClock, loop_time, seconds_since, utc_now
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
-from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.claim_gates import is_meant_for, order, starts_on

@@ -16,10 +16,9 @@ from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import Backoff, WallClock, loop_time, rfc3339, seconds_since, utc_now
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import caches as operation_caches
 from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
 from unbounded.operations.batch_controller import BatchController, BatchTimes

@@ -29,10 +29,9 @@ from unbounded.api.machine_status import MAX_PACKAGE, MAX_RELEASE, HostSystem
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.kube.workqueue import WorkQueue
 
 log = Log("agent")
 

@@ -36,9 +36,8 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock, utc_now
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
-from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations.claim_gates import is_paused
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=30.0)

@@ -34,11 +34,10 @@ from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.kube.api import Api, Conflict, InvalidObject, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock, rfc3339, utc_now
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
 from unbounded.metalman.netboot.installs import merged_record

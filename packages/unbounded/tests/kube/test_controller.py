@@ -19,9 +19,8 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Conflict, InvalidObject, ResponseLost, ServerBusy, ServerUnreachable
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
-from unbounded.kube.controller import Controller
+from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.workqueue import WorkQueue
 
 
 @contextlib.asynccontextmanager
