@@ -8,7 +8,7 @@ import pytest
 
 from unbounded.api.container_cloud.names import scoped_name
 from unbounded.api.fields import LABEL_VALUE
-from unbounded.containercloud.hosts.bmc_address import parse_bmc_address
+from unbounded.containercloud.hosts.model import parse_bmc_address
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
-from unbounded.containercloud.hosts.bmc_address import parse_bmc_address
-from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, is_free
+from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, is_free, parse_bmc_address
 from unbounded.containercloud.network.subnets import OK
 from unbounded.kube.api import Api, ObjectKey
 from unbounded.kube.cache import Cache

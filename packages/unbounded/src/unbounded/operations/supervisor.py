@@ -23,8 +23,7 @@ from unbounded.operations import caches as operation_caches
 from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.supervisor_machines import MachineSupervisor
-from unbounded.operations.supervisor_status import SupervisorStatus
+from unbounded.operations.supervisor_status import MachineSupervisor, SupervisorStatus
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
 

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from unbounded.cli.deploy.key_secrets import kubectl_command
-from unbounded.cli.deploy.ssh_keys import PrivateKey, UnusableKey, key_secret, read_key
+from unbounded.cli.deploy.ssh_keys import PrivateKey, UnusableKey, key_secret, kubectl_command, read_key
 from unbounded.kube.logs import SecretStr
 
 KEYS: dict[str, Any] = {

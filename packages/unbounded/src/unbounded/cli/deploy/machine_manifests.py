@@ -13,7 +13,6 @@ from typing import Any, Final
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import validation
-from unbounded.cli.deploy.ssh_keys import KEY
 from unbounded.cli.deploy.validation import BadFlag, flagged
 from unbounded.join.host_options import base_url, web_url
 from unbounded.machina.ssh.model import host_port
@@ -29,6 +28,7 @@ DOWNLOADS: Final[Mapping[str, str]] = {
     "crictl": "crictl-version",
     "sandbox": "sandbox-version",
 }
+KEY: Final = "ssh-privatekey"  # of a Secret with an SSH key
 LONGEST_USER: Final = 128
 OF_BASTION: Final = ("bastion_ssh_username", "bastion_ssh_private_key", "bastion_ssh_secret_name", "bastion_host_key")
 

@@ -19,11 +19,17 @@ from unbounded.api.machine import MACHINES, Machine, MachinePhase
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import host_addresses, machine_manifests, validation
 from unbounded.cli.deploy.apply import CLIENT, SERVER
-from unbounded.cli.deploy.key_secrets import KeySecret, apply_secrets, kubectl_command, read_keys, required_secrets
 from unbounded.cli.deploy.live_machina import live_machina, require_origin
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
 from unbounded.cli.deploy.site_tokens import token_of
-from unbounded.cli.deploy.ssh_keys import PrivateKey
+from unbounded.cli.deploy.ssh_keys import (
+    KeySecret,
+    PrivateKey,
+    apply_secrets,
+    kubectl_command,
+    read_keys,
+    required_secrets,
+)
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.plugin import progress

@@ -15,7 +15,7 @@ from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.machine_spec import BastionSSHSpec, SecretKeySelector, SSHSpec
 from unbounded.api.meta import Condition
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.ssh_keys import KEY
+from unbounded.cli.deploy.machine_manifests import KEY
 from unbounded.cli.explain.fix_commands import (
     bastion_command,
     copy_id,

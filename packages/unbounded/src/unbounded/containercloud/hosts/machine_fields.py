@@ -17,9 +17,9 @@ from unbounded.api.container_cloud.names import (
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_SITE
-from unbounded.containercloud.hosts.bmc_address import BmcAddress
 from unbounded.containercloud.hosts.model import (
     KEY_PASSWORD,
+    BmcAddress,
     BmcLogin,
     ChangeMachine,
     HostView,

@@ -38,11 +38,11 @@ from unbounded.api.core import Secret
 from unbounded.api.hardware import DiskFacts, HardwareSource, HardwareStatus
 from unbounded.api.machine import Machine, MachinePhase, MachinePower
 from unbounded.api.operation import OperationKind, OperationPhase
-from unbounded.containercloud.hosts.bmc_address import BmcAddress, bmc_key, parse_bmc_address
 from unbounded.containercloud.hosts.machine_fields import change, claim_fields, link, manifest, owned, released
 from unbounded.containercloud.hosts.model import (
     KEY_PASSWORD,
     KEY_SOURCE,
+    BmcAddress,
     BmcLogin,
     CreateMachine,
     DeleteHostMachine,
@@ -56,11 +56,13 @@ from unbounded.containercloud.hosts.model import (
     SetHostFinalizer,
     StartOperation,
     StoreLogin,
+    bmc_key,
     consumer_of,
     host_key,
     host_of_machine,
     is_adopted,
     machine_of_host,
+    parse_bmc_address,
 )
 from unbounded.kube.clock import rfc3339, seconds_since
 
