@@ -413,7 +413,7 @@ def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> Machin
 def operation_drain(operation: MachineOperation, facts: ExplainFacts) -> DrainRules | None:
     """Return the rules of the drain before an operation on one Machine; None for no drain."""
     machine = facts.machines.get(operation.spec.machine_ref or "")
-    if machine is None or machine.name not in facts.nodes:
+    if machine is None or machine.name not in facts.nodes or not needs_grant(operation, machine):
         return None
     rules = _drain_of(operation, machine, _counting(machine, facts))
     return rules if rules.enabled else None

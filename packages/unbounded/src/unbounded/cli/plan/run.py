@@ -175,7 +175,7 @@ async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str
     loses = OperationKind(operation.spec.operation_kind) in LOSES
     pods = await _pods_on(api, node) if node is not None and (loses or rules is not None) else None
     planned = forecast(operation, facts, None if pods is None else len(pods))
-    if rules is not None and pods is not None:
+    if rules is not None and pods and any(one.drains for one in planned.targets):
         blockers = pod_blockers(await _tried_drain(api, pods, rules))
         targets = (replace(one, held=(*one.held, *blockers)) if one.drains else one for one in planned.targets)
         planned = replace(planned, targets=tuple(targets))
