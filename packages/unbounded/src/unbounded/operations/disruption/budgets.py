@@ -159,8 +159,10 @@ def budget_names(budgets: Iterable[MachineDisruptionBudget], machine: Machine) -
 
 
 def has_been_node(machine: Machine) -> bool:
-    """Return whether the Machine has, or once had, a Node."""
-    return machine.spec.kubernetes is not None and machine.spec.kubernetes.node_ref is not None
+    """Return whether the Machine once had a Node: it was bound to one, or one was drained for it."""
+    record = machine.status.disruption
+    is_bound = machine.spec.kubernetes is not None and machine.spec.kubernetes.node_ref is not None
+    return is_bound or (record is not None and record.node_uid is not None)
 
 
 def is_unavailable(machine: Machine, node: Node | None) -> bool:
@@ -168,7 +170,7 @@ def is_unavailable(machine: Machine, node: Node | None) -> bool:
     if machine.spec.kubernetes is None:
         return False
     if node is None:
-        return has_been_node(machine)
+        return machine.spec.kubernetes.node_ref is not None
     return not node.ready or node.spec.unschedulable or foreign_maintenance(node) is not None
 
 
