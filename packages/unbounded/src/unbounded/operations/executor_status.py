@@ -410,8 +410,10 @@ class ExecutorStatus:
         machine = msgspec.convert(raw, Machine)
         self._caches.machines.observe(machine)
         active = machine.status.active_operation
-        if active is None:
+        if active is None and context.claimed:
             return await self._take_lock(replace(context, machine=machine), run)
+        if active is None:  # its turn has passed, and the gates of a claim have to let it through again
+            raise Stale(f"the lock of Machine {run.machine} was released meanwhile")
         if active.uid != context.operation.metadata.uid:
             raise Stale(f"{active.name} holds the lock of Machine {run.machine}")
         if target_state(self._executor, run, machine) is not TargetState.SAME:
