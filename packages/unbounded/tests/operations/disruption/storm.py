@@ -240,6 +240,9 @@ class Judge:
         if was and not is_now and ours and not self.user:
             self._returned(name, old)
         if is_now and ANNOTATION_CORDONED_BY in new["metadata"].get("annotations", {}):
+            if name not in self.cordoned_at:  # an earlier holder that never started has nothing to prove
+                record = self.machines[name]["status"].get("disruption") or {}
+                self.holders[name] = {record["holder"]["uid"]} if record else set()
             self.cordoned_at.setdefault(name, _now())
         elif self.cordoned_at.pop(name, None) is not None:
             self.holders.pop(name, None)

@@ -348,6 +348,8 @@ OFF = {"rules": DrainRules(enabled=False)}
 PROCEEDS = {"rules": DrainRules(proceeds=True)}
 LEFT = {"pods": [_pod()]}
 TIMED_OUT = {"recorded": {"reason": reasons.DRAIN_TIMED_OUT, "worked": False}}
+UNUSED = {"recorded": {"reason": reasons.EXECUTOR_SILENT, "worked": False}}
+HELD_BACK = {"recorded": {"reason": reasons.PAUSED, "worked": False}}
 BARE = {"node": _node()}
 REFUSED = BARE | {"refused": "the server refuses the cordon"}
 ROWS: dict[tuple[DisruptionStage, Fact], tuple[dict[str, Any], DisruptionStage | None, str | None]] = {
@@ -395,15 +397,17 @@ ROWS: dict[tuple[DisruptionStage, Fact], tuple[dict[str, Any], DisruptionStage |
     (_S.DRAINED, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
     (_S.DRAINED, Fact.NO_NODE): ({"node": None}, _S.DRAINED, None),
     (_S.DRAINED, Fact.NODE_CHANGED): (OTHER, _S.DRAINING, CORDON),
-    (_S.DRAINED, Fact.DELAYED): ({"paused": PAUSED}, _S.WAITING, UNCORDON),
+    (_S.DRAINED, Fact.DELAYED): ({"paused": PAUSED}, _S.RETURNING, None),
     (_S.DRAINED, Fact.NOT_CLAIMED): (IN_TIME, _S.DRAINED, None),
-    (_S.DRAINED, Fact.LATE): ({}, _S.WAITING, UNCORDON),
+    (_S.DRAINED, Fact.LATE): ({}, _S.RETURNING, None),
     (_S.WORKING, Fact.HOLDER_ENDED): ({"holder": ACTED, "ready_s": 0.0}, _S.RETURNING, None),
     (_S.WORKING, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
     (_S.WORKING, Fact.CLAIMED): ({"holder": STARTED}, _S.WORKING, None),
     (_S.WORKING, Fact.NOT_CLAIMED): ({}, _S.DRAINED, None),
     (_S.RETURNING, Fact.REQUESTED): (NEXT, _S.DRAINING, CORDON),
     (_S.RETURNING, Fact.HOLDER_OPEN): (TIMED_OUT, _S.RETURNING, UNCORDON),
+    (_S.RETURNING, Fact.DELAYED): (HELD_BACK, _S.WAITING, UNCORDON),
+    (_S.RETURNING, Fact.LATE): (UNUSED, _S.WAITING, UNCORDON),
     (_S.RETURNING, Fact.AWAY): ({"holder": ENDED, "ready_s": 0.0}, _S.RETURNING, None),
     (_S.RETURNING, Fact.BACK): ({"holder": ENDED}, None, UNCORDON),
 }

@@ -34,6 +34,10 @@ RETURN_S: Final = 60.0  # of a usual return; then the message names the proof th
 MAX_TEXT: Final = 4096
 MAX_HELD_BY: Final = 1024
 _S = DisruptionStage
+_UNUSED: Final[Mapping[str | None, Fact]] = {
+    reasons.EXECUTOR_SILENT: Fact.LATE,
+    reasons.PAUSED: Fact.DELAYED,
+}  # of drains that their holder has not used: it waits again once the Node is usable
 
 
 @dataclass(frozen=True)
@@ -292,6 +296,8 @@ def _working(view: DisruptionView) -> _Found:
 def _returning(view: DisruptionView) -> _Found:
     record = view.disruption
     is_open = view.holder is not None and view.holder.state is not model.HolderState.ENDED
+    if is_open and record.reason in _UNUSED:
+        return _Found(_UNUSED[record.reason], record.message or "", record.reason, record.held_by)
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
         away = _away(view, record, since_s=view.in_stage_s)  # from the holder before, which this one took over from
         fact, requeue_s = (Fact.HOLDER_OPEN, None) if away is None else (Fact.AWAY, away.requeue_s)
@@ -517,7 +523,8 @@ def _entry(view: DisruptionView, step: Step, found: _Found, record: DisruptionSt
             left = record.drain if found.fact in (Fact.CLAIMED, Fact.LATE_PROCEED, Fact.NOT_CLAIMED) else None
             return entry | {"until": None, "drain": left, "worked": worked}
         case _S.RETURNING:
-            return {"until": None, "drain": record.drain if record.stage in (_S.DRAINED, _S.WORKING) else None}
+            until = record.until if found.reason == reasons.EXECUTOR_SILENT else None  # of the pause that follows
+            return {"until": until, "drain": record.drain if record.stage in (_S.DRAINED, _S.WORKING) else None}
         case _S.WAITING:
             until = record.until if found.fact is Fact.LATE else None
             return {"node_uid": None, "boot_id": None, "cordoned": False, "drain": None, "until": until}

@@ -87,13 +87,15 @@ _ROWS: Final[Mapping[tuple[str, StrEnum], Step]] = {
     (_S.DRAINED, Fact.HOLDER_ENDED): Step(_S.RETURNING),
     (_S.DRAINED, Fact.BACK): Step(COMPLETE, UNCORDON),
     (_S.DRAINED, Fact.NODE_CHANGED): Step(_S.DRAINING, CORDON),
-    (_S.DRAINED, Fact.DELAYED): Step(_S.WAITING, UNCORDON),
-    (_S.DRAINED, Fact.LATE): Step(_S.WAITING, UNCORDON),
+    (_S.DRAINED, Fact.DELAYED): Step(_S.RETURNING),  # stored before the cordon goes: the holder cannot start then
+    (_S.DRAINED, Fact.LATE): Step(_S.RETURNING),
     (_S.WORKING, Fact.HOLDER_ENDED): Step(_S.RETURNING),
     (_S.WORKING, Fact.BACK): Step(COMPLETE, UNCORDON),
     (_S.WORKING, Fact.NOT_CLAIMED): Step(_S.DRAINED),
     (_S.RETURNING, Fact.REQUESTED): Step(_S.GRANTED),
     (_S.RETURNING, Fact.HOLDER_OPEN): Step(_S.RETURNING, UNCORDON),
+    (_S.RETURNING, Fact.DELAYED): Step(_S.WAITING, UNCORDON),
+    (_S.RETURNING, Fact.LATE): Step(_S.WAITING, UNCORDON),
     (_S.RETURNING, Fact.BACK): Step(COMPLETE, UNCORDON),
 }
 
@@ -126,7 +128,7 @@ PROCEDURE: Final = Procedure(
         _S.DRAINED: Stage(
             "the operation to start",
             CLAIM_WITHIN_S,
-            on_timeout=Step(_S.WAITING, UNCORDON),
+            on_timeout=Step(_S.RETURNING),
             cancel=Cancel.UNDO,
             undo=_UNDO,
         ),
