@@ -83,29 +83,15 @@ class VersionController:
         self._controller: Controller[str] = Controller(
             "configuration versions", self._reconcile, workers=2, metrics=loop_metrics
         )
+        follow = self._controller.follow
+        follow(configurations, lambda configuration: (configuration["metadata"]["name"],))
+        follow(versions, by_configuration)
+        follow(machines, configuration_plan.configurations_of, parts=_relevant_parts)
 
     async def run(self) -> None:
         """Run until cancelled."""
         self._reserved.clear()
-        with (
-            self._configurations.subscribed(lambda old, new: self._enqueue(_names(old, new))),
-            self._versions.subscribed(self._version_changed),
-            self._machines.subscribed(self._machine_changed),
-        ):
-            await self._controller.run()
-
-    def _enqueue(self, names: set[str]) -> None:
-        for name in names:
-            self._controller.enqueue(name)
-
-    def _version_changed(self, old: Raw | None, new: Raw | None) -> None:
-        self._enqueue({name for one in (old, new) if one is not None for name in by_configuration(one)})
-
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if _relevant_parts(old) != _relevant_parts(new):
-            self._enqueue(
-                {name for one in (old, new) if one is not None for name in configuration_plan.configurations_of(one)}
-            )
+        await self._controller.run()
 
     async def _reconcile(self, name: str) -> float | None:
         raw = self._configurations.get(name)
@@ -257,14 +243,8 @@ class VersionController:
         return set_condition(conditions, CONDITION_IN_USE, status, reason, use.text, rfc3339(self._now()))
 
 
-def _names(*some: Raw | None) -> set[str]:
-    return {one["metadata"]["name"] for one in some if one is not None}
-
-
-def _relevant_parts(machine: Machine | None) -> object:
+def _relevant_parts(machine: Machine) -> object:
     """Return the parts of a Machine that determine the use of configurations."""
-    if machine is None:
-        return None
     return machine.spec.configuration_ref, configuration_plan.node_versions(machine), machine.metadata.annotations
 
 

@@ -7,7 +7,8 @@ names its Machine, and a Node is deleted after a live read has confirmed that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -98,47 +99,27 @@ class RollingUpdateController:
         self._machine_status = StatusWriter(api, MACHINES, fields=("disruption", "nodeUpdate"), cache=machines)
         self._reported_at: dict[str, float] = {}
         self._controller: Controller[str] = Controller("rolling updates", self._reconcile, metrics=loop_metrics)
+        follow = partial(self._controller.follow, delay_s=SETTLE_S)
+        follow(configurations, lambda configuration: (configuration["metadata"]["name"],))
+        follow(versions, by_configuration)
+        follow(machines, _configurations_of, parts=_parts_of_machine)
+        follow(nodes, self._of_node, parts=_parts_of_node)
+        follow(operations, self._of_operation)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        with (
-            self._configurations.subscribed(self._configuration_changed),
-            self._versions.subscribed(self._version_changed),
-            self._machines.subscribed(self._machine_changed),
-            self._nodes.subscribed(self._node_changed),
-            self._operations.subscribed(self._operation_changed),
-        ):
-            await self._controller.run()
+        await self._controller.run()
 
-    def _enqueue(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._controller.queue.add_after(name, SETTLE_S)
+    def _of_node(self, node: Node) -> Iterable[str]:
+        machine = self._machines.get(node.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
+        return () if machine is None else _configurations_of(machine)
 
-    def _configuration_changed(self, old: Raw | None, new: Raw | None) -> None:
-        self._enqueue({one["metadata"]["name"] for one in (old, new) if one is not None})
-
-    def _version_changed(self, old: Raw | None, new: Raw | None) -> None:
-        self._enqueue({name for one in (old, new) if one is not None for name in by_configuration(one)})
-
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if old is None or new is None or _parts_of_machine(old) != _parts_of_machine(new):
-            self._enqueue({name for one in (old, new) if one is not None for name in _configurations_of(one)})
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and _parts_of_node(old) == _parts_of_node(new):
-            return
-        for node in (one for one in (old, new) if one is not None):
-            machine = self._machines.get(node.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
-            if machine is not None:
-                self._enqueue(_configurations_of(machine))
-
-    def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
+    def _of_operation(self, operation: MachineOperation) -> Iterator[str]:
         """Follow the operations of updates: each is that of a Machine whose record names it."""
-        one = new or old
-        machine = None if one is None or one.spec.machine_ref is None else self._machines.get(one.spec.machine_ref)
+        machine = None if operation.spec.machine_ref is None else self._machines.get(operation.spec.machine_ref)
         update = None if machine is None else machine.status.node_update
-        if one is not None and update is not None and update.operation == one.name:
-            self._enqueue((_configuration_of(update),))
+        if update is not None and update.operation == operation.name:
+            yield _configuration_of(update)
 
     async def _reconcile(self, name: str) -> float | None:
         configuration, strays = self._configuration(name), self._machines.by(INDEX_UPDATE, name)
