@@ -24,6 +24,7 @@ from unbounded.api.container_cloud.names import (
     ANNOTATION_CONSUMER_UID,
     ANNOTATION_HOST,
     BAREMETAL,
+    FINALIZER_MACHINE,
     LABEL_CLUSTER,
     LABEL_PROVIDER,
 )
@@ -389,10 +390,28 @@ class ClaimController:
         for host in claim.extra:
             await release_host(self._api, self._caches.hosts, host, key)
         if claim.step is ClaimStep.TAKE:
-            await self._take(claim.host, machine)
+            taken = host_key(claim.host)
+            self._taking.add(taken)  # other Machines choose other hosts meanwhile
+            try:
+                machine = await self._with_finalizer(machine)
+                await self._take(claim.host, machine)
+            finally:
+                self._taking.discard(taken)
         if claim.step in (ClaimStep.TAKE, ClaimStep.ANNOTATE):
             await self._annotate(machine, claim.host)
         return None
+
+    async def _with_finalizer(self, machine: ContainerCloudMachine) -> ContainerCloudMachine:
+        """Write the finalizer before the claim: a Machine that is deleted in between would leave its host taken."""
+        self._epoch.check_leads()
+        present, version = machine.metadata.finalizers, machine.metadata.resource_version
+        if FINALIZER_MACHINE in present:
+            return machine
+        patch = {"metadata": {"resourceVersion": version, "finalizers": [*present, FINALIZER_MACHINE]}}
+        key = key_of(machine)
+        written = await self._api.patch(CONTAINER_CLOUD_MACHINES, key.name, patch, namespace=key.namespace)
+        self._caches.machines.observe(written)
+        return written
 
     async def _take(self, host: BareMetalHost, machine: ContainerCloudMachine) -> None:
         """Write consumerRef on the version of the host that the decision rests on."""
@@ -412,12 +431,7 @@ class ClaimController:
             },
             "spec": {"consumerRef": reference, **({} if host.spec.externally_provisioned else {"online": True})},
         }
-        self._taking.add(key)  # other Machines choose other hosts meanwhile
-        try:
-            written = await self._api.patch(BARE_METAL_HOSTS, key.name, patch, namespace=key.namespace)
-            self._caches.hosts.observe(written)
-        finally:
-            self._taking.discard(key)
+        self._caches.hosts.observe(await self._api.patch(BARE_METAL_HOSTS, key.name, patch, namespace=key.namespace))
         log.info("host claimed", host=str(key), machine=str(of))
 
     async def _annotate(self, machine: ContainerCloudMachine, host: BareMetalHost) -> None:
