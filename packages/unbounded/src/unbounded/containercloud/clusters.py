@@ -182,9 +182,11 @@ class ClusterController:
                 await self._delete(CONTAINER_CLOUD_MACHINES, machine)
                 log.info("machine deleted with its cluster", namespace=key.namespace, machine=key.name)
             case SetUpgradeIndex(machine=machine, index=index):
-                await self._machine_status.write(machine, {"providerStatus": {"upgradeIndex": index}})
+                key, uid = key_of(machine), machine.metadata.uid
+                change = {"providerStatus": {"upgradeIndex": index}}
+                await self._machine_status.merge(key.name, change, namespace=key.namespace, uid=uid)
             case LabelHost(host=host, labels=labels):
-                patch = {"metadata": _version(host) | {"labels": dict(labels)}}
+                patch = {"metadata": {"uid": host.metadata.uid, "labels": dict(labels)}}
                 caches.host_machines.observe(await api.patch(MACHINES, host.name, patch))
             case CreateConfiguration(body=body):
                 caches.configurations.observe(await api.create(MACHINE_CONFIGURATIONS, body))
