@@ -1,8 +1,9 @@
-"""`StatusWriter`: the only way in which a controller changes the status of an object."""
+"""`StatusWriter`: the only way in which a controller changes the status of an object. `StatusDebounce`: when."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 from unbounded.api.meta import Kind
@@ -13,6 +14,27 @@ T = TypeVar("T")
 Raw = dict[str, Any]
 
 ATTEMPTS: Final = 4  # of an update whose object others change at the same time
+
+
+class StatusDebounce:
+    """Delays of status changes that only inform, so that one write has what changes within `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[Hashable, datetime] = {}  # of the first change that was not written
+
+    def left_s(self, key: Hashable, now: datetime, *, informs: bool) -> float:
+        """Return for how long the write of an object's status still waits; 0 to write now.
+
+        Args:
+            informs: there is a change, and nothing depends on it.
+        """
+        if informs:
+            left_s = self._seconds - (now - self._since.setdefault(key, now)).total_seconds()
+            if left_s > 0:
+                return left_s
+        self._since.pop(key, None)
+        return 0.0
 
 
 class StatusWriter(Generic[T]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, assert_never
 
@@ -65,7 +66,7 @@ from unbounded.kube.api import AlreadyExists, Conflict, Forbidden, NotFound, Obj
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.status_writer import StatusWriter
+from unbounded.kube.status_writer import StatusDebounce, StatusWriter
 from unbounded.operations.caches import INDEX_BMC
 from unbounded.operations.execution_record import with_nulls
 
@@ -84,6 +85,7 @@ FIELDS: Final = (
     "lastUpdated",
     "conditions",
 )
+NEWS_S: Final = 2.0
 PUT_BACK: Final = "PutBack"
 
 log = Log("hosts")
@@ -102,6 +104,7 @@ class HostController:
         self._site = site
         self._emit, self._now = context.emit_event, context.now
         self._status = StatusWriter(context.api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
+        self._debounce = StatusDebounce(NEWS_S)
         self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
         self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=context.metrics)
         follow = self._controller.follow
@@ -262,7 +265,8 @@ class HostController:
 
     async def _perform(self, view: HostView, plan: HostPlan) -> float | None:
         self._epoch.check_leads()
-        host = await self._write(view, plan)
+        left_s = self._debounce.left_s(host_key(view.host), view.now, informs=_only_informs(view, plan))
+        host = view.host if left_s else await self._write(view, plan)
         changes = False
         for action in plan.actions:
             self._epoch.check_leads()
@@ -271,7 +275,7 @@ class HostController:
         login = view.login.version if isinstance(view.login, BmcLogin) else ""
         if view.machine is not None and not changes:
             self._settled[host_key(host)] = (str(host.metadata.generation), login)
-        return plan.requeue_s
+        return plan.requeue_s if not left_s or (plan.requeue_s or math.inf) < left_s else left_s
 
     async def _write(self, view: HostView, plan: HostPlan) -> BareMetalHost:
         """Write the status if it differs; return the host as it is then."""
@@ -405,6 +409,13 @@ class HostController:
             return
         self._caches.operations.observe(made)
         log.info("power of a host requested", host=str(host_key(view.host)), operation=action.name)
+
+
+def _only_informs(view: HostView, plan: HostPlan) -> bool:
+    """Return whether the status differs in its facts alone, on which nothing depends."""
+    host = view.host
+    facts = replace(host.status, hardware=plan.status.hardware, powered_on=plan.status.powered_on)
+    return host.status != plan.status == facts and _conditions(host, plan, rfc3339(view.now)) is None
 
 
 def _conditions(host: BareMetalHost, plan: HostPlan, now: str) -> list[Raw] | None:

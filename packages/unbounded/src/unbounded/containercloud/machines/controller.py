@@ -6,6 +6,7 @@ The status is written before the actions: a successor finds the operation that w
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, assert_never
 
@@ -24,9 +25,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_HOST_MACHINE, INDEX_RELEASE, ControllerContext
-from unbounded.containercloud.claims import DEFAULT_SHARED, claim_view, plan_claim, release_host
+from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_view, plan_claim, release_host
 from unbounded.containercloud.cluster_plan import release_fault
-from unbounded.containercloud.hosts.model import consumer_of, host_of_machine
+from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
@@ -44,16 +45,17 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.machines.report import status_change
+from unbounded.containercloud.machines.report import is_news, status_change
 from unbounded.containercloud.network.plan import ADDRESSES
 from unbounded.containercloud.profiles.plan import profile_obstacle
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.status_writer import StatusWriter
+from unbounded.kube.status_writer import StatusDebounce, StatusWriter
 from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
+NEWS_S: Final = 2.0
 GUARDING: Final = MachineStage.GUARDING
 FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
 
@@ -86,6 +88,7 @@ class ContainerCloudMachineController:
         self._min_other_managers = min_other_managers
         self._strict_distribution = strict_distribution
         self._emit, self._now = context.emit_event, context.now
+        self._debounce = StatusDebounce(NEWS_S)
         self._managers = asyncio.Lock()  # held while a manager passes its guards
         self._status = StatusWriter(context.api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
         self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=context.metrics)
@@ -169,9 +172,9 @@ class ContainerCloudMachineController:
         cluster = caches.clusters.get(machine.cluster, namespace)
         claim = plan_claim(claim_view(caches, machine, self._shared, frozenset()))
         execution = machine.status.execution
-        target = None
-        if execution is not None and execution.machine is not None:
-            target = caches.host_machines.get(execution.machine)
+        of_claim = machine_of_host(claim.host) if claim.host is not None and claim.step is ClaimStep.CLAIMED else None
+        name = (execution.machine if execution is not None else None) or of_claim
+        target = None if name is None else caches.host_machines.get(name)
         operation = execution.operation if execution is not None else None
         adopted = claim.host is not None and claim.host.spec.externally_provisioned
         managers = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
@@ -215,15 +218,18 @@ class ContainerCloudMachineController:
 
     async def _perform(self, view: MachineView, plan: MachineStep) -> float | None:
         self._epoch.check_leads()
-        machine = await self._write(view, plan)
+        change = status_change(view, plan)
+        informs = bool(change) and is_news(view, plan, change)
+        left_s = self._debounce.left_s(key_of(view.machine), view.now, informs=informs)
+        machine = await self._write(view, plan, {} if left_s else change)
         for action in plan.actions:
             self._epoch.check_leads()
             await self._execute(view, machine, action)
-        return plan.requeue_s
+        return plan.requeue_s if not left_s or (plan.requeue_s or math.inf) < left_s else left_s
 
-    async def _write(self, view: MachineView, plan: MachineStep) -> ContainerCloudMachine:
+    async def _write(self, view: MachineView, plan: MachineStep, change: Raw) -> ContainerCloudMachine:
         """Write the status if it differs; return the Machine as it is then."""
-        written = await self._status.write(view.machine, status_change(view, plan))
+        written = await self._status.write(view.machine, change)
         if written is None:
             return view.machine
         before, after = view.execution, plan.execution

@@ -6,6 +6,7 @@ host's Machine, its Node and its operation alone.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -69,12 +70,29 @@ def plan_life(view: MachineView) -> MachineStep:
     if (lost := _lost_host(view)) is not None:
         return MachineStep(execution=view.execution, actions=(SetMachineFinalizer(True),), obstacle=lost)
     execution, obstacle = _STAGES[MachineStage(view.execution.stage)](view)
-    actions = [SetMachineFinalizer(True), *_operation(view, execution), *_provider_id(view, execution)]
+    if execution.stage != view.execution.stage and obstacle is None:
+        obstacle = _first_obstacle(view, execution)
+    actions = [*_finalizer(execution), *_operation(view, execution), *_provider_id(view, execution)]
     if changes := target_changes(view, execution):
         actions.append(ChangeTarget(changes))
     return MachineStep(
         execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
     )
+
+
+def _first_obstacle(view: MachineView, execution: MachineExecution) -> MachineObstacle | None:
+    """Return the cause for which the Machine will stay in a stage that it enters, so that one write has both."""
+    status = replace(view.machine.status, execution=execution)
+    operation = view.operation if execution.operation == view.execution.operation else None
+    entered = dataclasses.replace(view, machine=replace(view.machine, status=status), operation=operation)
+    after, obstacle = _STAGES[MachineStage(execution.stage)](entered)
+    return obstacle if after.stage == execution.stage else None
+
+
+def _finalizer(execution: MachineExecution) -> Iterator[MachineAction]:
+    """Yield the finalizer of a Machine that has a host; the claim writes it before."""
+    if execution.host is not None:
+        yield SetMachineFinalizer(True)
 
 
 def enter(view: MachineView, stage: MachineStage, **changed: Any) -> MachineExecution:
@@ -234,9 +252,9 @@ def _is_written(view: MachineView) -> bool:
 
 
 def _progress(view: MachineView) -> str:
+    """Return the phase of the install. Its progress is the operation's, which `heldBy` names."""
     result = view.result
-    text = "is requested" if result is None else result.message or f"is {result.phase}"
-    return f"HostReplace {view.execution.operation}: {text}"
+    return f"HostReplace {view.execution.operation} is {'requested' if result is None else result.phase}"
 
 
 def _failed_install(view: MachineView) -> Outcome | None:

@@ -88,6 +88,14 @@ def status_change(view: MachineView, plan: MachineStep) -> Raw:
     return patch | {"lastUpdated": rfc3339(view.now)} if patch else {}
 
 
+def is_news(view: MachineView, plan: MachineStep, change: Raw) -> bool:
+    """Return whether a change of the status only informs: nothing depends on it, and it can wait for further ones."""
+    before, after = (replace(one, waiting=None, message=None) for one in (view.execution, plan.execution))
+    provider = change.get("providerStatus", {})
+    decisive = provider.keys() & {"status", "delete", "prepareDeletionPhase"} and view.machine.status.execution
+    return before == after and not decisive and not change.keys() & {"errorReason", "nodeRef"}
+
+
 def _raw(status: ContainerCloudMachineStatus) -> Raw:
     """Return a status as JSON, with the false values that a user reads."""
     raw: Raw = msgspec.to_builtins(status)
