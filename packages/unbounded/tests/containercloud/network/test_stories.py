@@ -211,6 +211,7 @@ async def test_a_full_subnet_is_named_and_waited_for(world: NetworkWorld) -> Non
 @story
 async def test_what_is_missing_is_named_and_then_goes_on(world: NetworkWorld) -> None:
     await world.machine()
+    await world.stage("Claiming")
     unclaimed = await world.reason("NotClaimed")
     assert unclaimed.status.state is None
     await world.claim()

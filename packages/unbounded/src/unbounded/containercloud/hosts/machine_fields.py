@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.container_cloud.host import ProvisioningState
+from unbounded.api.container_cloud.host import BareMetalHost, ProvisioningState
 from unbounded.api.container_cloud.names import (
     ANNOTATION_MACHINE_HOST,
     LABEL_CLAIM_CLUSTER,
@@ -24,8 +24,10 @@ from unbounded.containercloud.hosts.model import (
     ChangeMachine,
     HostView,
     host_key,
+    is_adopted,
     login_name,
     machine_of_host,
+    parse_bmc_address,
 )
 
 Raw = dict[str, Any]
@@ -71,6 +73,16 @@ def _boot_mode(view: HostView, address: BmcAddress) -> BootMode:
     pxe = view.machine.spec.pxe if view.machine is not None else None
     has_address = pxe is not None and bool(pxe.dhcp_leases)
     return BootMode.NETWORK if address.boot_mode is BootMode.VIRTUAL_MEDIA and not has_address else address.boot_mode
+
+
+def boots_from_media(host: BareMetalHost) -> bool:
+    """Return whether the Machine that was made for a host boots from virtual media, once it has an address."""
+    if host.spec.bmc is None or is_adopted(host):
+        return False
+    try:
+        return parse_bmc_address(host.spec.bmc.address).boot_mode is BootMode.VIRTUAL_MEDIA
+    except ValueError:
+        return False
 
 
 def _architecture(view: HostView) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.container_cloud.host import BareMetalHost
-from unbounded.api.container_cloud.machine import ContainerCloudMachine, MachineStage
+from unbounded.api.container_cloud.machine import ClaimedHost, ContainerCloudMachine, MachineStage
 from unbounded.api.container_cloud.names import (
     ANNOTATION_HOST,
     ANNOTATION_INSTALLED,
@@ -41,6 +41,7 @@ from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, DHCPLease, NetworkConfigKeySelector
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
+from unbounded.containercloud.hosts.machine_fields import boots_from_media
 from unbounded.containercloud.network.rendering import (
     NetworkCard,
     NetworkInputs,
@@ -186,8 +187,8 @@ def plan_network(view: NetworkView) -> NetworkPlan:
     """Return the next step of the network of a Machine."""
     ipam, machine = view.ipam, view.machine
     if ipam is None:
-        if machine is None or _is_released(machine):
-            return NetworkPlan()
+        if machine is None or machine.status.execution is None or _is_released(machine):
+            return NetworkPlan()  # a new Machine: its first status tells whether it has a host
         return NetworkPlan((_creation(machine),))
     if ipam.metadata.deletion_timestamp is not None:
         return _release(view, ipam)
@@ -206,10 +207,11 @@ def plan_network(view: NetworkView) -> NetworkPlan:
     if patch := _facts(view, ipam, machine):
         return NetworkPlan((PatchIpamHost(patch),))
     try:
-        return _handover(view, ipam, view.target, machine)
+        plan = _handover(view, ipam, view.target, machine)
     except TemplateNetworkFault as fault:
         actions = (DeleteConfig(),) if view.config is not None else ()
-        return NetworkPlan(actions, _fault(fault.reason, str(fault)))
+        plan = NetworkPlan(actions, _fault(fault.reason, str(fault)))
+    return _kept(view, ipam, plan)
 
 
 def _is_released(machine: ContainerCloudMachine) -> bool:
@@ -239,9 +241,12 @@ def _creation(machine: ContainerCloudMachine) -> CreateIpamHost:
         "controller": True,
     }
     labels = {LABEL_CLUSTER: machine.cluster} if machine.cluster else {}
+    execution = machine.status.execution
+    target, host = (None, None) if execution is None else (execution.machine, execution.host)
     metadata = {
         "name": meta.name,
         "labels": labels,
+        **({"annotations": _claimed(target, host)} if target and host is not None else {}),
         "finalizers": [FINALIZER_ADDRESSES],
         "ownerReferences": [owner],
     }
@@ -260,10 +265,7 @@ def _facts(view: NetworkView, ipam: IpamHost, machine: ContainerCloudMachine) ->
     """Return the patch of an IpamHost with its host and network cards; empty if it has them."""
     patch: dict[str, Any] = {}
     claimed = machine.status.execution.host if machine.status.execution is not None else None
-    known = {ANNOTATION_NETWORK_OF: view.target.name if view.target is not None else "", ANNOTATION_HOST: f"{claimed}"}
-    image = view.target.status.image if view.target is not None else None
-    if image is not None and view.config is not None and _installed(ipam)[0] != image.boot:
-        known[ANNOTATION_INSTALLED] = f"{image.boot} {_digest(view.config.data.get(CONFIG_KEY, ''))}"
+    known = _claimed(view.target.name if view.target is not None else "", claimed)
     if claimed is not None and any(ipam.metadata.annotations.get(key) != value for key, value in known.items()):
         patch["metadata"] = {"annotations": known}
     cards = tuple(_reported(view, ipam))
@@ -272,10 +274,30 @@ def _facts(view: NetworkView, ipam: IpamHost, machine: ContainerCloudMachine) ->
     return patch
 
 
-def _installed(ipam: IpamHost) -> tuple[str, str]:
-    """Return the boot of the last install, and the digest of the network configuration that it had."""
+def _claimed(target: str, host: ClaimedHost | None) -> dict[str, str]:
+    return {ANNOTATION_NETWORK_OF: target, ANNOTATION_HOST: str(host)}
+
+
+def _installed(view: NetworkView, ipam: IpamHost) -> tuple[str, str]:
+    """Return the boot of the last install, and the digest of the network configuration that it had; empty for none.
+
+    It is the present configuration, unless that has been changed since: the annotation then has the earlier one.
+    """
     boot, _, digest = ipam.metadata.annotations.get(ANNOTATION_INSTALLED, "").rpartition(" ")
-    return boot, digest
+    image = view.target.status.image if view.target is not None else None
+    if image is None or view.config is None or boot == image.boot:
+        return boot, digest
+    return image.boot, _digest(view.config.data.get(CONFIG_KEY, ""))
+
+
+def _kept(view: NetworkView, ipam: IpamHost, plan: NetworkPlan) -> NetworkPlan:
+    """Return the plan, or the note of the installed configuration that has to come before it."""
+    boot, digest = _installed(view, ipam)
+    known = f"{boot} {digest}"
+    is_noted = not boot or ipam.metadata.annotations.get(ANNOTATION_INSTALLED) == known
+    if is_noted or not any(isinstance(one, WriteConfig | DeleteConfig) for one in plan.actions):
+        return plan
+    return NetworkPlan((PatchIpamHost({"metadata": {"annotations": {ANNOTATION_INSTALLED: known}}}),))
 
 
 def _digest(config: str) -> str:
@@ -365,8 +387,8 @@ def _handover(view: NetworkView, ipam: IpamHost, target: Machine, machine: Conta
         missing.setdefault(full_name(lease.subnet), []).append(lease.interface)
     if missing:
         return NetworkPlan(tuple(_allocations(view, ipam, missing)))
-    actions = [*_config_actions(view, rendered, target), *_target_actions(ipam, target, lease)]
-    report = _report(ipam, template, network, rendered)
+    actions = [*_config_actions(view, rendered, target), *_target_actions(view, ipam, target, lease)]
+    report = _report(view, ipam, template, network, rendered)
     if absent is not None:  # the next boot may find the card: it is no reason to boot no more
         report = replace(report, reason=absent.reason, message=str(absent), state=f"ERR: {absent}")
     return NetworkPlan(tuple(actions), report)
@@ -434,7 +456,9 @@ def _config_actions(view: NetworkView, rendered: RenderedNetwork, target: Machin
         yield WriteConfig(rendered.config, boot)
 
 
-def _target_actions(ipam: IpamHost, target: Machine, lease: DHCPLease | MissingLease | None) -> Iterator[NetworkAction]:
+def _target_actions(
+    view: NetworkView, ipam: IpamHost, target: Machine, lease: DHCPLease | MissingLease | None
+) -> Iterator[NetworkAction]:
     """Yield the change of the host's Machine that hands the configuration over, with the address of its installer."""
     pxe = target.spec.pxe
     if pxe is None:
@@ -447,11 +471,15 @@ def _target_actions(ipam: IpamHost, target: Machine, lease: DHCPLease | MissingL
     if isinstance(lease, DHCPLease) and lease not in pxe.dhcp_leases:
         others = [one for one in pxe.dhcp_leases if one.mac.lower() != lease.mac.lower()]
         change["dhcpLeases"] = msgspec.to_builtins([*others, lease])
+        if view.host is not None and boots_from_media(view.host):  # it needs the lease
+            change["bootMode"] = BootMode.VIRTUAL_MEDIA.value
     if change:
         yield PatchTarget(change)
 
 
-def _report(ipam: IpamHost, template: L2Template, network: NetworkInputs, rendered: RenderedNetwork) -> IpamReport:
+def _report(
+    view: NetworkView, ipam: IpamHost, template: L2Template, network: NetworkInputs, rendered: RenderedNetwork
+) -> IpamReport:
     reference = f"{full_name(template)}@{template.metadata.resource_version}"
     found = services(network, rendered.used)
     if not rendered.config:
@@ -459,7 +487,7 @@ def _report(ipam: IpamHost, template: L2Template, network: NetworkInputs, render
         return IpamReport("AwaitingHardware", text, allocated=True, template=reference, services=found)
     content = base64.b64encode(rendered.netplan.encode()).decode()
     addresses = ", ".join(f"{one.address} on {one.interface}" for one in rendered.used)
-    outdated = _installed(ipam)[1] not in ("", _digest(rendered.config))
+    outdated = _installed(view, ipam)[1] not in ("", _digest(rendered.config))
     return IpamReport(
         RENDERED,
         f"addresses: {addresses}",
