@@ -106,7 +106,7 @@ async def measured(machines: int, size: Size, idle_s: float) -> FleetFigures:
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         data = Path(folder) / "data"
         await _fill(data, machines)
-        async with _up(data) as (up, synced_s), children.start("benchmarks.load") as generator:
+        async with running_up(data) as (up, synced_s), children.start("benchmarks.load") as generator:
             kubeconfig = str(data / "kubeconfig")
             await up.settled()
             holding = Holding(kubeconfig=kubeconfig, watches=size.watches, hold=WATCH, objects=max(machines, 1))
@@ -165,11 +165,11 @@ class Up:
 
 
 @asynccontextmanager
-async def _up(data: Path) -> AsyncIterator[tuple[Up, float]]:
+async def running_up(data: Path, *flags: str) -> AsyncIterator[tuple[Up, float]]:
     """Run `unbounded up`; yield it when all is in sync, with the seconds until then."""
     began = time.monotonic()
     output = data.with_name("output")
-    command = (sys.executable, "-m", "unbounded.cli.main", "up", "--data", str(data), "--port", "0")
+    command = (sys.executable, "-m", "unbounded.cli.main", "up", "--data", str(data), "--port", "0", *flags)
     with output.open("wb") as out:
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=out, start_new_session=True)
     try:

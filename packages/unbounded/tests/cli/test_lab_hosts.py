@@ -21,6 +21,7 @@ from tests.fetch.registries import Registry
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
+from unbounded.api.meta import Kind
 from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
@@ -40,6 +41,8 @@ DISK: Final = zstandard.ZstdCompressor().compress(b"the disk\n" * 10_000)
 ROOTFS: Final = zstandard.ZstdCompressor().compress(b"an archive\n" * 1_000)
 TOKEN: Final = "bootstrap-token-labhos"
 GRANT: Final = "metalman-lab-hosts"
+ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", dict, namespaced=True)
+ROLE_BINDINGS: Final = Kind(ROLES.group, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
 
 
 def netboot_image() -> dict[str, bytes]:
@@ -110,19 +113,23 @@ async def site(tmp_path: Path, *more: str) -> AsyncIterator[Site]:
     async with registry.running(), up(tmp_path / "data", *flags, *more) as running:
         await running.says("Ctrl-C stops", within_s=180)
         async with HttpApi(from_kubeconfig(tmp_path / "data" / "kubeconfig")) as api:
-            await grant_token(running, api)
+            await grant_token(api)
             yield Site(running, api, f"{registry.host}/lab/host:v1", certificate.read_text())
 
 
-async def grant_token(running: Up, api: HttpApi) -> None:
+async def grant_token(api: HttpApi) -> None:
     """Create a bootstrap token for hosts without a TPM, which metalman may read."""
     made = site_token_manifest("lab", now=utc_now(), good_for=timedelta(hours=1), default=False)
     made["metadata"]["name"], made["data"]["token-id"] = TOKEN, "bGFiaG9z"
     await api.create(SECRETS, made, namespace="kube-system")
-    role = ("-n", "kube-system", "create")
-    await running.kubectl(*role, "role", GRANT, "--verb=get", "--resource=secrets", f"--resource-name={TOKEN}")
-    account = "--serviceaccount=unbounded-kube:metalman"
-    await running.kubectl(*role, "rolebinding", GRANT, f"--role={GRANT}", account)
+    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [TOKEN], "verbs": ["get"]}
+    await api.create(ROLES, {"metadata": {"name": GRANT}, "rules": [rule]}, namespace="kube-system")
+    binding = {
+        "metadata": {"name": GRANT},
+        "roleRef": {"apiGroup": ROLES.group, "kind": "Role", "name": GRANT},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "unbounded-kube", "name": "metalman"}],
+    }
+    await api.create(ROLE_BINDINGS, binding, namespace="kube-system")
 
 
 def free_ports(count: int) -> list[str]:
