@@ -645,7 +645,8 @@ async def _guarded_drain(cluster: Cluster) -> None:
 
 
 def _without_budget(message: str | None) -> bool:
-    return message == "HostReboot op started before Node m1 was drained"
+    cause = "as MachineDisruptionBudget one no longer covers the Machine"
+    return message == f"HostReboot op started before Node m1 was drained, {cause}"
 
 
 @cluster_story

@@ -359,10 +359,14 @@ _FIND: Final[Mapping[DisruptionStage, Callable[[DisruptionView], _Found]]] = {
 
 
 def _claimed_early(view: DisruptionView) -> _Found | None:
-    """Return the fact that the holder has started without a drained Node, as it knew of no budget yet."""
+    """Return the fact that the holder has started without a drained Node: it knew of no budget yet, or needs no grant
+    any more.
+    """
     if view.holder is None or view.holder.state is not model.HolderState.CLAIMED:
         return None
     text = f"{view.disruption.holder} started before Node {view.node_name} was drained"
+    gone = [one for one in view.disruption.budgets if one not in view.machine.status.disruption_budgets]
+    text += f", as MachineDisruptionBudget {', '.join(gone)} no longer covers the Machine" if gone else ""
     changes = {"boot_id": None, "worked": True, "drain": _pods_left(view)}  # it may have rebooted by now
     return _Found(Fact.CLAIMED, text, status=msgspec.structs.replace(view.disruption, **changes))
 
