@@ -77,26 +77,20 @@ class Approver:
         self._now = now
         self._waiting: dict[str, _WaitingRequest] = {}
         self._controller: Controller[str] = Controller("approval", self._reconcile, workers=4, metrics=loop_metrics)
+        self._controller.follow(requests, self._if_ours)
+        # only a Machine that is new or gone
+        self._controller.follow(machines, self._requests_waiting_for, parts=lambda _machine: None)
 
     async def run(self) -> None:
         """Run until cancelled."""
         self._waiting.clear()
-        with (
-            self._requests.subscribed(lambda old, new: self._request_changed(new or old)),
-            self._machines.subscribed(self._machine_changed),
-        ):
-            await self._controller.run()
+        await self._controller.run()
 
-    def _request_changed(self, request: CertificateRequest | None) -> None:
-        if request is not None and (_is_ours(request) or request.name in self._waiting):
-            self._controller.enqueue(request.name)
+    def _if_ours(self, request: CertificateRequest) -> tuple[str, ...]:
+        return (request.name,) if _is_ours(request) or request.name in self._waiting else ()
 
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        if old is not None or new is None:
-            return
-        for name, waiting in self._waiting.items():
-            if waiting.machine == new.name:
-                self._controller.enqueue(name)
+    def _requests_waiting_for(self, machine: Machine) -> list[str]:
+        return [name for name, waiting in self._waiting.items() if waiting.machine == machine.name]
 
     async def _reconcile(self, name: str) -> float | None:
         raw = await self._live(name)

@@ -116,20 +116,18 @@ class ImageConditions:
         self._controller: Controller[str] = Controller(
             "image conditions", self._update, workers=WORKERS, metrics=metrics
         )
+        # our own writes change neither
+        self._controller.follow(
+            machines, lambda machine: (machine.name,), parts=lambda machine: (machine.spec, machine.site)
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
-        stop = (self._machines.subscribe(self._machine_changed), self._images.subscribe(self._controller.enqueue))
+        unsubscribe = self._images.subscribe(self._controller.enqueue)
         try:
             await self._controller.run()
         finally:
-            for one in stop:
-                one()
-
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        """Enqueue a Machine that is new or whose spec changed; our own writes do not change the spec."""
-        if new is not None and (old is None or old.spec != new.spec or old.site != new.site):
-            self._controller.enqueue(new.name)
+            unsubscribe()
 
     async def _update(self, name: str) -> float | None:
         machine = self._machines.get(name)
