@@ -199,6 +199,29 @@ def test_unclaimed_operation_ends_at_its_start_deadline_with_its_blocker() -> No
     assert _ended(paused) == reasons.NOT_STARTED
 
 
+@pytest.mark.parametrize(
+    ("stage", "reason", "stage_s", "left_s"),
+    [
+        ("Returning", reasons.EXECUTOR_SILENT, 1, 99),
+        ("Waiting", reasons.EXECUTOR_SILENT, 60, 40),
+        ("Waiting", reasons.EXECUTOR_SILENT, 100, 0),
+        ("Waiting", reasons.EXECUTOR_SILENT, 9000, 0),
+        ("Drained", None, 9000, -500),
+    ],
+)
+def test_start_deadline_counts_the_part_of_a_pause_that_has_passed(
+    stage: str, reason: str | None, stage_s: float, left_s: float
+) -> None:
+    holder = {"kind": "HostReboot", "name": "op", "uid": "uid-op"}
+    record = {"holder": holder, "stage": stage, "reason": reason, "since": EARLY, "silences": 2}  # 300 and 600 s
+    always = operation_of(startDeadlineSeconds=400, drain={"mode": "Always"})
+    decided = _verdict(always, machine_of(status={"disruption": record}), stage_s=stage_s, created_s=9999.0)
+    if left_s <= 0:
+        assert _ended(decided) == reasons.NOT_STARTED
+    else:
+        assert _said(decided).until_s == left_s
+
+
 def test_an_agents_operation_that_a_younger_host_operation_overtook_is_preempted() -> None:
     agents = operation_of("agents", "NodeReboot", created=EARLY)
     host = operation_of("host", created=LATE, status=claim())

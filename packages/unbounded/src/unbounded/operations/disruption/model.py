@@ -251,6 +251,6 @@ def silent_s(operation: MachineOperation, machine: Machine, stage_s: float) -> f
     if record is None or record.holder.uid != operation.metadata.uid:
         return None
     pauses = [pause_s(number) for number in range(record.silences)]
-    if pauses and record.stage == _S.WAITING and record.reason == reasons.EXECUTOR_SILENT:
+    if pauses and record.reason == reasons.EXECUTOR_SILENT:
         return sum(pauses[:-1]) + min(stage_s, pauses[-1])
     return sum(pauses)
