@@ -511,6 +511,15 @@ async def test_plan_names_the_holder_of_a_budget_without_room(staged: Staged) ->
 
 
 @story
+async def test_plan_names_no_budget_for_a_host_that_never_had_a_node(staged: Staged) -> None:
+    await _under_budget(staged, "m1", holder="m1")
+    await staged.machine("new", status={"disruptionBudgets": ["one"]})
+    shown = await staged.shown("machine", "host-reboot", "new")
+    assert "1. new by metalman/lab: starts in its turn" in shown
+    assert "MachineDisruptionBudget" not in shown
+
+
+@story
 async def test_plan_shows_the_room_of_a_budget_and_the_drain(staged: Staged) -> None:
     await _under_budget(staged, "m1", "m2")
     shown = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")

@@ -41,7 +41,14 @@ from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.claim_gates import in_maintenance, needs_grant, paused
 from unbounded.operations.deadline import deadline_s
-from unbounded.operations.disruption.budgets import drain_rules, group_of, is_unavailable, limit_of, window_of
+from unbounded.operations.disruption.budgets import (
+    drain_rules,
+    group_of,
+    has_been_node,
+    is_unavailable,
+    limit_of,
+    window_of,
+)
 from unbounded.operations.disruption.drain import DrainRules
 from unbounded.operations.disruption.model import foreign_maintenance, hold_of
 from unbounded.operations.execution_record import run_of
@@ -442,6 +449,9 @@ def pod_blockers(progress: DrainProgress) -> tuple[ExplainLink, ...]:
 
 
 def _counting(machine: Machine, facts: ExplainFacts) -> list[MachineDisruptionBudget]:
+    """Return the budgets that limit a Machine now."""
+    if not has_been_node(machine, facts.nodes.get(machine.name)):
+        return []
     found = (facts.budgets.get(name) for name in machine.status.disruption_budgets)
     return [one for one in found if one is not None and window_of(one, utc_now()).counts]
 

@@ -145,7 +145,7 @@ class Grants:
 
         Its first install takes nothing away, and all hosts of a new cluster are installed at once.
         """
-        if not has_been_node(machine) and self._node_of(machine.name) is None:
+        if not has_been_node(machine, self._node_of(machine.name)):
             return []
         now = self._now()
         found = [one for name in self.names(machine) if (one := self._budgets.get(name)) is not None]

@@ -158,11 +158,11 @@ def budget_names(budgets: Iterable[MachineDisruptionBudget], machine: Machine) -
     return tuple(names[:MAX_BUDGETS])
 
 
-def has_been_node(machine: Machine) -> bool:
-    """Return whether the Machine once had a Node: it was bound to one, or one was drained for it."""
+def has_been_node(machine: Machine, node: Node | None) -> bool:
+    """Return whether the Machine has or had a Node: it was bound to one, or one was drained for it."""
     record = machine.status.disruption
     is_bound = machine.spec.kubernetes is not None and machine.spec.kubernetes.node_ref is not None
-    return is_bound or (record is not None and record.node_uid is not None)
+    return node is not None or is_bound or (record is not None and record.node_uid is not None)
 
 
 def is_unavailable(machine: Machine, node: Node | None) -> bool:
