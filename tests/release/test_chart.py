@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -27,8 +28,10 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_objects,
     metalman_objects,
 )
+from unbounded.containercloud.settings import add_arguments, parse_settings
 
 Raw = dict[str, Any]
+CHART: Final = ROOT / "deploy" / "chart"
 HELM: Final = ROOT / ".venv" / "tools" / "bin" / "helm"
 pytestmark = [
     pytest.mark.slow,
@@ -114,9 +117,16 @@ def test_with_container_cloud_too(tmp_path: Path) -> None:
     assert ("ServiceMonitor", "container-cloud-controller") in rendered
     bare = objects(helm(HERE | values | {"crds": {"install": False}}, tmp_path))
     assert not [name for kind, name in bare if kind == "CustomResourceDefinition"]
-    config = {"containerCloud": {"enabled": True, "config": {"minOtherManagers": 0}}}
+    own = {"sharedHostNamespaces": "default,stock", "minOtherManagers": 0}  # as values.yaml has it
+    assert '{sharedHostNamespaces: "default,stock", minOtherManagers: 0}' in (CHART / "values.yaml").read_text()
+    config = {"containerCloud": {"enabled": True, "config": own}}
     given = objects(helm(HERE | config, tmp_path))[("ConfigMap", "container-cloud-config")]
-    assert yaml.safe_load(given["data"]["config.yaml"]) == {"minOtherManagers": 0}
+    file = tmp_path / "config.yaml"
+    file.write_text(given["data"]["config.yaml"])
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, {})
+    settings, _ = parse_settings(parser.parse_args(["--config", str(file)]), {})
+    assert (settings.shared_host_namespaces, settings.min_other_managers) == (("default", "stock"), 0)
 
 
 @pytest.mark.parametrize(

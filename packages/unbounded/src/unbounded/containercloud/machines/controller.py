@@ -24,7 +24,13 @@ from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_HOST_MACHINE, INDEX_RELEASE, ControllerContext
+from unbounded.containercloud.caches import (
+    INDEX_CLUSTER,
+    INDEX_HOST_MACHINE,
+    INDEX_PIN,
+    INDEX_RELEASE,
+    ControllerContext,
+)
 from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_view, plan_claim, release_host
 from unbounded.containercloud.cluster_plan import release_fault
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
@@ -124,6 +130,8 @@ class ContainerCloudMachineController:
             yield from self._of_cluster(cluster)
 
     def _of_host(self, host: BareMetalHost) -> Iterator[ObjectKey]:
+        """Yield the Machine that has a host, and those that wait for it, whose status says what keeps it."""
+        yield from map(key_of, self._caches.machines.by(INDEX_PIN, str(key_of(host))))
         if (consumer := consumer_of(host)) is not None:
             yield consumer
 
