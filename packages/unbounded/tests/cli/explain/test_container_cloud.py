@@ -142,6 +142,27 @@ EXAMPLE: Final = {
 OF_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "host": EXAMPLE | {"name": "master-0", "namespace": "default"},
     "cluster": EXAMPLE | {"name": "example-cluster"},
+    "pool": EXAMPLE | {"name": "example-pool"},
+}
+EXAMPLE_POOL: Final = {
+    "apiVersion": "kaas.mirantis.com/v1alpha1",
+    "kind": "MachinePool",
+    "metadata": {
+        "name": "example-pool",
+        "namespace": "example-ns",
+        "labels": {
+            "kaas.mirantis.com/provider": "baremetal",
+            "cluster.sigs.k8s.io/cluster-name": "example-cluster",
+        },
+    },
+    "spec": {
+        "replicas": 0,
+        "machineSpec": {
+            "providerSpec": {
+                "value": {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+            }
+        },
+    },
 }
 
 
@@ -152,6 +173,7 @@ async def test_a_server_accepts_the_commands_that_need_no_more_words(tmp_path: P
     async with up(tmp_path, "--container-cloud", "--port", "0") as plane:
         await plane.says(r"Ctrl-C stops")
         await plane.kubectl("apply", "-f", str(ROOT / "examples" / "container-cloud" / "machine.yaml"))
+        await plane.apply(EXAMPLE_POOL)
         await plane.kubectl("wait", "-n", "default", "bmh/master-0", "--for=condition=Available=False")
         await plane.kubectl("wait", "mc/example-cluster.example-ns", "--for=create", "--timeout=60s")
         await plane.kubectl("wait", "-n", "example-ns", "ipamhost/example-control-plane", "--for=create")
