@@ -17,6 +17,7 @@ from tests.cli.running import KUBECTL
 from tests.containercloud.objects import (
     DISTRIBUTIONS,
     NODE_LABELS,
+    NUMBERS,
     Raw,
     cluster,
     machine,
@@ -33,6 +34,8 @@ from unbounded.cli.manifests import container_cloud_sources
 from unbounded.cli.servers import component_runtime
 from unbounded.kube.api import Forbidden, InvalidObject
 from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.credentials import Impersonation
 from unbounded.kube.metrics import ControllerMetrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
@@ -319,3 +322,48 @@ def free_fields(schema: Any, name: str = "") -> set[str]:
         for inner, each in below:
             found |= free_fields(each, inner)
     return found
+
+
+async def granted(api: HttpApi, user: str, rules: list[Raw], namespace: str = "") -> None:
+    """Grant rights to a user: in a namespace, or in the whole cluster."""
+    group, name, scope = "rbac.authorization.k8s.io", f"rights-{next(NUMBERS)}", "" if namespace else "Cluster"
+    for kind, plural, body in (
+        (f"{scope}Role", f"{scope.lower()}roles", {"rules": rules}),
+        (
+            f"{scope}RoleBinding",
+            f"{scope.lower()}rolebindings",
+            {
+                "roleRef": {"apiGroup": group, "kind": f"{scope}Role", "name": name},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+            },
+        ),
+    ):
+        what: Kind[Raw] = Kind(group, "v1", kind, plural, dict, namespaced=bool(namespace))
+        await api.create(what, {"metadata": {"name": name}, **body}, namespace=namespace)
+
+
+async def test_a_pin_into_another_project_needs_use_on_that_host(admin: HttpApi, server: Path) -> None:
+    own, other = await project(admin), await project(admin)
+    rules: list[Raw] = [{"apiGroups": ["cluster.k8s.io"], "resources": ["machines"], "verbs": ["create"]}]
+    await granted(admin, "alice", rules, own)
+    body = machine_body("m")
+    body["metadata"]["annotations"] = {PIN: f"{other}/h1"}
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("alice"))) as alice:
+        lacks = "it needs the verb use on baremetalhosts.metal3.io, and alice does not have it for"
+        assert f"{lacks} {other}/h1" in await refusal(alice, own, body)
+        use: Raw = {"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "resourceNames": ["h1"]}
+        await granted(admin, "alice", [use | {"verbs": ["use"]}], other)
+        assert await refusal(alice, own, body) == ""
+
+
+async def test_the_adoption_of_a_machine_needs_update_on_it(admin: HttpApi, server: Path) -> None:
+    own = await project(admin)
+    rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["create"]}]
+    await granted(admin, "bob", rules, own)
+    body: Raw = {"metadata": {"name": "h1", "annotations": {"unbounded-cloud.io/machine": "rack1-01"}}, "spec": {}}
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("bob"))) as bob:
+        lacks = "needs the verb update on machines.unbounded-cloud.io, and bob does not have it for Machine rack1-01"
+        assert lacks in await refusal(bob, own, body, BARE_METAL_HOSTS)
+        update: Raw = {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "resourceNames": ["rack1-01"]}
+        await granted(admin, "bob", [update | {"verbs": ["update"]}])
+        assert await refusal(bob, own, body, BARE_METAL_HOSTS) == ""
