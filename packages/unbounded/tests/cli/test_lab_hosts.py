@@ -105,7 +105,9 @@ async def site(tmp_path: Path, *more: str) -> AsyncIterator[Site]:
     certificate = tmp_path / "media.pem"
     certificate.write_bytes(BmcIdentity("media").certificate().pem)  # for loopback, with its key, signed by itself
     registry = Registry()
-    registry.add(image([files(netboot_image())]), "v1")
+    content = netboot_image()
+    registry.add(image([files(content)]), "v1")
+    registry.add(image([files({path: one for path, one in content.items() if "rootfs" not in path})]), "no-rootfs")
     http, tftp, media = free_ports(3)
     flags = ["--pxe-interface", "lo", "--pxe-dhcp-mode", "none", "--pxe-http-port", http, "--pxe-tftp-port", tftp]
     flags += ["--pxe-media-port", media, "--pxe-media-certificate", str(certificate)]

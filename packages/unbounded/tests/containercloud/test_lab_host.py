@@ -67,7 +67,10 @@ def release(name: str, version: str, image: str) -> dict[str, Any]:
     spec = {
         "version": "17.3.0",
         "kubernetes": {"version": version},
-        "allowedDistributions": [{"id": "ubuntu/jammy", "default": True, "image": {"url": image}}],
+        "allowedDistributions": [
+            {"id": "ubuntu/jammy", "default": True, "image": {"url": image}},
+            {"id": "ubuntu/bare", "image": {"url": image.replace(":v1", ":no-rootfs")}},
+        ],
         "allowedNodeLabels": list(NODE_LABELS),
     }
     kind = {"apiVersion": CLUSTER_RELEASES.api_version, "kind": "ClusterRelease"}
@@ -235,7 +238,19 @@ async def test_a_misbehaving_host_is_named_and_goes_on_once_it_behaves(tmp_path:
             await bmc.set_profile("ideal")
             await status_when(lab.running, kind, PROJECT, name, "providerStatus.status", "Ready")
 
-        await asyncio.gather(*map(story, MISBEHAVIOURS))
+        async def story_of_image() -> None:
+            """An image without the archive that a layout is installed from, on a host that behaves."""
+            bmc = await stack.enter_async_context(lab_bmc("no-rootfs", lab.authority))
+            await in_stock(lab, bmc)
+            fields: dict[str, Any] = {"bareMetalHostProfile": {"name": "large"}, "distribution": "ubuntu/bare"}
+            await lab.running.apply(machine("no-rootfs", "no-rootfs", **fields))
+            await status_when(
+                lab.running, kind, PROJECT, "no-rootfs", "execution.waiting.reason", "InstallFailed", says="rootfs"
+            )
+            await patch(lab.running, kind, PROJECT, "no-rootfs", {"distribution": "ubuntu/jammy"})
+            await status_when(lab.running, kind, PROJECT, "no-rootfs", "providerStatus.status", "Ready")
+
+        await asyncio.gather(*map(story, MISBEHAVIOURS), story_of_image())
         await patch(lab.running, kind, PROJECT, "second-client", {"delete": True})
         await status_when(lab.running, BARE_METAL_HOSTS, "default", "second-client", "provisioning.state", "available")
         assert "Traceback" not in lab.running.printed
