@@ -148,6 +148,8 @@ async def test_two_hosts_with_one_mac_name_each_other(stock: Stock) -> None:
     await stock.host("b", bootMACAddress="02:00:00:00:00:0A")
     for one, other in (("a", "b"), ("b", "a")):
         assert f"default/{other} has the same bootMACAddress" in await stock.reason("DuplicateHost", one)
+    await stock.api.delete(BARE_METAL_HOSTS, "b", namespace="default")
+    await stock.reason("Available", "a")
 
 
 @story
@@ -158,6 +160,8 @@ async def test_a_plain_machine_with_the_bmc_is_a_rival(stock: Stock) -> None:
     await stock.api.create(MACHINES, {"metadata": {"name": "rack1-01"}, "spec": {"pxe": {"redfish": redfish}}})
     await stock.host("a")
     assert "Machine rack1-01 names the same BMC" in await stock.reason("DuplicateHost")
+    await stock.api.delete(MACHINES, "rack1-01")
+    await stock.reason("Available")
 
 
 @story

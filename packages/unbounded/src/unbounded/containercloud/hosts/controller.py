@@ -67,7 +67,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusDebounce, StatusWriter
-from unbounded.operations.caches import INDEX_BMC
+from unbounded.operations.caches import INDEX_BMC, by_bmc
 from unbounded.operations.execution_record import with_nulls
 
 Raw = dict[str, Any]
@@ -130,6 +130,9 @@ class HostController:
                 yield from map(host_key, self._caches.hosts.by(index, key))
 
     def _hosts_of_machine(self, machine: Machine) -> Iterator[ObjectKey]:
+        """Yield the host of a Machine, and those with its BMC, which it may keep from their registration."""
+        for bmc in by_bmc(machine):
+            yield from map(host_key, self._caches.hosts.by(INDEX_BMC, bmc))
         if (host := host_of_machine(machine)) is not None:
             yield host
         yield from map(host_key, self._caches.hosts.by(INDEX_ADOPTED, machine.name))
