@@ -317,9 +317,16 @@ class Grants:
             changed["conditions"] = conditions
         await self._write(budget, changed)
         waits = [] if window.changes_at is None else [max((window.changes_at - now).total_seconds(), 1.0)]
-        if any(not is_used(one, self._machines.get(one.machine), GRACE_S) for one in grants):
+        if any(not is_used(one, self._machines.get(one.machine), GRACE_S) for one in grants) or any(
+            not self._covers(budget, one) for one in grants
+        ):
             waits.append(GRACE_S)
         return min(waits, default=None)
+
+    def _covers(self, budget: MachineDisruptionBudget, grant: BudgetGrant) -> bool:
+        """Return whether the budget covers the Machine of a grant; of one that it does not, it gets no event."""
+        machine = self._machines.get(grant.machine)
+        return machine is not None and budget.name in self.names(machine)
 
     async def _write(self, budget: MachineDisruptionBudget, status: Mapping[str, object]) -> None:
         if status:
