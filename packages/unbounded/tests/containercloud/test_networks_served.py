@@ -69,7 +69,9 @@ async def until(look: Callable[[], Any], holds: Callable[[Any], Any]) -> Any:
 async def claimed(admin: HttpApi, namespace: str) -> str:
     """Create a Machine with a profile and the host that it has claimed; return the name of the host's Machine."""
     target = f"master-0.{namespace}"
-    host = {"metadata": {"name": "master-0"}, "spec": {"bootMACAddress": MACS[0]}}
+    api_version = CONTAINER_CLOUD_MACHINES.api_version
+    consumer = {"apiVersion": api_version, "kind": "Machine", "namespace": namespace, "name": "m"}
+    host = {"metadata": {"name": "master-0"}, "spec": {"bootMACAddress": MACS[0], "consumerRef": consumer}}
     made = await admin.create(BARE_METAL_HOSTS, host, namespace=namespace)
     await admin.create(MACHINES, {"metadata": {"name": target}, "spec": {"pxe": {"image": "registry.example/host:v1"}}})
     references: Any = {"l2TemplateSelector": {"name": "one-nic"}, "bareMetalHostProfile": {"name": "default"}}

@@ -30,6 +30,7 @@ from unbounded.api.container_cloud.names import (
     ANNOTATION_CREDENTIAL,
     ANNOTATION_HOST,
     ANNOTATION_HOST_PROFILE,
+    ANNOTATION_IPAM_HOST,
     ANNOTATION_NETWORK_OF,
     HOST_SECRET,
     LABEL_CLAIM_CLUSTER,
@@ -69,6 +70,7 @@ INDEX_CREDENTIAL: Final = "credential"
 INDEX_CONSUMER: Final = "consumer"
 INDEX_FREE: Final = "free"  # of hosts that a Machine may claim, by their namespace
 INDEX_NETWORK: Final = "network"  # of IpamHosts, by their host
+INDEX_IPAM_HOST: Final = "ipam host"  # of network configurations
 INDEX_FAULTY: Final = "faulty"  # of IpamHosts
 INDEX_PROFILE: Final = "profile"
 
@@ -159,7 +161,13 @@ def container_cloud_caches(api: Api) -> ContainerCloudCaches:
             IPAM_HOSTS,
             indexes={INDEX_NAMESPACE: in_namespace, INDEX_NETWORK: by_network, INDEX_FAULTY: if_faulty},
         ),
-        network_configs=Cache(api, CONFIG_MAPS, namespace=NAMESPACE, labels=LABEL_NETWORK_CONFIG),
+        network_configs=Cache(
+            api,
+            CONFIG_MAPS,
+            namespace=NAMESPACE,
+            labels=LABEL_NETWORK_CONFIG,
+            indexes={INDEX_IPAM_HOST: by_ipam_host},
+        ),
         layouts=Cache(api, MACHINE_PROFILES, indexes={INDEX_PROFILE: by_profile}),
         namespaces=Cache(api, NAMESPACES),
         host_machines=Cache(
@@ -208,6 +216,12 @@ def by_network(ipam: IpamHost) -> tuple[str, ...]:
     """Index IpamHosts by the Machine of their host, and by NAMESPACE/NAME of the BareMetalHost."""
     notes = ipam.metadata.annotations
     return tuple(notes[key] for key in (ANNOTATION_NETWORK_OF, ANNOTATION_HOST) if key in notes)
+
+
+def by_ipam_host(config: ConfigMap) -> tuple[str, ...]:
+    """Index network configurations by their IpamHost, as NAMESPACE/NAME."""
+    name = config.metadata.annotations.get(ANNOTATION_IPAM_HOST)
+    return () if name is None else (name,)
 
 
 def if_faulty(ipam: IpamHost) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ from tests.support.stories import told_in
 from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.names import ANNOTATION_IPAM_HOST, LABEL_NETWORK_CONFIG
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS
+from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_FOR_BOOT
 from unbounded.containercloud.network.plan import config_name
@@ -157,6 +159,32 @@ async def test_an_address_that_a_frozen_leader_allocates_too_late_comes_back(wor
         SUBNETS, "lcm", {"status": {"allocatedIPs": [late, unknown]}}, namespace=NAMESPACE, subresource="status"
     )
     await world.until(world.subnet_now, lambda subnet: subnet.status.allocated_ips == (unknown,))
+
+
+@story
+async def test_a_configuration_that_a_frozen_leader_writes_too_late_is_deleted(world: NetworkWorld) -> None:
+    await prepared(world)
+    await world.report()
+    name = config_name(await world.reason("Rendered"))
+    await world.release()
+    await world.gone()
+    notes = {ANNOTATION_IPAM_HOST: f"{NAMESPACE}/m"}
+    late = {"metadata": {"name": name, "labels": {LABEL_NETWORK_CONFIG: "true"}, "annotations": notes}}
+    await world.api.create(CONFIG_MAPS, late, namespace="unbounded-kube")
+    await world.until(world.configs, lambda found: found == [])
+
+
+@story
+async def test_a_released_host_does_not_get_its_network_again(world: NetworkWorld) -> None:
+    await prepared(world)
+    await world.report()
+    await world.reason("Rendered")
+    await world.edit(BARE_METAL_HOSTS, "master-0", namespace="default", consumerRef=None)
+    await world.api.patch(MACHINES, "master-0.default", {"spec": {"pxe": {"dhcpLeases": None, "cloudInit": None}}})
+    await asyncio.sleep(60)
+    pxe = (await world.target()).spec.pxe
+    assert pxe is not None
+    assert (pxe.dhcp_leases, pxe.cloud_init) == ((), None)
 
 
 @story

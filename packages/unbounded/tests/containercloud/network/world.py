@@ -99,7 +99,13 @@ class NetworkWorld:
     async def claim(self, name: str = "m", number: int = 0, **pxe: Any) -> None:
         """Claim a host for a Machine: as the controllers of hosts and Machines do."""
         host, mac = f"master-{number}", f"52:54:00:00:{number // 256:02x}:{number % 256 + 1:02x}"
-        spec = {"bootMACAddress": mac if number else MACS[0]}
+        consumer = {
+            "apiVersion": CONTAINER_CLOUD_MACHINES.api_version,
+            "kind": "Machine",
+            "namespace": NAMESPACE,
+            "name": name,
+        }
+        spec = {"bootMACAddress": mac if number else MACS[0], "consumerRef": consumer}
         made = await self.api.create(BARE_METAL_HOSTS, {"metadata": {"name": host}, "spec": spec}, namespace="default")
         target = {
             "metadata": {"name": f"{host}.default"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
@@ -40,6 +41,7 @@ from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.caches import (
     INDEX_FAULTY,
     INDEX_HOST_MACHINE,
+    INDEX_IPAM_HOST,
     INDEX_NAMESPACE,
     INDEX_NETWORK,
     ControllerContext,
@@ -211,12 +213,14 @@ class NetworkController:
     # ---- execution
 
     async def _reconcile_host(self, namespace: str, name: str) -> float | None:
+        await self._delete_orphans(namespace, name)
         view = self._view(namespace, name)
         plan = plan_network(view)
         if any(isinstance(action, ReleaseAddresses) for action in plan.actions):
             await self._confirm(BARE_METAL_HOSTS, view.host, self._hosts)
         elif any(isinstance(action, PatchTarget) for action in plan.actions):
             await self._confirm(IPAM_HOSTS, view.ipam, self._ipam_hosts)
+            await self._confirm(BARE_METAL_HOSTS, view.host, self._hosts)
         for action in plan.actions:
             self._epoch.check_leads()
             await self._perform(view, action)
@@ -338,6 +342,21 @@ class NetworkController:
             await self._api.delete(CONFIG_MAPS, view.config.name, namespace=NAMESPACE, uid=view.config.metadata.uid)
         except NotFound:
             return
+
+    async def _delete_orphans(self, namespace: str, name: str) -> None:
+        """Delete network configurations that were written too late, for an IpamHost that was gone."""
+        known = self._ipam_hosts.get(name, namespace)
+        own = config_name(known) if known is not None else ""
+        for config in self._configs.by(INDEX_IPAM_HOST, f"{namespace}/{name}"):
+            if config.name == own:
+                continue
+            with suppress(NotFound):
+                live = await self._api.get(IPAM_HOSTS, name, namespace=namespace)
+                if config.name == config_name(live):
+                    raise Stale(f"IpamHost {namespace}/{name} changed")
+            self._epoch.check_leads()
+            with suppress(NotFound):
+                await self._api.delete(CONFIG_MAPS, config.name, namespace=NAMESPACE, uid=config.metadata.uid)
 
     async def _patch_target(self, view: NetworkView, pxe: Any) -> None:
         if view.target is None:

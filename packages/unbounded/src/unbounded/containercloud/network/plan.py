@@ -42,6 +42,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, DHCPLease, NetworkConfigKeySelector
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.hosts.machine_fields import boots_from_media
+from unbounded.containercloud.hosts.model import consumer_of
 from unbounded.containercloud.network.rendering import (
     NetworkCard,
     NetworkInputs,
@@ -61,6 +62,7 @@ from unbounded.containercloud.network.subnets import (
     allocate,
     interface_key,
 )
+from unbounded.kube.api import key_of
 
 CONFIG_KEY: Final = "network-config"
 NETPLAN_PATH: Final = "/etc/netplan/60-kaas-lcm-netplan.yaml"
@@ -197,6 +199,8 @@ def plan_network(view: NetworkView) -> NetworkPlan:
     if FINALIZER_ADDRESSES not in ipam.metadata.finalizers:
         finalizers = [*ipam.metadata.finalizers, FINALIZER_ADDRESSES]
         return NetworkPlan((PatchIpamHost({"metadata": {"finalizers": finalizers}}),))
+    if view.host is not None and consumer_of(view.host) != key_of(machine):  # what it is given would stay in stock
+        return NetworkPlan()
     if view.target is None:
         name = ipam.metadata.annotations.get(ANNOTATION_NETWORK_OF)
         text = f"Machine {name} of the host does not exist" if name else "the Machine has not claimed a host yet"
