@@ -184,7 +184,7 @@ def claimed(name: str = "a", uid: str = "uid-m1") -> BareMetalHost:
         ("", [claimed("a")], "Annotate", "a", []),
         ("example-ns/a", [claimed("a")], "Claimed", "a", []),
         ("", [claimed("a", "uid-of-a-former-one")], "Take", "a", []),
-        ("", [claimed("b"), claimed("a")], "Annotate", "a", ["b"]),
+        ("", [claimed("b"), claimed("a")], "Annotate", "a", []),  # another process may have chosen b
         ("example-ns/b", [claimed("a"), claimed("b")], "Claimed", "b", ["a"]),
     ],
 )
@@ -194,6 +194,16 @@ def test_a_claim_that_was_cut_off_is_resumed(
     claim = plan(machine(pin=pin), own=own, free=(host("0"),), cluster=None)
     assert (claim.step, claim.host and claim.host.name) == (step, chosen)
     assert [one.name for one in claim.extra] == extra
+
+
+def test_a_second_claim_of_a_machine_is_released() -> None:
+    claim = plan(machine(claimed="uid-a"), own=[claimed("a"), claimed("b")], claimed=claimed("a"))
+    assert (claim.step, [one.name for one in claim.extra]) == ("Claimed", ["b"])
+
+
+def test_a_deletion_releases_a_claim_that_was_not_recorded() -> None:
+    claim = plan(machine(delete=True), own=[claimed("a")])
+    assert (claim.step, claim.reason, claim.host and claim.host.name) == ("Held", "Deleting", "a")
 
 
 @pytest.mark.parametrize(
@@ -362,3 +372,17 @@ async def test_a_deleted_cluster_claims_nothing(stock: Stock) -> None:
     await stock.claimant("m1")
     await stock.settle()
     assert (await stock.read("h00", "example-ns")).spec.consumer_ref is None
+
+
+@story
+async def test_a_claim_for_a_machine_that_is_gone_is_released(stock: Stock) -> None:
+    await stock.secret()
+    await stock.host("a")
+    await stock.state("available")
+    late = {"metadata": {"annotations": {"unbounded-cloud.io/consumer-uid": "gone"}}, "spec": {"consumerRef": OURS}}
+    await stock.api.patch(BARE_METAL_HOSTS, "a", late, namespace="default")
+    await stock.until(lambda host: host.spec.consumer_ref is None and host.state == "available")
+    await stock.edit(consumerRef=OURS)  # by a person
+    await stock.state("provisioning")
+    await stock.settle()
+    assert (await stock.read("a")).spec.consumer_ref is not None

@@ -274,6 +274,25 @@ async def test_a_silent_bmc_is_an_error_and_no_stock(stock: Stock) -> None:
 
 
 @story
+async def test_a_host_is_not_in_stock_before_its_drain_has_ended(stock: Stock) -> None:
+    """The drain would wait for a Node that only the next Machine can create, whose install would wait for the drain."""
+    await stock.secret()
+    await stock.host("a")
+    await stock.state("available")
+    await stock.edit(consumerRef=CONSUMER)
+    await stock.state("provisioning")
+    holder = {"kind": "Maintenance", "name": "a.default", "uid": "u"}
+    record = {"holder": holder, "stage": "Returning", "since": "2030-01-01T00:00:00Z"}
+    await stock.api.patch(MACHINES, "a.default", {"status": {"disruption": record}}, subresource="status")
+    await stock.edit(consumerRef=None)
+    await stock.state("deprovisioning")
+    await stock.settle()
+    assert (await stock.read("a")).state == "deprovisioning"
+    await stock.api.patch(MACHINES, "a.default", {"status": {"disruption": None}}, subresource="status")
+    await stock.state("available")
+
+
+@story
 async def test_a_used_host_returns_to_stock_once_seen_off(stock: Stock) -> None:
     await stock.secret()
     await stock.host("a")

@@ -7,7 +7,7 @@ refuses one. The annotation of the Machine follows, and decides where a Machine 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -28,6 +28,7 @@ from unbounded.api.container_cloud.names import (
     LABEL_CLUSTER,
     LABEL_PROVIDER,
 )
+from unbounded.api.machine import Machine
 from unbounded.containercloud.caches import (
     INDEX_CLUSTER,
     INDEX_CONSUMER,
@@ -36,13 +37,16 @@ from unbounded.containercloud.caches import (
     ContainerCloudCaches,
     ControllerContext,
 )
+from unbounded.containercloud.hosts.machine_fields import claim_fields
 from unbounded.containercloud.hosts.model import (
     CONDITION_AVAILABLE,
     consumer_of,
     consumer_uid,
     host_key,
+    host_of_machine,
     is_free,
     is_usable,
+    machine_of_host,
 )
 from unbounded.kube.api import Api, NotFound, ObjectKey, key_of
 from unbounded.kube.cache import Cache
@@ -107,7 +111,7 @@ class Claim:
     """The decision on a Machine's host.
 
     Args:
-        extra: other hosts that the Machine has claimed, to be released.
+        extra: other hosts whose consumerRef names the Machine, to be released.
     """
 
     step: ClaimStep
@@ -127,7 +131,9 @@ def plan_claim(view: ClaimView) -> Claim:
     if execution is not None and execution.host is not None:
         return _claimed(view, str(execution.host), execution.host.uid)
     if machine.metadata.deletion_timestamp is not None or machine.value.delete or machine.provider_status.delete:
-        return _held(ClaimReason.DELETING, "a Machine that is being deleted claims no host")
+        begun = (one for one in view.own if is_claimed_by(one, machine))
+        host = min(begun, key=host_key, default=None)  # to be released
+        return _held(ClaimReason.DELETING, "a Machine that is being deleted claims no host", host)
     if view.own:
         return _own(view)
     if (fault := _machine_fault(view)) is not None:
@@ -159,19 +165,21 @@ def _claimed(view: ClaimView, name: str, uid: str) -> Claim:
         return _held(ClaimReason.HOST_CHANGED, f"BareMetalHost {name} was deleted and created again", host)
     if not is_claimed_by(host, view.machine):
         return _held(ClaimReason.HOST_TAKEN, f"BareMetalHost {name} is used by {_user(host)}", host)
-    return Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, f"BareMetalHost {name} is claimed", host)
+    extra = tuple(one for one in view.own if one.metadata.uid != uid)
+    return Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, f"BareMetalHost {name} is claimed", host, extra)
 
 
 def _own(view: ClaimView) -> Claim:
     """Return the claim that was begun: the annotation decides between several hosts, else their names."""
     machine, pin = view.machine, view.machine.pinned_host
     hosts = sorted(view.own, key=lambda one: (host_key(one) != pin, host_key(one)))
-    first, extra = hosts[0], tuple(hosts[1:])
+    first = hosts[0]
     message = f"BareMetalHost {host_key(first)} is claimed"
     if consumer_uid(first) != machine.metadata.uid:  # a Machine of this name that is gone had claimed it
-        return Claim(ClaimStep.TAKE, ClaimReason.CLAIMED, message, first, extra)
-    step = ClaimStep.CLAIMED if host_key(first) == pin else ClaimStep.ANNOTATE
-    return Claim(step, ClaimReason.CLAIMED, message, first, extra)
+        return Claim(ClaimStep.TAKE, ClaimReason.CLAIMED, message, first)
+    if host_key(first) != pin:
+        return Claim(ClaimStep.ANNOTATE, ClaimReason.CLAIMED, message, first)
+    return Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, message, first, tuple(hosts[1:]))
 
 
 def _pinned(view: ClaimView, namespace: str, name: str) -> Claim:
@@ -353,6 +361,7 @@ class ClaimController:
         self._controller: Controller[ObjectKey] = Controller("claims", self._reconcile, metrics=context.metrics)
         self._controller.follow(caches.machines, lambda machine: (key_of(machine),))
         self._controller.follow(caches.clusters, self._machines_of_cluster)
+        self._controller.follow(caches.host_machines, self._orphan_of)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -361,6 +370,14 @@ class ClaimController:
 
     def _machines_of_cluster(self, cluster: Cluster) -> Iterable[ObjectKey]:
         return map(key_of, self._caches.machines.by(INDEX_CLUSTER, str(key_of(cluster))))
+
+    def _orphan_of(self, target: Machine) -> Iterator[ObjectKey]:
+        """Yield the consumer of a Machine's host, if it is gone."""
+        key = host_of_machine(target)
+        host = None if key is None else self._caches.hosts.get(key.name, key.namespace)
+        consumer = None if host is None else consumer_of(host)
+        if consumer is not None and self._caches.machines.get(consumer.name, consumer.namespace) is None:
+            yield consumer
 
     def _host_changed(self, old: BareMetalHost | None, new: BareMetalHost | None) -> None:
         """Wake the consumers of a host, the Machines that pin it, and those that wait for any host where it is free."""
@@ -374,13 +391,14 @@ class ClaimController:
         if new is None or not is_free(new):
             return
         if old is None or not is_free(old) or old.metadata.labels != new.metadata.labels:
-            for key in self._waiting.pop(new.metadata.namespace or "", ()):
+            for key in sorted(self._waiting.pop(new.metadata.namespace or "", ())):
                 self._controller.enqueue(key)
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         machine = self._caches.machines.get(key.name, key.namespace)
         self._waiting[key.namespace].discard(key)
         if machine is None:
+            await self._release_orphans(key)
             return None
         claim = plan_claim(claim_view(self._caches, machine, self._shared, frozenset(self._taking)))
         if claim.reason is ClaimReason.INSUFFICIENT_RESOURCES:
@@ -388,6 +406,7 @@ class ClaimController:
         if claim.host is None:
             return None
         for host in claim.extra:
+            self._epoch.check_leads()
             await release_host(self._api, self._caches.hosts, host, key)
         if claim.step is ClaimStep.TAKE:
             taken = host_key(claim.host)
@@ -412,6 +431,22 @@ class ClaimController:
         written = await self._api.patch(CONTAINER_CLOUD_MACHINES, key.name, patch, namespace=key.namespace)
         self._caches.machines.observe(written)
         return written
+
+    async def _release_orphans(self, key: ObjectKey) -> None:
+        """Release the hosts that were claimed while their Machine was being deleted, too late for its release.
+
+        A host that has an image or a network is left to a person, as somebody has removed the finalizer of its Machine,
+        and so is a host with a consumerRef that a person has written.
+        """
+        for host in self._caches.hosts.by(INDEX_CONSUMER, str(key)):
+            target = self._caches.host_machines.get(machine_of_host(host))
+            if not consumer_uid(host) or claim_fields(target):
+                continue
+            try:
+                await self._api.get(CONTAINER_CLOUD_MACHINES, key.name, namespace=key.namespace)
+            except NotFound:
+                self._epoch.check_leads()
+                await release_host(self._api, self._caches.hosts, host, key)
 
     async def _take(self, host: BareMetalHost, machine: ContainerCloudMachine) -> None:
         """Write consumerRef on the version of the host that the decision rests on."""

@@ -231,6 +231,12 @@ def _is_off(view: HostView) -> bool:
     return is_idle and machine.status.power is not None and machine.status.power.state == MachinePower.OFF
 
 
+def _is_returned(view: HostView) -> bool:
+    """Return whether no field of a claim is left, and no drain, which would wait for the Node of the next claim."""
+    machine = view.machine
+    return machine is None or (not claim_fields(machine) and machine.status.disruption is None)
+
+
 def _is_written(view: HostView) -> bool:
     """Return whether an image was written since the host was in stock."""
     image = view.machine.status.image if view.machine is not None else None
@@ -247,7 +253,7 @@ def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
         waits = host.spec.consumer_ref is not None or (present is _S.DEPROVISIONING and not _may_leave(view))
         return present if waits else _S.DELETING
     if present is _S.DEPROVISIONING:
-        return _S.AVAILABLE if _is_off(view) and not claim_fields(view.machine) else present
+        return _S.AVAILABLE if _is_off(view) and _is_returned(view) else present
     if host.spec.bmc is None and not is_adopted(host):
         return _S.UNMANAGED
     if not _is_registered(view):
@@ -316,7 +322,7 @@ _WAITS: Final[Mapping[ProvisioningState, tuple[HostReason, str]]] = {
     _S.AVAILABLE: (_R.AVAILABLE, "a Machine may claim the host"),
     _S.PROVISIONING: (_R.IN_USE, "the image is being written"),
     _S.PROVISIONED: (_R.IN_USE, "the host is in use"),
-    _S.DEPROVISIONING: (_R.RETURNING, "the host is switched off, and returns to stock then"),
+    _S.DEPROVISIONING: (_R.RETURNING, "the host returns to stock once it is switched off, and no drain is left"),
     _S.EXTERNALLY_PROVISIONED: (
         _R.EXTERNALLY_PROVISIONED,
         "installed by others: a Machine that pins the host may adopt it",
