@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.containercloud.machines.views import (
+    IMAGE,
     OPERATION,
     at,
     bare_metal_host,
@@ -21,6 +22,7 @@ from tests.containercloud.machines.views import (
 )
 from unbounded.api.container_cloud.cluster import Cluster
 from unbounded.api.container_cloud.machine import ContainerCloudMachine, DeletionPolicy
+from unbounded.api.operation import MachineOperation
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
 from unbounded.containercloud.machines.life import plan_life
@@ -232,6 +234,41 @@ def test_the_reset_is_the_point_of_no_return() -> None:
     assert done.phase == "completed"
 
 
+def test_an_operation_that_was_recorded_only_is_created_as_cancelled() -> None:
+    """A process that is frozen may still be about to create it: the name is taken then."""
+    for subject, kind in ((aborted("Resetting", execution=RUNNING), "AgentReset"),
+                          (deleted("Guarding", execution=RUNNING), "HostReplace")):  # fmt: skip
+        plan = plan_deletion(view(subject, node=node(), managers=TWO))
+        (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
+        assert (asked.name, asked.kind, asked.spec["cancel"]) == (OPERATION, kind, True)
+        assert plan.execution.operation == OPERATION
+
+
+@pytest.mark.parametrize(
+    ("found", "stage"),
+    [
+        (None, "Provisioning"),
+        (operation("InProgress"), "Provisioning"),
+        (operation("InProgress", spec={"cancel": True}), "Guarding"),
+        (operation("Failed", "Cancelled"), "Planning"),
+    ],
+)
+def test_an_abort_installs_no_host_a_second_time(found: MachineOperation | None, stage: str) -> None:
+    plan = plan_deletion(view(machine("Guarding", execution=RUNNING), operation=found))
+    assert plan.execution.stage == stage
+    assert plan.execution.operation == (None if stage == "Planning" else OPERATION)
+
+
+def test_an_abort_waits_for_the_node_of_an_installed_host() -> None:
+    written = target(image={"image": IMAGE, "digest": "sha256:1", "boot": "b", "at": at()})
+    assert plan_deletion(view(machine("Guarding"), target=written)).execution.stage == "Configuring"
+
+
+def test_an_aborted_deletion_leaves_the_drain_of_maintenance() -> None:
+    plan = plan_deletion(view(aborted("Draining", maintenance=True), node=node(), target=target(disruption=DRAINED)))
+    assert (plan.execution.stage, kinds(plan)) == ("Configuring", [])
+
+
 def test_a_reset_that_fails_is_requested_again_later() -> None:
     reported = target(agent={"version": "1"})
     failed = operation("Failed", "ResetFailed", "disk is busy", kind="AgentReset", completedAt=at())
@@ -263,8 +300,11 @@ def test_a_forced_deletion_tries_once_and_records_what_it_could_not_prove() -> N
     plan = plan_deletion(view(deleted("PoweringOff", "forced", execution=RUNNING), node=node(), operation=failed))
     assert plan.execution.stage == "Removing"
     assert plan.execution.unproven == ("HostPowerOff: BMCRefused: no",)
-    silent = view(deleted("PoweringOff", "forced", execution=RUNNING), operation=operation("InProgress"), after_s=151)
-    assert plan_deletion(silent).execution.stage == "Removing"
+    silent = deleted("PoweringOff", "forced", execution=RUNNING)
+    late = plan_deletion(view(silent, operation=operation("InProgress", kind="HostPowerOff"), after_s=151))
+    assert (late.execution.stage, kinds(late)) == ("PoweringOff", ["CancelOperation"])
+    asked_to_stop = operation("InProgress", kind="HostPowerOff", spec={"cancel": True})
+    assert plan_deletion(view(silent, operation=asked_to_stop, after_s=152)).execution.stage == "Removing"
 
 
 def test_the_host_leaves_the_cluster_before_its_node_is_deleted() -> None:

@@ -56,6 +56,7 @@ RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 
 _S = MachineStage
 _R = MachineReason
+_KINDS: Final = {_S.RESETTING: OperationKind.AGENT_RESET, _S.POWERING_OFF: OperationKind.HOST_POWER_OFF}
 _LOST: Final = frozenset({ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED})  # it may be the node of another Machine
 
 
@@ -79,7 +80,7 @@ def plan_deletion(view: MachineView) -> MachineStep:
         return MachineStep(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
     is_lost = view.execution.host is not None and view.claim.reason in _LOST
     if is_lost and view.execution.stage != _S.RELEASING:
-        plan = _go(view, _S.RELEASING) if _wanted(view) else _back(view)
+        plan = (_stopped(view) or _go(view, _S.RELEASING)) if _wanted(view) else _back(view)
     else:
         plan = _STAGES[MachineStage(view.execution.stage)](view)
     execution = plan.execution
@@ -128,16 +129,37 @@ def _guarding(view: MachineView) -> MachineStep:
     return _go(view, _S.DRAINING if view.node is not None else _S.RESETTING)
 
 
+def _stopped(view: MachineView) -> MachineStep | None:
+    """Return the step that asks the recorded operation to stop; None where that is done, or nothing runs.
+
+    One that does not exist may be on its way from a process that leads no more: created as cancelled, it takes the name
+    of that one, which can then never start.
+    """
+    operation, result, name = view.operation, view.result, view.execution.operation
+    if name is not None and result is None:
+        kind = _KINDS.get(MachineStage(view.execution.stage), OperationKind.HOST_REPLACE)
+        text = f"{kind} {name} is not to start"
+        obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {name}")
+        return _stay(view, obstacle, request(view, name, kind, cancel=True))
+    if operation is None or result is None or result.ended or operation.spec.cancel:
+        return None
+    text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
+    obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}")
+    return _stay(view, obstacle, CancelOperation(operation))
+
+
 def _running(view: MachineView) -> MachineStep | None:
     """Return the wait for the install or the update that is asked to stop; None where nothing runs."""
     operation, result = view.operation, view.result
+    if (stopping := _stopped(view)) is not None:
+        return stopping
     if operation is None or result is None or result.ended:
         return None
     if policy_of(view) is DeletionPolicy.FORCED and in_stage_s(view) > FORCED_WAIT_S:
         return None
     text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
     obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}", _forced_until(view))
-    return _stay(view, obstacle, *([] if operation.spec.cancel else [CancelOperation(operation)]))
+    return _stay(view, obstacle)
 
 
 def _forced_until(view: MachineView) -> datetime | None:
@@ -200,27 +222,25 @@ def _draining(view: MachineView) -> MachineStep:
     )
 
 
-def _maintenance_reason(view: MachineView) -> str:
-    return f"deletion of {view.full_name}"
-
-
 def _maintained(view: MachineView) -> list[MachineAction]:
     """Return the request for a drain, which outlasts the maintenance that a user may have requested."""
     if view.target is None:
         return []
-    change = maintenance_change(view.target, _maintenance_reason(view), enabled=True)
+    change = maintenance_change(view, view.target, enabled=True, purpose="deletion")
     return [] if change is None else [ChangeTarget({"maintenance": change})]
 
 
 def _aborting(view: MachineView) -> MachineStep:
     """Give the drain back; the Node is uncordoned by whoever cordoned it."""
     target = view.target
-    change = None if target is None else maintenance_change(target, _maintenance_reason(view), enabled=False)
+    if view.machine.value.maintenance:  # for which the Node stays drained
+        return _back(view)
+    change = None if target is None else maintenance_change(view, target, enabled=False)
     if change is not None:
         obstacle = MachineObstacle(_R.ABORTING, "the Node is returned to service")
         return _stay(view, obstacle, ChangeTarget({"maintenance": change}), phase=_phase(view, DeletionPhase.ABORTING))
     disruption = target.status.disruption if target is not None else None
-    if disruption is not None and not view.machine.value.maintenance:
+    if disruption is not None:
         text = disruption.message or "the Node is returned to service"
         return _stay(
             view, MachineObstacle(_R.ABORTING, text, disruption.held_by), phase=_phase(view, DeletionPhase.ABORTING)
@@ -229,23 +249,35 @@ def _aborting(view: MachineView) -> MachineStep:
 
 
 def _back(view: MachineView) -> MachineStep:
-    """Return to the life of the Machine: to the claim, an install, or its Node."""
-    life = _S.CONFIGURING if view.node is not None else _S.PLANNING
+    """Return to the life of the Machine: to the claim, the install that has not failed, or its Node.
+
+    A host is installed again only where its install has failed, or where it may have been reset.
+    """
+    operation, result = view.operation, view.result
+    before = {"policy": None, "unproven": (), "message": None}
+    if view.execution.stage == _S.GUARDING and view.execution.operation and (result is None or not result.failed):
+        if operation is not None and operation.spec.cancel and result is not None and not result.ended:
+            text = f"{operation.spec.operation_kind} {operation.name} was asked to stop: {result.message}"
+            return _stay(view, MachineObstacle(_R.ABORTING, text, f"MachineOperation {operation.name}"), deleting=False)
+        return MachineStep(execution=enter(view, _S.PROVISIONING, **before), requeue_s=0.0)
+    is_whole = view.execution.stage in (_S.GUARDING, _S.DRAINING) and view.execution.operation is None
+    is_installed = is_whole and view.target is not None and view.target.status.image is not None
+    life = _S.CONFIGURING if view.node is not None or is_installed else _S.PLANNING
     stage = _S.CLAIMING if view.execution.host is None else life
-    execution = enter(view, stage, operation=None, policy=None, unproven=(), attempt=0, message=None)
-    return MachineStep(execution=execution, requeue_s=0.0)
+    return MachineStep(execution=enter(view, stage, operation=None, attempt=0, **before), requeue_s=0.0)
 
 
 def _resetting(view: MachineView) -> MachineStep:
     operation, result = view.operation, view.result
     if not _wanted(view):
-        if view.execution.operation is None or result is None or result.failed:
+        if view.execution.operation is None or (result is not None and result.failed):
             return _aborting(view)
-        if operation is not None and operation.status.execution is None and not result.ended:
-            actions = [] if operation.spec.cancel else [CancelOperation(operation)]
-            return _stay(
-                view, MachineObstacle(_R.ABORTING, result.message), *actions, phase=_phase(view, DeletionPhase.ABORTING)
-            )
+        is_unclaimed = operation is not None and operation.status.execution is None
+        if result is None or (is_unclaimed and not result.ended):
+            text = "the AgentReset is not to start" if result is None else result.message
+            stopping = _stopped(view)
+            actions = () if stopping is None else stopping.actions
+            return _stay(view, MachineObstacle(_R.ABORTING, text), *actions, phase=_phase(view, DeletionPhase.ABORTING))
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
         return _running(view) or _go(view, _S.POWERING_OFF)
     agent = view.target.status.agent if view.target is not None else None
@@ -303,7 +335,10 @@ def _powering_off(view: MachineView) -> MachineStep:
         return _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED)
     result = view.result
     is_late = in_stage_s(view) > FORCED_WAIT_S
-    if result is not None and (result.failed or (is_late and not result.ended)):
+    is_open = result is not None and not result.ended
+    if is_late and is_open and (stopping := _stopped(view)) is not None:  # it must not start once the host is another's
+        return stopping
+    if result is not None and (result.failed or (is_late and is_open)):
         what = f"{result.reason}: {result.message}" if result.failed else "it did not end in time"
         return _go(view, _S.REMOVING, unproven=_unproven(view, f"HostPowerOff: {what}"))
     limits = {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_S}

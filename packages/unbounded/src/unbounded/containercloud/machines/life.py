@@ -401,9 +401,7 @@ def target_changes(view: MachineView, execution: MachineExecution) -> dict[str, 
         patch["pxe"] = {"image": image}
     if kubernetes := _kubernetes_changes(view, target):
         patch["kubernetes"] = kubernetes
-    if maintenance := maintenance_change(
-        target, f"maintenance of {view.full_name}", enabled=view.machine.value.maintenance
-    ):
+    if maintenance := maintenance_change(view, target, enabled=view.machine.value.maintenance):
         patch["maintenance"] = maintenance
     return patch
 
@@ -421,13 +419,16 @@ def _kubernetes_changes(view: MachineView, target: Machine) -> dict[str, Any]:
     return changes
 
 
-def maintenance_change(target: Machine, reason: str, *, enabled: bool) -> dict[str, Any] | None:
+def maintenance_change(
+    view: MachineView, target: Machine, *, enabled: bool, purpose: str = "maintenance"
+) -> dict[str, Any] | None:
     """Return the patch of the target's maintenance; None if it is as desired. Another's maintenance stays."""
     present = target.spec.maintenance
     is_enabled = present is not None and present.enabled
     if enabled:
-        return None if is_enabled else {"enabled": True, "reason": reason}
-    is_ours = is_enabled and present is not None and present.reason == reason
+        return None if is_enabled else {"enabled": True, "reason": f"{purpose} of {view.full_name}"}
+    ours = (f"maintenance of {view.full_name}", f"deletion of {view.full_name}")
+    is_ours = is_enabled and present is not None and present.reason in ours
     return {"enabled": False, "reason": None} if is_ours else None
 
 
