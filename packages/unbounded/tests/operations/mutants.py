@@ -179,6 +179,70 @@ DRAIN_FAULTS: Final = tuple(
 )
 """What the judge of drains has to see."""
 
+CLOUD_FAULTS: Final = tuple(
+    Fault(*one)
+    for one in (
+        (
+            "containercloud.claims",
+            "a claim without the version of the host",
+            '"resourceVersion": host.metadata.resource_version,\n                "annotations": {ANNOTATION_CONSUMER_U',
+            '"annotations": {ANNOTATION_CONSUMER_U',
+        ),
+        ("containercloud.claims", "a claim that comes too late stays", "await self._release_orphans(key)", "pass"),
+        (
+            "containercloud.machines.controller",
+            "an operation is created before its record",
+            "        machine = await self._write(view, plan, {} if left_s else change)\n",
+            "        for action in plan.actions:\n            if isinstance(action, RequestOperation):\n"
+            "                await self._request(view, action)\n"
+            "        machine = await self._write(view, plan, change)\n",
+        ),
+        (
+            "containercloud.machines.life",
+            "a host is recorded before its claim",
+            "claim.step is not ClaimStep.CLAIMED or ",
+            "",
+        ),
+        (
+            "containercloud.machines.life",
+            "the drain of an aborted deletion stays",
+            'ours = (f"maintenance of {view.full_name}", f"deletion of {view.full_name}")',
+            'ours = (f"maintenance of {view.full_name}",)',
+        ),
+        (
+            "containercloud.machines.deletion",
+            "an operation that was recorded only is forgotten",
+            "if name is not None and result is None:\n        kind =",
+            "if False:\n        kind =",
+        ),
+        (
+            "containercloud.machines.deletion",
+            "an abort installs a second time",
+            "if view.execution.stage == _S.GUARDING and view.execution.operation and (",
+            "if False and (",
+        ),
+        (
+            "containercloud.network.controller",
+            "an address is allocated before the claim",
+            'notes.get(ANNOTATION_NETWORK_OF, ""), notes',
+            'min((one.name for one in self._targets.all()), default=""), notes',
+        ),
+        (
+            "containercloud.network.subnets",
+            "an address is allocated twice",
+            "free({one.address for one in known})",
+            "free({one.address for one in known if one.uid == uid})",
+        ),
+        (
+            "kube.status_writer",
+            "a status without the version of its object",
+            '{"metadata": {"resourceVersion": version}, "status": self._owned(status)}',
+            '{"status": self._owned(status)}',
+        ),
+    )
+)
+"""What the judge of Container Cloud has to see."""
+
 
 def mutant(seed: int) -> Mutant:
     """Return the mutant of a seed; equal seeds give equal ones for as long as the source is the same."""
@@ -300,6 +364,10 @@ def main(which: str, schedules: int) -> None:
         from tests.operations.disruption.test_crash import run_schedule  # imports what is changed
 
         print(_found_by(run_schedule, schedules), end="")
+    elif any(fault.name == which for fault in CLOUD_FAULTS):
+        from tests.containercloud.test_crash import run_schedule as run_cloud_schedule  # this, too
+
+        print(_found_by(run_cloud_schedule, schedules), end="")
     else:
         from tests.operations.schedules import run_schedule as run_engine_schedule  # so does this
 
@@ -331,7 +399,7 @@ def _by_courses() -> str:
 
 def named(which: str) -> Mutant:
     """Return the mutant of a seed, the control, or that of a fault by its name."""
-    for fault in (*FAULTS, *DRAIN_FAULTS):
+    for fault in (*FAULTS, *DRAIN_FAULTS, *CLOUD_FAULTS):
         if fault.name == which:
             return fault.mutant()
     return unchanged() if int(which) == CONTROL else mutant(int(which))

@@ -17,7 +17,18 @@ from typing import Final
 
 import pytest
 
-from tests.operations.mutants import CONTROL, DRAIN_FAULTS, FAULTS, MODULES, Fault, Mutant, mutant, source_of, unchanged
+from tests.operations.mutants import (
+    CLOUD_FAULTS,
+    CONTROL,
+    DRAIN_FAULTS,
+    FAULTS,
+    MODULES,
+    Fault,
+    Mutant,
+    mutant,
+    source_of,
+    unchanged,
+)
 from tests.operations.record_courses import FILE as COURSES
 from tests.support.paths import ROOT, environment
 
@@ -41,6 +52,12 @@ def test_schedules_find_each_fault_that_once_survived_them(fault: Fault) -> None
 @pytest.mark.parametrize("fault", [one for one in DRAIN_FAULTS if one not in SURVIVED], ids=lambda fault: fault.name)
 def test_schedules_of_drains_find_each_fault(fault: Fault) -> None:
     assert _run(fault.name).startswith("schedule"), f"{SCHEDULES} schedules have not found it"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", CLOUD_FAULTS, ids=lambda fault: fault.name)
+def test_storms_of_container_cloud_find_each_fault(fault: Fault) -> None:
+    assert _run(fault.name).startswith("schedule"), f"{SCHEDULES} storms have not found it"
 
 
 @pytest.mark.soak

@@ -1,0 +1,719 @@
+"""A site whose controllers crash, freeze and lead twice, in virtual time, and a judge of each of its writes.
+
+container-cloud, the disruption controller and machina's controllers of configurations are the real ones. The executors
+are those of `Site`, which claim through the real gates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tests.containercloud.site import Site
+from tests.containercloud.stock import HARDWARE
+from tests.operations.disruption.cluster import disruption_of
+from tests.operations.disruption.updates import run_updates
+from tests.operations.faults import FAIR, STORM, Between, Incarnation, Weather, WeatheredApi
+from tests.operations.world import Process, defaults, live
+from tests.support.memory_api import MemoryApi
+from tests.support.virtual_time import virtual_now
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine, MachineStage
+from unbounded.api.container_cloud.names import ANNOTATION_FOR_UID, GROUP_CLUSTER, LABEL_CLUSTER, LABEL_CONTROL_PLANE
+from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
+from unbounded.api.core import CONFIG_MAPS, LEASES, NODE_LEASES, NODES, Node
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.containercloud.caches import container_cloud_caches
+from unbounded.containercloud.claims import ClaimReason
+from unbounded.containercloud.controller import controllers
+from unbounded.containercloud.hosts.machine_fields import claim_fields
+from unbounded.containercloud.hosts.model import consumer_of, consumer_uid, machine_of_host
+from unbounded.containercloud.machines.model import DELETION_STAGES, MachineReason
+from unbounded.containercloud.settings import ContainerCloudSettings
+from unbounded.join.labels_and_taints import read_bound_version
+from unbounded.kube.api import Api, Conflict, NotFound, StrategicMerge
+from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.kube.events import no_events
+from unbounded.kube.process import Runtime
+from unbounded.operations import claim_gates
+from unbounded.operations.disruption.model import started_change
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+NAMESPACE: Final = "example-ns"
+NAMESPACES: Final = ("default", NAMESPACE, "unbounded-kube", "kube-system", NODE_LEASES)
+RELEASES: Final = ("mke-17-3-0", "mke-17-4-0")
+HELD: Final = frozenset(
+    {
+        ClaimReason.INSUFFICIENT_RESOURCES,
+        ClaimReason.HOST_TAKEN,
+        ClaimReason.HOST_NOT_AVAILABLE,
+        MachineReason.CANCELLED,
+        MachineReason.ATTEMPTS_EXHAUSTED,
+    }
+)
+"""Reasons with which a Machine may rest: more hosts, or a user, have to come."""
+
+
+class Judge:
+    """The judge of each write of a site: it knows what must never be."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.api: MemoryApi
+        self.reset_requested: Callable[[ContainerCloudMachine], None] = lambda _machine: None
+        self._claimants: set[str] = set()  # UIDs of Machines that have had a host
+        self._installs: defaultdict[str, list[str]] = defaultdict(list)  # HostReplaces by the UID of their Machine
+        self.counts: defaultdict[str, int] = defaultdict(int)
+
+    def fault(self, text: str) -> None:
+        at = asyncio.get_running_loop().time()
+        self.faults.append(f"{at:.2f} s: {text}")
+
+    def all(self, kind: Kind[T]) -> Iterator[T]:
+        """Yield the stored objects of a kind, without a call."""
+        for _, version in sorted(self.api._collection(kind).versions.items()):
+            yield version.decode(kind.type)
+
+    def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        version = self.api._collection(kind).versions.get((namespace, name))
+        return None if version is None else version.decode(kind.type)
+
+    def machine_of(self, uid: str) -> ContainerCloudMachine | None:
+        return next((one for one in self.all(CONTAINER_CLOUD_MACHINES) if one.metadata.uid == uid), None)
+
+    # ---- writes
+
+    def admit(self, kind: Kind[Any], old: Raw | None, new: Raw) -> None:
+        match kind.kind:
+            case "BareMetalHost" if old is not None:
+                self._host(msgspec.convert(old, BareMetalHost), msgspec.convert(new, BareMetalHost))
+            case "Machine" if kind.group == GROUP_CLUSTER and old is not None:
+                self._machine(msgspec.convert(old, ContainerCloudMachine), msgspec.convert(new, ContainerCloudMachine))
+            case "Machine" if kind.group != GROUP_CLUSTER:
+                self._leases(new)
+            case "MachineOperation" if old is None:
+                self._requested(new)
+            case "Subnet":
+                self._addresses((old or {}).get("status", {}), new.get("status", {}))
+
+    def gone(self, kind: Kind[Any], body: Raw) -> None:
+        name = body["metadata"]["name"]
+        if kind.kind == "BareMetalHost" or (kind.kind == "Machine" and kind.group != GROUP_CLUSTER):
+            self.fault(f"{kind.kind} {name} is lost")
+        if kind.kind == "Machine" and kind.group == GROUP_CLUSTER:
+            machine = msgspec.convert(body, ContainerCloudMachine)
+            if machine.status.execution is not None:
+                self._forgotten(machine, machine.status.execution.operation)
+            self.counts["gone"] += 1
+
+    def _host(self, old: BareMetalHost, new: BareMetalHost) -> None:
+        """Check that a host changes hands only through its Machine's release."""
+        before, after = (consumer_of(old), consumer_uid(old)), (consumer_of(new), consumer_uid(new))
+        if before == after or before[0] is None:
+            return
+        machine = self.machine_of(before[1])
+        if machine is None:
+            return
+        if after[0] is not None:
+            self.fault(f"host {new.name} went from {before} to {after}")
+        execution = machine.status.execution
+        claimed = None if execution is None else execution.host
+        is_its = claimed is not None and claimed.name == new.name
+        if execution is not None and is_its and execution.stage != MachineStage.RELEASING:
+            self.fault(f"host {new.name} was released under {machine.name} in stage {execution.stage}")
+
+    def _machine(self, old: ContainerCloudMachine, new: ContainerCloudMachine) -> None:
+        before, after = old.status.execution, new.status.execution
+        if after is None:
+            return
+        if after.host is not None and (before is None or before.host != after.host):
+            self._claimed(new)
+        if before is not None and before.host is not None and before.host != after.host:
+            self.fault(f"{new.name} went from host {before.host} to {after.host}")
+        if before is not None and before.operation not in (None, after.operation):
+            self._forgotten(new, before.operation)
+        is_new = after.operation is not None and (before is None or before.operation != after.operation)
+        if is_new and after.stage == MachineStage.RESETTING:
+            self.reset_requested(new)
+
+    def _claimed(self, machine: ContainerCloudMachine) -> None:
+        """Check that the host is the Machine's, and no other Machine's."""
+        execution = machine.status.execution
+        assert execution is not None
+        assert execution.host is not None
+        self._claimants.add(machine.metadata.uid)
+        host = self.find(BARE_METAL_HOSTS, execution.host.name, execution.host.namespace)
+        if host is None or consumer_uid(host) != machine.metadata.uid:
+            self.fault(f"{machine.name} has recorded host {execution.host}, which is not its own")
+        for other in self.all(CONTAINER_CLOUD_MACHINES):
+            theirs = other.status.execution
+            if theirs is None or theirs.host != execution.host or other.metadata.uid == machine.metadata.uid:
+                continue
+            if theirs.stage != MachineStage.RELEASING:
+                self.fault(f"host {execution.host} has two owners: {other.name} and {machine.name}")
+
+    def _forgotten(self, machine: ContainerCloudMachine, name: str | None) -> None:
+        """Check that a Machine forgets no operation that may still start."""
+        operation = None if name is None else self.find(MACHINE_OPERATIONS, name)
+        if name is not None and (operation is None or not (operation.terminal or operation.spec.cancel)):
+            state = "was never created" if operation is None else f"is {operation.status.phase or 'Pending'}"
+            self.fault(f"{machine.name} forgets {name}, which {state}")
+
+    def _requested(self, new: Raw) -> None:
+        """Check that an operation is that of its Machine's record, and no second one of an attempt."""
+        spec, uid = new["spec"], new["metadata"].get("annotations", {}).get(ANNOTATION_FOR_UID)
+        self.counts[spec["operationKind"]] += 1
+        if uid is None or spec.get("cancel"):
+            return
+        name, machine = new["metadata"]["name"], self.machine_of(uid)
+        execution = None if machine is None else machine.status.execution
+        if execution is None or execution.operation != name:
+            self.fault(f"{name} is requested for {machine and machine.name}, whose record is {execution}")
+        if spec["operationKind"] == "HostReplace":
+            for other in self._installs[uid]:
+                before = self.find(MACHINE_OPERATIONS, other)
+                if before is not None and not before.terminal and not before.spec.cancel:
+                    self.fault(f"{name} is a second HostReplace beside {other}")
+            self._installs[uid].append(name)
+
+    def _leases(self, new: Raw) -> None:
+        """Check that no address is leased to two hosts."""
+        mine = {one["ipv4"] for one in new["spec"].get("pxe", {}).get("dhcpLeases", ())}
+        for other in self.all(MACHINES) if mine else ():
+            leases = other.spec.pxe.dhcp_leases if other.spec.pxe is not None else ()
+            if other.name != new["metadata"]["name"] and (twice := mine & {one.ipv4 for one in leases}):
+                self.fault(f"{sorted(twice)} is leased to {other.name} and {new['metadata']['name']}")
+
+    def _addresses(self, old: Raw, new: Raw) -> None:
+        """Check that an address has one owner, whose Machine has claimed a host."""
+        entries = new.get("allocatedIPs", [])
+        addresses = [one.partition(":")[0] for one in entries]
+        if len(set(addresses)) < len(addresses):
+            self.fault(f"an address is allocated twice: {entries}")
+        for entry in set(entries) - set(old.get("allocatedIPs", [])):
+            uid = entry.partition(":")[2].partition("/")[0]
+            ipam = next((one for one in self.all(IPAM_HOSTS) if one.metadata.uid == uid), None)
+            owners = set() if ipam is None else {one.uid for one in ipam.metadata.owner_references}
+            if ipam is not None and not owners & self._claimants:
+                self.fault(f"{entry} was allocated for {ipam.name}, whose Machine has not claimed a host")
+
+    # ---- executors
+
+    def starts(self, operation: MachineOperation, target: Machine) -> None:
+        """Check that an operation that starts belongs to the present owner of the host."""
+        kind, uid = operation.spec.operation_kind, operation.metadata.annotations.get(ANNOTATION_FOR_UID)
+        owner = next((one for one in self.all(BARE_METAL_HOSTS) if machine_of_host(one) == target.name), None)
+        consumer = None if owner is None else consumer_uid(owner)
+        if uid is None:
+            if kind == "HostReplace" and not consumer:
+                self.fault(f"{operation.name} installs {target.name}, which is in stock")
+            return
+        machine = self.machine_of(uid)
+        execution = None if machine is None else machine.status.execution
+        if execution is None or execution.operation != operation.name:
+            self.fault(f"{operation.name} starts on {target.name} for {machine and machine.name} in {execution}")
+        elif consumer != uid:
+            self.fault(f"{operation.name} starts on {target.name}, which has another owner")
+        self.counts[f"{kind} started"] += 1
+
+
+class JudgedApi(MemoryApi):
+    def __init__(self, judge: Judge) -> None:
+        super().__init__(now=virtual_now, namespaces=NAMESPACES, admit=judge.admit, defaults=defaults)
+        self._judge = judge
+        judge.api = self
+
+    def _remove(self, collection: Any, key: Any, old: Any) -> None:
+        super()._remove(collection, key, old)
+        self._judge.gone(collection.kind, old.body)
+
+
+class FrozenApi(WeatheredApi):
+    """The API as a leader calls it that is frozen at the worst moments: when others have decided otherwise since."""
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+        if kind.kind == "MachineOperation":
+            await self._doze()
+        return await super().create(kind, body, namespace=namespace)
+
+    async def patch(
+        self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        if kind.group != GROUP_CLUSTER and patch.get("spec", {}).keys() & {"maintenance", "cancel"}:
+            await self._doze()
+        return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
+
+    async def _doze(self) -> None:
+        if self._life.dice(10 * self._life.weather.freeze):
+            await asyncio.sleep(self._life.chance.uniform(1, 60))
+
+
+@dataclass
+class CrashSite(Site):
+    """A site with real controllers around container-cloud; its executors claim through the real gates."""
+
+    judge: Judge = field(default_factory=Judge)
+    chance: random.Random = field(default_factory=random.Random)
+    weather: Weather = FAIR
+    reaps: bool = True
+    lives: list[Incarnation] = field(default_factory=list)
+    between: Between = field(default_factory=Between)
+    stuck: set[str] = field(default_factory=set)  # Machines whose operations nobody executes
+    boots: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    # ---- processes
+
+    def container_cloud(self) -> Process:
+        return Process(self, "container-cloud", self._container_cloud)  # type: ignore[arg-type]
+
+    def disrupter(self) -> Process:
+        return Process(self, "disruption", lambda life, api: disruption_of(life, api, no_events))  # type: ignore[arg-type]
+
+    def updater(self) -> Process:
+        return Process(self, "machina", run_updates)  # type: ignore[arg-type]
+
+    async def _container_cloud(self, life: Incarnation, _api: Api) -> None:
+        api = FrozenApi(self.api, life, self.between)
+        caches = container_cloud_caches(api)
+
+        async def run() -> None:
+            async with asyncio.TaskGroup() as group:
+                for one in controllers(Runtime(api, now=virtual_now), caches, self.settings, life.epoch).values():
+                    group.create_task(one.run())
+
+        await live(run, caches.followed)
+
+    # ---- executors, kubelets and agents
+
+    async def world(self) -> None:
+        while True:
+            for machine in self.judge.all(MACHINES):
+                await self._observe(machine)
+                await self._mark(machine)
+                await self._image_ready(machine)
+            for operation in self.judge.all(MACHINE_OPERATIONS):
+                if not operation.terminal:
+                    await self._operate(operation)
+            for node in self.judge.all(NODES):
+                await self._kubelet(node)
+            await asyncio.sleep(1)
+
+    async def _kubelet(self, node: Node) -> None:
+        """Renew the lease of a Node, and report that it is not Ready while its host is off."""
+        name, loop = node.name, asyncio.get_running_loop()
+        if self.power.get(name) != "On":
+            await self._ready(name, ready=False)
+        elif node.ready and int(loop.time()) % 10 == 0:
+            spec = {"renewTime": rfc3339(virtual_now(), micro=True)}
+            with contextlib.suppress(NotFound):
+                await self.api.patch(LEASES, name, {"spec": spec}, namespace=NODE_LEASES)
+                return
+            await self.api.create(LEASES, {"metadata": {"name": name}, "spec": spec}, namespace=NODE_LEASES)
+
+    async def _ready(self, name: str, *, ready: bool) -> None:
+        node = self.judge.find(NODES, name)
+        boot = f"boot-{self.boots[name]}"
+        known = node.status.node_info.boot_id if node is not None and node.status.node_info is not None else ""
+        if node is None or (node.ready is ready and (not ready or known == boot)):
+            return
+        now = rfc3339(virtual_now())
+        condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Kubelet"}
+        condition |= {"lastTransitionTime": now, "lastHeartbeatTime": now}
+        status: Raw = {"conditions": [condition], "addresses": [{"type": "Hostname", "address": name}]}
+        if ready:
+            status["nodeInfo"] = {"bootID": boot, "kubeletVersion": "v1.34.0"}
+        await self.api.patch(NODES, name, StrategicMerge({"status": status}), subresource="status")
+
+    async def _image_ready(self, machine: Machine) -> None:
+        """Report that the image is there, as metalman does before an installation."""
+        await self._condition(machine, {"type": "NetbootImageReady", "status": "True", "reason": "Ready"})
+
+    async def _condition(self, machine: Machine, condition: Raw) -> None:
+        if not any((one.type, one.status) == (condition["type"], condition["status"]) for one in _conditions(machine)):
+            others = [msgspec.to_builtins(one) for one in _conditions(machine) if one.type != condition["type"]]
+            condition = {"lastTransitionTime": rfc3339(virtual_now())} | condition
+            await self._status(machine, conditions=[*others, condition])
+
+    async def _operate(self, operation: MachineOperation) -> None:
+        name, loop = operation.spec.machine_ref or "", asyncio.get_running_loop()
+        machine = self.judge.find(MACHINES, name)
+        if machine is None:
+            return
+        active = machine.status.active_operation
+        if active is None or active.uid != operation.metadata.uid:
+            await self._claim(operation, machine)
+            return
+        after_s = loop.time() - self.began[operation.metadata.uid]
+        match operation.spec.operation_kind:
+            case "HostReplace" if operation.spec.cancel:
+                await self._end(operation, "Failed", "Cancelled", "cancelled")
+            case "HostReplace" if name in self.failing:
+                await self._end(operation, "Failed", "InstallFailed", "no disk of this size")
+            case "HostReplace":
+                await self._install(machine, operation, after_s)
+            case "AgentReset" if after_s >= 3:
+                await self._status(machine, agent=None)
+                await self._end(operation, "Complete", "", "")
+            case "AgentReset":
+                await self._ready(name, ready=False)
+            case kind if after_s >= 2:
+                self.power[name] = "On" if kind in ("HostPowerOn", "HostReboot") else "Off"
+                await self._end(operation, "Complete", "", "")
+
+    async def _claim(self, operation: MachineOperation, machine: Machine) -> None:
+        """Claim an operation once its gates are open, with the lock in one write."""
+        others = [one for one in self.judge.all(MACHINE_OPERATIONS) if one.spec.machine_ref == machine.name]
+        gate = claim_gates.closed_gate(operation, machine, others, None)
+        if operation.spec.cancel:
+            await self._end(operation, "Failed", "Cancelled", "cancelled before its start")
+            return
+        if gate is not None:
+            waits_s = seconds_since(operation.metadata.creation_timestamp or "", virtual_now())
+            limit_s = operation.spec.start_deadline_seconds or 3600
+            if waits_s > limit_s and not claim_gates.rests_deadline(gate, machine):
+                await self._end(operation, "Failed", "StartDeadlineExceeded", gate.text)
+            return
+        if machine.name in self.stuck:
+            return
+        self.judge.starts(operation, machine)
+        kind, uid = operation.spec.operation_kind, operation.metadata.uid
+        lock = {"name": operation.name, "uid": uid, "kind": kind, "executor": "metalman/lab", "since": self._now()}
+        await self._status(machine, activeOperation=lock, **started_change(machine, uid, self._now()))
+        await self._progress(operation)
+        self.operated.append(kind)
+        self.began[uid] = asyncio.get_running_loop().time()
+        if kind in ("HostReplace", "HostReboot"):
+            self.boots[machine.name] += 1
+            await self._ready(machine.name, ready=False)
+
+    async def _install(self, machine: Machine, operation: MachineOperation, after_s: float) -> None:
+        """Install a host step by step, each with what metalman, the agent and the kubelet report of it."""
+        name, boot = machine.name, operation.metadata.uid
+        image = machine.spec.pxe.image if machine.spec.pxe is not None else None
+        if image is None:
+            await self._end(operation, "Failed", "NoImage", "spec.pxe.image is absent")
+            return
+        self.power[name] = "On"
+        hardware, written = machine.status.hardware, machine.status.image
+        if hardware is None or hardware.boot != boot:
+            mac = f"02:00:00:00:01:{sorted(self.power).index(name):02x}"
+            report = {**HARDWARE, "source": "Installer", "boot": boot, "at": self._now()}
+            nics = {"nics": [{"name": "eno1", "mac": mac, "link": True}]}
+            others = [msgspec.to_builtins(one) for one in _conditions(machine) if one.type != "CloudInitDone"]
+            await self._status(machine, hardware=report | nics, image=None, conditions=others)
+        elif written is None:
+            if after_s >= 3 and await self._network_is_there(machine):
+                digest = f"sha256:{'1' * 64}"
+                written_now = {"image": image, "digest": digest, "boot": boot, "at": self._now()}
+                await self._status(machine, image=written_now, agent=None)
+        elif after_s >= 5 and machine.status.agent is None:
+            await self._condition(machine, {"type": "CloudInitDone", "status": "False", "reason": "Running"})
+            machine = await self.api.get(MACHINES, name)
+            agent = {"version": "1.0.0", "waitsForGrants": True, "host": {"hostname": name, "osID": "ubuntu"}}
+            await self._status(machine, agent=agent)
+        elif after_s >= 7 and machine.spec.configuration_ref is not None:
+            version = await read_bound_version(self.api, machine.spec.configuration_ref)
+            made = {"name": machine.spec.configuration_ref.name, "version": version.spec.version}
+            await self._status(machine, configuration=made | {"versionName": version.metadata.name})
+            if self.judge.find(NODES, name) is None:
+                metadata = {"name": name, "labels": {"unbounded-cloud.io/machine": name}}
+                await self.api.create(NODES, {"metadata": metadata})
+            await self._ready(name, ready=True)
+            if after_s >= 9:
+                await self._end(operation, "Complete", "", "")
+
+    async def _status(self, machine: Machine, **status: Any) -> None:
+        patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
+        with contextlib.suppress(Conflict):  # in the next pass
+            await self.api.patch(MACHINES, machine.name, patch, subresource="status")
+
+    # ---- users
+
+    async def stocked(self, hosts: int) -> None:
+        """Create hosts, beside the one of the surroundings."""
+        for number in range(hosts):
+            bmc = {"address": f"redfish://192.0.2.1/redfish/v1/Systems/2{number}", "credentialsName": "bmc-2"}
+            await self.host(f"host-{number}", NAMESPACE, bmc=bmc, bootMACAddress=f"02:00:00:00:00:2{number}")
+
+    async def asked(self, name: str, *, manager: bool = False, pin: str = "", **value: Any) -> None:
+        """Create a Machine."""
+        labels = {LABEL_CLUSTER: "example-cluster"} | ({LABEL_CONTROL_PLANE: ""} if manager else {})
+        await self.claimant(name, pin=pin, labels=labels, l2TemplateSelector={"name": "one-nic"}, **value)
+
+    async def edit_machine(self, name: str, **value: Any) -> None:
+        """Edit spec.providerSpec.value of a Machine, unless it is gone."""
+        with contextlib.suppress(NotFound):
+            await self.change(name, **value)
+
+    async def release(self, name: str, image: str = "2") -> None:  # type: ignore[override]
+        """Create a ClusterRelease with another image, and have the Cluster update to it."""
+        known = await self.api.get(CLUSTER_RELEASES.raw(), RELEASES[0])
+        spec = known["spec"] | {"version": name.removeprefix("mke-").replace("-", ".")}
+        system = spec["allowedDistributions"][0]
+        system["image"] = {"url": f"oci://registry.example.com/jammy:{image}"}
+        await self.api.create(CLUSTER_RELEASES, {"metadata": {"name": name}, "spec": spec})
+        patch = {"spec": {"providerSpec": {"value": {"release": name}}}}
+        await self.api.patch(CLUSTERS, "example-cluster", patch, namespace=NAMESPACE)
+
+    def machines(self) -> list[ContainerCloudMachine]:
+        return list(self.judge.all(CONTAINER_CLOUD_MACHINES))
+
+    def ready(self) -> list[str]:
+        """Return the names of the Machines that are Ready, and not being deleted."""
+        return [
+            one.name for one in self.machines() if stage_of(one) == MachineStage.READY and one.provider_status.ready
+        ]
+
+    def updated(self) -> bool:
+        """Return whether all installed hosts have the image that their Machines name."""
+        images = [
+            (one.spec.pxe.image, one.status.image) for one in self.judge.all(MACHINES) if one.spec.pxe is not None
+        ]
+        return all(not desired or (image is not None and image.is_of(desired)) for desired, image in images)
+
+    async def wait(self, holds: Callable[[], bool], *, within_s: float = 20_000) -> None:
+        """Wait until something holds, or a fault was seen."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within_s
+        while not holds() and not self.judge.faults:
+            assert loop.time() < end, "\n".join((f"not within {within_s:g} s:", *self.restless(), *self.described()))
+            await asyncio.sleep(1)
+        self.assert_sound()
+
+    def assert_sound(self) -> None:
+        assert not self.judge.faults, "\n".join((*self.judge.faults[:5], *self.described()))
+
+    def described(self) -> list[str]:
+        """Return the state of all Machines, hosts and operations, a line each."""
+        return [
+            *(f"{one.name}: delete {one.value.delete}, {one.status.execution}" for one in self.machines()),
+            *(f"{one.name}: {one.state} {consumer_of(one)}" for one in self.judge.all(BARE_METAL_HOSTS)),
+            *(f"{one.name}: {one.status.disruption}" for one in self.judge.all(MACHINES)),
+            *(f"{one.name}: {one.status}" for one in self.judge.all(MACHINE_OPERATIONS) if not one.terminal),
+            *(f"{one.name}: {one.status.rollout}" for one in self.judge.all(MACHINE_CONFIGURATIONS)),
+        ]
+
+    # ---- the end
+
+    def restless(self) -> list[str]:
+        """Return what is not at rest: each Machine ends Ready, held with a reason, or gone, and each host with one
+        owner, or in stock.
+        """
+        return list(self._restless())
+
+    def _restless(self) -> Iterator[str]:
+        judge = self.judge
+        owners: dict[str, list[str]] = defaultdict(list)
+        for host in judge.all(BARE_METAL_HOSTS):
+            target, consumer = judge.find(MACHINES, machine_of_host(host)), consumer_of(host)
+            assert target is not None
+            if consumer is None:
+                is_stock = host.state == "available" and not claim_fields(target) and self.power[target.name] == "Off"
+                if not is_stock or judge.find(NODES, target.name) is not None:
+                    yield f"host {host.name} is not in stock: {host.state}, {claim_fields(target)}"
+                continue
+            owners[consumer_uid(host)].append(host.name)
+            machine = judge.machine_of(consumer_uid(host))
+            if machine is None:
+                yield f"host {host.name} is lost: {consumer} is gone"
+            if target.spec.maintenance is not None and target.spec.maintenance.enabled:
+                yield f"host {host.name} stays in maintenance"
+            node = judge.find(NODES, target.name)
+            if target.status.disruption is not None or (node is not None and node.spec.unschedulable):
+                yield f"host {host.name} stays drained: {target.status.disruption}"
+        for machine in self.machines():
+            hosts, stage, reason = owners.get(machine.metadata.uid, []), stage_of(machine), reason_of(machine)
+            is_ready = machine.name in self.ready() and len(hosts) == 1
+            if not is_ready and (reason not in HELD or stage in DELETION_STAGES or len(hosts) > 1):
+                yield f"{machine.name} with hosts {hosts} is in stage {stage}: {reason}"
+        yield from self._left(owners)
+
+    def _left(self, owners: dict[str, list[str]]) -> Iterator[str]:
+        """Yield what should not be left of Machines that are gone, and of operations."""
+        judge = self.judge
+        ipams = {
+            one.metadata.uid: {owner.uid for owner in one.metadata.owner_references} for one in judge.all(IPAM_HOSTS)
+        }
+        living = {one.metadata.uid for one in self.machines()}
+        if any(not uids & living for uids in ipams.values()):
+            yield f"an IpamHost has outlived its Machine: {ipams}"
+        for subnet in judge.all(SUBNETS):
+            held = {entry.partition(":")[2].partition("/")[0] for entry in subnet.status.allocated_ips}
+            if any(not ipams.get(uid, set()) & owners.keys() for uid in held):
+                yield f"addresses have no owner: {subnet.status.allocated_ips}"
+        configs = [one.name for one in judge.all(CONFIG_MAPS) if one.name.startswith("container-cloud-network-")]
+        if any(one.removeprefix("container-cloud-network-") not in ipams for one in configs):
+            yield f"network configurations have outlived their Machines: {configs}"
+        for operation in judge.all(MACHINE_OPERATIONS):
+            if not operation.terminal:
+                yield f"{operation.name} has not ended"
+        for budget in judge.all(MACHINE_DISRUPTION_BUDGETS):
+            if budget.status.grants:
+                yield f"{budget.name} has grants: {budget.status.grants}"
+
+
+def _conditions(machine: Machine) -> Any:
+    return machine.status.conditions
+
+
+def stage_of(machine: ContainerCloudMachine) -> str:
+    execution = machine.status.execution
+    return MachineStage.CLAIMING if execution is None else execution.stage
+
+
+def reason_of(machine: ContainerCloudMachine) -> str:
+    waiting = machine.status.execution.waiting if machine.status.execution is not None else None
+    return "" if waiting is None else waiting.reason
+
+
+@asynccontextmanager
+async def crash_site(seed: int, weather: Weather = FAIR) -> AsyncIterator[CrashSite]:
+    """A site without controllers, whose executors work."""
+    random.seed(seed)  # of the jitter in back-off, so that a seed is one schedule
+    judge = Judge()
+    api = JudgedApi(judge)
+    settings = ContainerCloudSettings(site="lab", min_other_managers=0)
+    site = CrashSite(api, container_cloud_caches(api), settings=settings, judge=judge)
+    site.chance, site.weather = random.Random(seed), weather
+    world = asyncio.create_task(site.world())
+    try:
+        yield site
+        assert not world.done(), world
+    finally:
+        world.cancel()
+        await asyncio.gather(world, return_exceptions=True)
+
+
+# ---- stories
+
+
+async def life(site: CrashSite) -> None:
+    """Four Machines race for three hosts, are updated, and deleted in all ways; each host has another Machine then."""
+    await site.surroundings()
+    await site.asked("manager", manager=True)
+    await site.asked("worker-0")
+    await site.asked("worker-1")
+    await site.asked("pinned", pin="default/master-0")
+    await site.stocked(2)
+    await site.wait(lambda: len(site.ready()) == 3)
+    await site.release(RELEASES[1])
+    await site.wait(lambda: any(stage_of(one) == MachineStage.UPDATING for one in site.machines()))
+    leaving = next(one.name for one in site.machines() if one.name in site.ready() and one.name != "pinned")
+    await site.edit_machine(leaving, delete=True, deletionPolicy="graceful")
+    await site.wait(lambda: leaving not in {one.name for one in site.machines()})
+    await site.wait(lambda: len(site.ready()) == 3 and site.updated())
+    unsafe, forced, aborted = site.ready()
+    await site.edit_machine(unsafe, delete=True)
+    await site.edit_machine(forced, deletionPolicy="forced")
+    await site.api.delete(CONTAINER_CLOUD_MACHINES, forced, namespace=NAMESPACE)
+    abort_at_reset(site, {aborted})
+    await site.edit_machine(aborted, delete=True, deletionPolicy="graceful")
+    await site.wait(lambda: not {unsafe, forced} & {one.name for one in site.machines()})
+    await calm(site)
+
+
+def abort_at_reset(site: CrashSite, names: set[str], within_s: float = 0.05) -> None:
+    """Abort the deletion of each of these Machines once, while its AgentReset is being created."""
+    loop, tasks = asyncio.get_running_loop(), site.tasks
+
+    def requested(machine: ContainerCloudMachine) -> None:
+        if machine.name in names:
+            names.discard(machine.name)
+            abort = site.edit_machine(machine.name, delete=False)
+            loop.call_later(site.chance.uniform(0, within_s), lambda: tasks.append(asyncio.create_task(abort)))
+
+    site.judge.reset_requested = requested
+
+
+async def meddle(site: CrashSite) -> None:
+    """Do what users do, at any time: make, delete, withdraw and update Machines; each deed but the last is random."""
+    chance, made = site.chance, 0
+    await site.surroundings()
+    abort_at_reset(site, {f"m{number}" for number in range(6) if chance.random() < 0.6}, within_s=3.0)
+    await site.stocked(chance.randint(1, 2))
+    for _ in range(chance.randrange(10, 30)):
+        names = [one.name for one in site.machines()]
+        deed = chance.choice(
+            ("make", "make", "delete", "delete", "waver", "waver", "withdraw", "remove", "update", "maintain", "stick")
+        )
+        name = chance.choice(names) if names else ""
+        if deed == "make" and made < 6:
+            pin = "default/master-0" if chance.random() < 0.3 else ""
+            policy = chance.choice(("graceful", "graceful", "unsafe", "forced"))
+            await site.asked(f"m{made}", manager=made == 0, pin=pin, deletionPolicy=policy)
+            made += 1
+        elif deed == "update" and site.judge.find(CLUSTER_RELEASES, RELEASES[1]) is None:
+            await site.release(RELEASES[1])
+        elif deed == "remove" and name and chance.random() < 0.5:
+            await site.api.delete(CONTAINER_CLOUD_MACHINES, name, namespace=NAMESPACE)
+        elif deed == "maintain" and name:
+            await site.edit_machine(name, maintenance=chance.random() < 0.5)
+        elif deed == "waver" and name:
+            await site.edit_machine(name, delete=True)
+            await asyncio.sleep(chance.uniform(0, 8))
+            await site.edit_machine(name, delete=False)
+        elif deed == "stick":
+            site.stuck ^= {chance.choice(("master-0.default", "host-0.example-ns", "host-1.example-ns"))}
+        elif deed in ("delete", "withdraw") and name:
+            await site.edit_machine(name, delete=deed == "delete")
+        await asyncio.sleep(chance.uniform(0, 30) if chance.random() < 0.7 else chance.uniform(0, 1))
+    site.stuck.clear()
+    site.weather = FAIR
+    for one in site.lives:
+        one.weather = FAIR
+    for machine in site.machines():
+        await site.edit_machine(machine.name, maintenance=False)
+    await calm(site)
+
+
+async def calm(site: CrashSite) -> None:
+    """Wait for the end, and judge it; it has to last."""
+    await site.wait(lambda: not site.restless())
+    await asyncio.sleep(300)
+    site.assert_sound()
+    assert not site.restless(), "\n".join((*site.restless(), *site.described()))
+
+
+async def run_cut(who: str, at: int) -> bool:
+    """Run the story of four Machines, with one process cut off at an await; return whether it came to that."""
+    async with crash_site(1) as site:
+        processes = {"container-cloud": site.container_cloud(), "disruption": site.disrupter(), "": site.updater()}
+        keepers = [
+            asyncio.create_task(one.keep(crashes=[at] if name == who else [], pause_s=(0.0, 3.0)))
+            for name, one in processes.items()
+        ]
+        try:
+            await life(site)
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+        return any(one.dead.is_set() for one in site.lives)
+
+
+async def run_storm(seed: int) -> None:
+    """Run random deeds with two leaders at once, both of which freeze and crash."""
+    async with crash_site(seed, STORM) as site:
+        chance = site.chance
+        crashes = [[chance.randrange(400) for _ in range(chance.randrange(4))] for _ in range(3)]
+        updater = site.updater().start(weather=FAIR)  # its own storms are elsewhere
+        processes = [site.container_cloud(), site.container_cloud(), site.disrupter()]
+        keepers = [asyncio.create_task(one.keep(crashes=at)) for one, at in zip(processes, crashes, strict=True)]
+        try:
+            await meddle(site)
+        finally:
+            for task in (*keepers, updater.task):
+                task.cancel()
