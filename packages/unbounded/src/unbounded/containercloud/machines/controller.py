@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, assert_never
 
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
-from unbounded.api.container_cloud.host import BareMetalHost, BareMetalHostProfile
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost, BareMetalHostProfile
 from unbounded.api.container_cloud.machine import (
     CONTAINER_CLOUD_MACHINES,
     ContainerCloudMachine,
@@ -21,6 +21,7 @@ from unbounded.api.container_cloud.machine import (
 from unbounded.api.container_cloud.names import ANNOTATION_FOR_UID, FINALIZER_MACHINE
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import NODES, Node
+from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -171,8 +172,28 @@ class ContainerCloudMachineController:
         if machine is None:
             return None
         view = self.view(machine)
-        plan = plan_deletion(view) if is_deleting(view) else plan_life(view)
-        return await self._perform(view, plan)
+        if not is_deleting(view):
+            return await self._perform(view, plan_life(view))
+        await self._confirm_host(view)
+        return await self._perform(view, plan_deletion(view))
+
+    async def _confirm_host(self, view: MachineView) -> None:
+        """Read the host of a deletion live where it seems to be another's, as the Machine would leave it behind.
+
+        Raises:
+            Stale: the host has changed.
+        """
+        claimed = view.execution.host
+        if claimed is None or view.claim.step is ClaimStep.CLAIMED:
+            return
+        known = self._caches.hosts.get(claimed.name, claimed.namespace)
+        try:
+            live = await self._api.get(BARE_METAL_HOSTS, claimed.name, namespace=claimed.namespace)
+        except NotFound:
+            return
+        if known is None or known.metadata.resource_version != live.metadata.resource_version:
+            self._caches.hosts.observe(live)
+            raise Stale(f"BareMetalHost {claimed} changed")
 
     def view(self, machine: ContainerCloudMachine) -> MachineView:
         """Return all that decides on a Machine, from the caches."""
