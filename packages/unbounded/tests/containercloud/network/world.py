@@ -23,7 +23,8 @@ from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
 from unbounded.containercloud.network.controller import NetworkController
-from unbounded.containercloud.network.plan import ADDRESSES, RENDERED, config_name
+from unbounded.containercloud.network.model import ADDRESSES, RENDERED
+from unbounded.containercloud.network.plan import config_name
 from unbounded.kube.api import NotFound
 
 T = TypeVar("T")

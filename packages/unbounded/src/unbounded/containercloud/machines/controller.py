@@ -53,7 +53,7 @@ from unbounded.containercloud.machines.model import (
     SetProviderID,
 )
 from unbounded.containercloud.machines.report import is_news, status_change
-from unbounded.containercloud.network.plan import ADDRESSES
+from unbounded.containercloud.network.model import ADDRESSES
 from unbounded.containercloud.profiles.plan import profile_obstacle
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.controller import Controller

@@ -31,7 +31,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import Waiting
 from unbounded.containercloud.claims import ClaimStep
 from unbounded.containercloud.machines.model import DELETION_STAGES, MachineObstacle, MachineStep, MachineView, Raw
-from unbounded.containercloud.network.plan import RENDERED
+from unbounded.containercloud.network.model import RENDERED
 from unbounded.kube.clock import rfc3339
 
 GB: Final = 1_000_000_000

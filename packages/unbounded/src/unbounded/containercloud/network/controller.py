@@ -46,7 +46,7 @@ from unbounded.containercloud.caches import (
     INDEX_NETWORK,
     ControllerContext,
 )
-from unbounded.containercloud.network.plan import (
+from unbounded.containercloud.network.model import (
     ADDRESSES,
     CONFIG_KEY,
     RENDERED,
@@ -61,10 +61,8 @@ from unbounded.containercloud.network.plan import (
     PatchTarget,
     ReleaseAddresses,
     WriteConfig,
-    config_name,
-    plan_network,
-    subnet_finalizers,
 )
+from unbounded.containercloud.network.plan import config_name, plan_network, subnet_finalizers
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
 from unbounded.containercloud.network.subnets import OK, SubnetFull, allocate, release, subnet_status
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, identify, key_of
