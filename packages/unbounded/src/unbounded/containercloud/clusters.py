@@ -96,6 +96,7 @@ class ClusterController:
 
     def __init__(self, context: ControllerContext) -> None:
         self._api = api = context.api
+        self._epoch = context.epoch
         self._caches = caches = context.caches
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
         self._machine_status = StatusWriter(
@@ -146,6 +147,7 @@ class ClusterController:
             return None
         try:
             for action in plan_cluster(self._observe(cluster)):
+                self._epoch.check_leads()
                 await self._perform(cluster, action)
         except (NotFound, AlreadyExists):  # the watch delivers the change
             return None
@@ -182,9 +184,7 @@ class ClusterController:
                 await self._delete(CONTAINER_CLOUD_MACHINES, machine)
                 log.info("machine deleted with its cluster", namespace=key.namespace, machine=key.name)
             case SetUpgradeIndex(machine=machine, index=index):
-                key, uid = key_of(machine), machine.metadata.uid
-                change = {"providerStatus": {"upgradeIndex": index}}
-                await self._machine_status.merge(key.name, change, namespace=key.namespace, uid=uid)
+                await self._machine_status.write(machine, {"providerStatus": {"upgradeIndex": index}})
             case LabelHost(host=host, labels=labels):
                 patch = {"metadata": {"uid": host.metadata.uid, "labels": dict(labels)}}
                 caches.host_machines.observe(await api.patch(MACHINES, host.name, patch))

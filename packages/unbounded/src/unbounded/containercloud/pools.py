@@ -200,7 +200,7 @@ class PoolController:
     """Controller of MachinePools."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._api, self._now = context.api, context.now
+        self._api, self._epoch, self._now = context.api, context.epoch, context.now
         self._caches = caches = context.caches
         self._status = StatusWriter(
             context.api,
@@ -230,6 +230,7 @@ class PoolController:
         plan = plan_pool(self._observe(pool))
         try:
             for action in plan.members:
+                self._epoch.check_leads()
                 await self._perform(pool, action)
         except NotFound:  # the watch delivers it
             return None
