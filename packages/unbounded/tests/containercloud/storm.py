@@ -243,11 +243,22 @@ class JudgedApi(MemoryApi):
 
 
 class FrozenApi(WeatheredApi):
-    """The API as a leader calls it that is frozen at the worst moments: when others have decided otherwise since."""
+    """The API as a leader calls it that is frozen at the worst moments: when others have decided otherwise since.
+
+    Args:
+        freezes: kinds of operations; the next leader that creates one is frozen for two minutes.
+    """
+
+    def __init__(self, api: Api, life: Incarnation, between: Between, freezes: set[str]) -> None:
+        super().__init__(api, life, between)
+        self._freezes = freezes
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
         if kind.kind == "MachineOperation":
             await self._doze()
+            if (operation := body["spec"]["operationKind"]) in self._freezes:
+                self._freezes.discard(operation)
+                await asyncio.sleep(120)
         return await super().create(kind, body, namespace=namespace)
 
     async def patch(
@@ -272,6 +283,7 @@ class CrashSite(Site):
     reaps: bool = True
     lives: list[Incarnation] = field(default_factory=list)
     between: Between = field(default_factory=Between)
+    freezes: set[str] = field(default_factory=set)  # kinds of operations
     stuck: set[str] = field(default_factory=set)  # Machines whose operations nobody executes
     boots: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -287,7 +299,7 @@ class CrashSite(Site):
         return Process(self, "machina", run_updates)  # type: ignore[arg-type]
 
     async def _container_cloud(self, life: Incarnation, _api: Api) -> None:
-        api = FrozenApi(self.api, life, self.between)
+        api = FrozenApi(self.api, life, self.between, self.freezes)
         caches = container_cloud_caches(api)
 
         async def run() -> None:
@@ -717,3 +729,24 @@ async def run_storm(seed: int) -> None:
         finally:
             for task in (*keepers, updater.task):
                 task.cancel()
+
+
+async def run_late_reset(seed: int) -> None:
+    """Abort a deletion whose leader is frozen between the record of the AgentReset and its creation."""
+    async with crash_site(seed) as site:
+        processes = (site.container_cloud(), site.disrupter(), site.updater())
+        tasks = [one.start().task for one in processes]
+        await site.surroundings()
+        await site.asked("worker")
+        await site.stocked(1)
+        await site.wait(lambda: site.ready() == ["worker"])
+        site.freezes.add("AgentReset")
+        await site.edit_machine("worker", delete=True, deletionPolicy="graceful")
+        await site.wait(lambda: not site.freezes)
+        await asyncio.sleep(site.chance.uniform(0, 20))
+        tasks.append(site.container_cloud().start().task)
+        await site.edit_machine("worker", delete=False)
+        await calm(site)
+        assert "AgentReset" not in site.operated
+        for task in tasks:
+            task.cancel()

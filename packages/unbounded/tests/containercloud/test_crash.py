@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.containercloud.storm import run_cut, run_storm
+from tests.containercloud.storm import run_cut, run_late_reset, run_storm
 from tests.support.bugs import noted
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
@@ -23,13 +23,13 @@ MOST: Final = 3_000  # awaits of a story, and more
 
 
 def run_schedule(seed: int) -> None:
-    """Run one storm to its verdict.
+    """Run one storm to its verdict; one seed in ten aborts a deletion whose leader is frozen.
 
     Raises:
         AssertionError: what must never be has been.
     """
     with noted() as bugs:
-        run_virtual(run_storm(seed))
+        run_virtual(run_late_reset(seed) if seed % 10 == 9 else run_storm(seed))
     assert bugs == []
 
 

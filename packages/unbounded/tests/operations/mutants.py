@@ -212,8 +212,8 @@ CLOUD_FAULTS: Final = tuple(
         (
             "containercloud.machines.deletion",
             "an operation that was recorded only is forgotten",
-            "if name is not None and result is None:\n        kind =",
-            "if False:\n        kind =",
+            "if view.execution.operation is None or (result is not None and result.failed):",
+            "if result is None or result.failed:",
         ),
         (
             "containercloud.machines.deletion",
