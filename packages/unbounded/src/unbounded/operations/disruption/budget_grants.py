@@ -214,6 +214,12 @@ class Grants:
             change = _Change(machine.name, holder, machine, overrides=overrides, read_at=read_at)
             await self._change(name, change)
 
+    def replaces(self, machine: Machine, holder: DisruptionHolder, budgets: Iterable[str]) -> bool:
+        """Return whether a grant for a holder would take the place of another holder's of the Machine."""
+        found = [one for name in budgets if (one := self._budgets.get(name)) is not None]
+        grants = (grant for budget in found for grant in budget.status.grants if grant.machine == machine.name)
+        return any(grant.holder != holder for grant in grants)
+
     async def release(self, machine: str, holder: DisruptionHolder) -> None:
         """Remove the grants of a Machine's holder from all budgets."""
         for budget in self._budgets.all():

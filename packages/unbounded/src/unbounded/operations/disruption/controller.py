@@ -376,9 +376,10 @@ class DrainController:
 
     async def _acquire(self, machine: Machine, request: _Request, record: DisruptionStatus) -> None:
         """Acquire the grants of a disruption that begins, before the record is written and the Node is cordoned."""
-        overrides, read_at = request.request.overrides, loop_time()
+        overrides, read_at, names = request.request.overrides, loop_time(), request.request.budgets
         await self._confirm(machine, request.operation)
-        names = request.request.budgets
+        if request.operation is not None and self._grants.replaces(machine, record.holder, names):
+            await self._confirm(machine, None)  # an earlier holder may have begun what the cache does not show
         await self._grants.acquire(machine, record.holder, names, overrides=overrides, read_at=read_at)
         self._epoch.check_leads()
         if overrides and request.operation is not None:
@@ -390,7 +391,7 @@ class DrainController:
         """Confirm by a live read that the holder to be is as the decision knew it: it may have ended since.
 
         Args:
-            operation: the holder; None where the Machine is, by its maintenance or update.
+            operation: the holder; None to read the Machine, which is the holder by its maintenance or update.
 
         Raises:
             Stale: it has changed, or is gone.
