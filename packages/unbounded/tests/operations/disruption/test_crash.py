@@ -23,7 +23,17 @@ from tests.support.virtual_time import run_virtual
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 20_000 if SOAK else 2_000
 BATCH = 100
-FOUND = (33, 200435, 20261293, 20262769, 20267212, 20267251, 20274650, 20317701)  # seeds that have found something once
+FOUND = (
+    33,
+    200435,
+    20261293,
+    20262769,
+    20267212,
+    20267251,
+    20274650,
+    20317701,
+    20347804,
+)  # seeds that have found something once
 
 
 def run_schedule(seed: int) -> None:

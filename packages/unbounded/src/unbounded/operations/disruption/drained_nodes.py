@@ -94,19 +94,25 @@ def is_marked(node: Node | None) -> bool:
 class NodeReturn:
     """The return of one Machine's Node: the time since it is Ready in its present boot, and a renewed lease."""
 
-    ready_as: tuple[str, str | None] | None = None  # UID and boot ID of the Node that is Ready
+    ready_as: tuple[str | None, ...] | None = (
+        None  # UID and boot ID of the Node that is Ready, and since when it says so
+    )
     ready_at: float = 0.0
     renewed_from: str | None = None
     renewed: bool = False
 
     def ready_s(self, node: Node | None, now: float) -> float:
-        """Return the seconds since this Node, in this boot, was first observed Ready."""
+        """Return the seconds since this Node, in this boot, was first observed Ready.
+
+        A watch that broke may have hidden that it was away: its own lastTransitionTime then differs.
+        """
         if node is None or not node.ready:
             self.ready_as = None
             self.reset_renewal()
             return 0.0
-        info = node.status.node_info
-        ready_as = (node.metadata.uid, None if info is None else info.boot_id)
+        info, ready = node.status.node_info, node.ready_condition
+        boot_id = None if info is None else info.boot_id
+        ready_as = (node.metadata.uid, boot_id, None if ready is None else ready.last_transition_time)
         if ready_as != self.ready_as:
             self.ready_as, self.ready_at = ready_as, now
             self.reset_renewal()
