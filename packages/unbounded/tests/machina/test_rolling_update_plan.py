@@ -308,6 +308,22 @@ def test_failed_replacement_is_tried_again_after_a_pause_under_another_name() ->
     assert update.operation != name
 
 
+@pytest.mark.parametrize(
+    ("generation", "phase"),
+    [
+        (1, "Halted"),
+        (0, "Halted"),  # as `unbounded migrate` copies it
+        (3, "InProgress"),  # of an earlier template, which the user has corrected since
+    ],
+)
+def test_failure_counts_for_the_template_that_it_was_of(generation: int, phase: str) -> None:
+    plan = Plan(1, version=2)
+    failed = {"version": "c-v2", "uid": "v2", "phase": "Failed", "since": AT, "message": "said", "nodeUID": "gone"}
+    plan.machines["m0"]["status"]["nodeUpdate"] = failed | {"generation": generation}
+    plan.settle()
+    assert plan.status.phase == phase
+
+
 def test_former_image_ends_a_halt() -> None:
     plan = Plan(2)
     plan.want(NEW)

@@ -98,9 +98,14 @@ class UpdateMember:
 
     @property
     def has_failed(self) -> bool:
-        """True where the update to the target failed; by the name of the version, which `unbounded migrate` keeps."""
-        update = self.update
-        if update is None or update.version != self.target.metadata.name or update.phase != _P.FAILED:
+        """True where the update to the target, as it is now, failed; by its name, which `unbounded migrate` keeps.
+
+        A version that no Node has come from is edited in place, so a failure counts for the generation that it was of.
+        """
+        update, meta = self.update, self.target.metadata
+        if update is None or update.version != meta.name or update.phase != _P.FAILED:
+            return False
+        if update.uid == meta.uid and update.generation not in (0, meta.generation):  # 0: migrated, so of the version
             return False
         return not self.is_updated and update.image in (None, self.image)
 

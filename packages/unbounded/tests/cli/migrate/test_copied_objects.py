@@ -64,6 +64,11 @@ def test_migration_keeps_credential_rejections_only_of_unchanged_secrets() -> No
     }
 
 
+def test_migrated_update_of_a_node_has_no_generation_of_its_version() -> None:
+    status = {"nodeUpdate": {"version": "c-v2", "uid": "u", "generation": 4, "phase": "Failed"}}
+    assert machine_status(status, {}, {4: 1})["nodeUpdate"] == status["nodeUpdate"] | {"generation": 0}
+
+
 @pytest.mark.parametrize(
     ("version", "words"),
     [

@@ -33,6 +33,7 @@ FOUND = (
     20274650,
     20317701,
     20347804,
+    20415252,
 )  # seeds that have found something once
 
 

@@ -189,6 +189,8 @@ def machine_status(status: Raw, versions: Mapping[str, str], generations: Mappin
     changed: Raw = regenerated(status, generations)
     for field in ("disruption", "disruptionBudgets"):  # of a Node, and by budgets, of the source
         changed.pop(field, None)
+    if "nodeUpdate" in changed:  # its generation is one of a MachineConfigurationVersion
+        changed["nodeUpdate"] = changed["nodeUpdate"] | {"generation": 0}
     ssh, redfish = dict(changed.get("ssh", {})), dict(changed.get("redfish", {}))
     if "refused" in ssh:
         ssh["refused"] = [one for old in ssh["refused"] if (one := _refused(old, versions))]
