@@ -17,6 +17,8 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import SUBNETS
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.containercloud.settings import ContainerCloudSettings
 
 NAME: Final = "example-control-plane"
@@ -91,6 +93,34 @@ async def test_the_machine_of_the_reference_becomes_ready(world: Site) -> None:
     assert [one.key for one in node.spec.taints] == ["node-role.kubernetes.io/control-plane"]
     host = await world.api.get(BARE_METAL_HOSTS, "master-0", namespace="default")
     assert host.state == "provisioned"
+
+
+@site_story
+async def test_an_operation_of_others_with_the_name_costs_one_attempt(
+    world: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, asked = world.api.create, list[str]()
+
+    async def too_late(kind: Kind[Any], body: dict[str, Any], **more: Any) -> Any:
+        if kind is MACHINE_OPERATIONS:
+            name = body["metadata"]["name"]
+            asked.append(name)
+            if len(asked) == 1:
+                spec = {"machineRef": "other", "operationKind": "HostReboot"}
+                await create(kind, {"metadata": {"name": name}, "spec": spec})
+        return await create(kind, body, **more)
+
+    await create(MACHINES, {"metadata": {"name": "other"}, "spec": {}})
+    monkeypatch.setattr(world.api, "create", too_late)
+    await begun(world)
+    await world.until_machine(lambda one: "NameTaken: MachineOperation cc-" in _says(one))
+    await world.until_word("Ready")
+    assert len(asked) == len(set(asked)) == 2
+    assert world.operated.count("HostReplace") == 1
+
+
+def _says(machine: Any) -> str:
+    return "" if machine.status.execution is None else machine.status.execution.message or ""
 
 
 def test_delete_true_brings_the_host_back_to_stock() -> None:

@@ -278,6 +278,19 @@ def test_other_inputs_or_a_retry_begin_anew(before: str) -> None:
     assert stage(view(machine(before, execution=known), target=target(spec=profile))) == "Planning"
 
 
+def test_a_name_that_another_operation_has_fails_the_attempt_and_the_next_has_another() -> None:
+    inputs = install_inputs(view(machine("Backoff")))
+    known: dict[str, Any] = {"operation": OPERATION, "attempt": 1, "inputs": inputs}
+    failed = plan_life(view(machine("Provisioning", execution=known), name_taken=True))
+    assert (failed.execution.stage, failed.actions) == ("Backoff", (SetMachineFinalizer(True),))
+    assert failed.execution.message is not None
+    assert f"NameTaken: MachineOperation {OPERATION} exists" in failed.execution.message
+    again = plan_life(view(machine("Planning", execution=known), name_taken=True, after_s=60))
+    assert (again.execution.stage, again.execution.attempt) == ("Provisioning", 2)
+    assert [one.name for one in again.actions if isinstance(one, RequestOperation)] == [again.execution.operation]
+    assert again.execution.operation != OPERATION
+
+
 def test_cards_that_the_host_reports_are_no_other_inputs_but_those_that_people_name() -> None:
     card: dict[str, Any] = {"name": "eth0", "mac": "52:54:00:00:00:01"}
 

@@ -204,7 +204,11 @@ class ContainerCloudMachineController:
         of_claim = machine_of_host(claim.host) if claim.host is not None and claim.step is ClaimStep.CLAIMED else None
         name = (execution.machine if execution is not None else None) or of_claim
         target = None if name is None else caches.host_machines.get(name)
-        operation = execution.operation if execution is not None else None
+        named = execution.operation if execution is not None else None
+        operation = None if named is None else caches.operations.get(named)
+        is_ours = (
+            operation is not None and operation.metadata.annotations.get(ANNOTATION_FOR_UID) == machine.metadata.uid
+        )
         adopted = claim.host is not None and claim.host.spec.externally_provisioned
         managers = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
         ipam = caches.ipam_hosts.get(machine.name, namespace)
@@ -217,7 +221,8 @@ class ContainerCloudMachineController:
             host=claim.host,
             target=target,
             node=None if target is None else node_of(caches.nodes, target.name),
-            operation=None if operation is None else self._operation(operation, machine),
+            operation=operation if is_ours else None,
+            name_taken=operation is not None and not is_ours and operation.spec.machine_ref != name,
             ipam=ipam,
             profile=None if adopted else self._profile(machine, target),
             network=None if adopted else _network(machine, ipam),
@@ -230,12 +235,6 @@ class ContainerCloudMachineController:
     def _release(self, cluster: Cluster | None) -> ClusterRelease | None:
         release = None if cluster is None else self._caches.releases.get(cluster.value.release)
         return None if release is None or release_fault(release) is not None else release
-
-    def _operation(self, name: str, machine: ContainerCloudMachine) -> MachineOperation | None:
-        """Return the operation of this name that was created for the Machine."""
-        found = self._caches.operations.get(name)
-        is_ours = found is not None and found.metadata.annotations.get(ANNOTATION_FOR_UID) == machine.metadata.uid
-        return found if is_ours else None
 
     def _profile(self, machine: ContainerCloudMachine, target: Machine | None) -> MachineObstacle | None:
         if target is None:
@@ -315,13 +314,20 @@ class ContainerCloudMachineController:
         self._caches.host_machines.observe(await self._api.patch(MACHINES, view.target.name, patch))
 
     async def _request(self, view: MachineView, action: RequestOperation) -> None:
-        """Create an operation once: one of this name that exists is that of an earlier pass."""
+        """Create an operation once: one of this name that exists is that of an earlier pass.
+
+        Raises:
+            Stale: it is of another Machine.
+        """
         annotations = {ANNOTATION_FOR_UID: view.machine.metadata.uid}
         body = {"metadata": {"name": action.name, "annotations": annotations}, "spec": action.spec}
         try:
             self._caches.operations.observe(await self._api.create(MACHINE_OPERATIONS, body))
         except AlreadyExists:
-            self._caches.operations.observe(await self._api.get(MACHINE_OPERATIONS, action.name))
+            found = await self._api.get(MACHINE_OPERATIONS, action.name)
+            self._caches.operations.observe(found)
+            if found.spec.machine_ref != action.spec["machineRef"]:
+                raise Stale(f"MachineOperation {action.name} is of another Machine") from None
             return
         log.info("operation requested", machine=view.full_name, operation=action.name, kind=action.kind)
 

@@ -83,8 +83,9 @@ def plan_life(view: MachineView) -> MachineStep:
 def _first_obstacle(view: MachineView, execution: MachineExecution) -> MachineObstacle | None:
     """Return the cause for which the Machine will stay in a stage that it enters, so that one write has both."""
     status = replace(view.machine.status, execution=execution)
-    operation = view.operation if execution.operation == view.execution.operation else None
-    entered = dataclasses.replace(view, machine=replace(view.machine, status=status), operation=operation)
+    entered = dataclasses.replace(view, machine=replace(view.machine, status=status))
+    if execution.operation != view.execution.operation:
+        entered = dataclasses.replace(entered, operation=None, name_taken=False)
     after, obstacle = _STAGES[MachineStage(execution.stage)](entered)
     return obstacle if after.stage == execution.stage else None
 

@@ -117,6 +117,7 @@ class MachineView:
         host: BareMetalHost that it has claimed.
         target: Machine of unbounded-cloud.io of that host.
         operation: MachineOperation that `status.execution` names.
+        name_taken: whether somebody's operation on another Machine has that name.
         profile, network: causes for which the disks and the network of an install are not planned yet.
         managers: the other managers of the Cluster.
         default_policy: deletionPolicy of Machines that name none.
@@ -133,6 +134,7 @@ class MachineView:
     target: Machine | None = None
     node: Node | None = None
     operation: MachineOperation | None = None
+    name_taken: bool = False
     ipam: IpamHost | None = None
     profile: MachineObstacle | None = None
     network: MachineObstacle | None = None
@@ -165,6 +167,9 @@ class MachineView:
     def result(self) -> OperationOutcome | None:
         """The state of the operation that the execution names; None if it was never created."""
         operation, name = self.operation, self.execution.operation
+        if self.name_taken:
+            text = f"MachineOperation {name} exists, and is of another Machine"
+            return OperationOutcome(OperationPhase.FAILED, "NameTaken", text)
         if operation is not None:
             status = operation.status
             return OperationOutcome(status.phase or OperationPhase.PENDING, status.reason or "", status.message or "")
