@@ -27,21 +27,25 @@ class PortFailed(OSError):
 class LabListener:
     """A port with an HTTP server behind it; while it is shut, connections are refused.
 
+    Args:
+        host: its address, of loopback.
+
     Raises:
         PortFailed: another process uses the port, or binding it is not permitted.
     """
 
-    def __init__(self, server: web.Server, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, server: web.Server, port: int, tls: ssl.SSLContext | None, host: str = HOST) -> None:
         self._server = server
         self._tls = tls
         self._listener: asyncio.Server | None = None
-        self._keeper = _reserved(port)  # never listens: it only reserves the port while the listener is closed
+        self._host = host
+        self._keeper = _reserved(host, port)  # never listens: it only reserves the port while the listener is closed
         self.port: int = self._keeper.getsockname()[1]
 
     async def open(self) -> None:
         if self._listener is None:
             loop = asyncio.get_running_loop()
-            sock = _bound(self.port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+            sock = _bound(self._host, self.port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
             self._listener = await loop.create_server(self._server, sock=sock, ssl=self._tls, backlog=BACKLOG)
 
     def shut(self) -> None:
@@ -79,26 +83,26 @@ class LabServer(ABC):
         await self.stop()
 
 
-def _reserved(port: int) -> socket.socket:
+def _reserved(host: str, port: int) -> socket.socket:
     """Return a socket that reserves a port for this process.
 
     SO_REUSEPORT shares the port with this process's own listener, but would share it with another fleet as well. So the
     port is first bound without the option: that fails if another process has it, with or without a listener.
     """
     if port:
-        _bound(port, socket.SO_REUSEADDR).close()
-    return _bound(port, socket.SO_REUSEPORT)
+        _bound(host, port, socket.SO_REUSEADDR).close()
+    return _bound(host, port, socket.SO_REUSEPORT)
 
 
-def _bound(port: int, *options: int) -> socket.socket:
+def _bound(host: str, port: int, *options: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         for option in options:
             sock.setsockopt(socket.SOL_SOCKET, option, 1)
-        sock.bind((HOST, port))
+        sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise PortFailed(f"port {port} of {HOST}: {error.strerror}") from error
+        raise PortFailed(f"port {port} of {host}: {error.strerror}") from error
     sock.setblocking(False)
     return sock
 

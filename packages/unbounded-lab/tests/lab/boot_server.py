@@ -78,26 +78,32 @@ class BootFake:
 
 
 @asynccontextmanager
-async def booting(fake: BootFake, *, profile: str = "ideal") -> AsyncIterator[LabBmc]:
-    """Start a host from its CD drive, with the medium of a boot in it."""
-    runner = web.ServerRunner(web.Server(fake.handle), shutdown_timeout=0.1)
+async def serving(handler: Any) -> AsyncIterator[str]:
+    """Serve HTTP on loopback; yield the URL."""
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}/boot/b1"
     try:
-        async with LabBmc("h1", profile=profile, boot_s=0.05, shutdown_s=0.05, power=HostPower.OFF, boots=True) as bmc:
-            words = (
-                f"unbounded.machine=m1 unbounded.machine_uid={UID} unbounded.lease={bmc.identity.mac(0)},{ADDRESS},x,y"
-            )
-            bmc.media_content = fake.medium + f" {words}\n}}\n".encode()
-            system = bmc.bmc.systems[0]
-            system.image = "https://media.example/boot.iso"
-            system.host.boot = HostBootOverride(OverrideEnabled.ONCE, "Cd")
-            system.press(Press.ON, bmc.clock.now(), bmc.bmc.faults)
-            yield bmc
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def booting(fake: BootFake, *, profile: str = "ideal") -> AsyncIterator[LabBmc]:
+    """Start a host from its CD drive, with the medium of a boot in it."""
+    async with (
+        serving(fake.handle) as url,
+        LabBmc("h1", profile=profile, boot_s=0.05, shutdown_s=0.05, power=HostPower.OFF, boots=True) as bmc,
+    ):
+        fake.url = f"{url}/boot/b1"
+        words = f"unbounded.machine=m1 unbounded.machine_uid={UID} unbounded.lease={bmc.identity.mac(0)},{ADDRESS},x,y"
+        bmc.media_content = fake.medium + f" {words}\n}}\n".encode()
+        system = bmc.bmc.systems[0]
+        system.image = "https://media.example/boot.iso"
+        system.host.boot = HostBootOverride(OverrideEnabled.ONCE, "Cd")
+        system.press(Press.ON, bmc.clock.now(), bmc.bmc.faults)
+        yield bmc
 
 
 async def happens(bmc: LabBmc, what: str, detail: str = "") -> HostEvent:

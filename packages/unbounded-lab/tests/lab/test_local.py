@@ -8,7 +8,9 @@ import time
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from tests.lab.boot_server import serving
 from tests.lab.wire import SYSTEM, wire
 from tests.support.waiting import eventually
 from unbounded_lab.bmc import HostPower, LabBmc, ManualClock
@@ -59,6 +61,21 @@ async def test_plain_http_can_be_served_beside_https() -> None:
         assert answer.json["PowerState"] == "On"
         await talk.bmc.set_faults(plain_http="closed")
         assert talk.bmc.plain_url is None
+
+
+async def test_a_bmc_fetches_its_media_from_its_own_address() -> None:
+    clients: list[str | None] = []
+
+    async def image(request: web.BaseRequest) -> web.StreamResponse:
+        clients.append(request.remote)
+        return web.Response(body=b"an image")
+
+    async with wire("ideal", address="127.1.0.7") as talk, serving(image) as url:
+        assert talk.bmc.url.startswith("https://127.1.0.7:")
+        insert = f"{SYSTEM}/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia"
+        assert (await talk.ask("POST", insert, {"Image": f"{url}/boot.iso"})).status == 204
+        assert talk.bmc.media_content == b"an image"
+    assert clients == ["127.1.0.7"]
 
 
 async def test_a_shut_port_is_kept_for_the_bmc() -> None:

@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--boots",
         action="store_true",
-        help="Let the hosts run what they boot: installers from virtual media, with leases in 127.0.0.0/8, and Nodes",
+        help="Let the hosts run what they boot: installers from virtual media, with leases in 127.0.0.0/8, and Nodes; "
+        "each BMC has an address of its own there",
     )
     parser.add_argument(
         "--media-ca",

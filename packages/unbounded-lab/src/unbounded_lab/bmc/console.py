@@ -18,7 +18,7 @@ from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc
 from unbounded_lab.bmc.redfish import BmcRequest, RedfishProblem
 from unbounded_lab.clock import LabClock
 from unbounded_lab.keys import derived_key
-from unbounded_lab.listener import HOST, send
+from unbounded_lab.listener import send
 
 if TYPE_CHECKING:
     from unbounded_lab.bmc.redfish import Body
@@ -55,7 +55,8 @@ def console_at(bmc: SimulatedBmc, path: str) -> BmcSystem | None:
 class BmcConsoles:
     """The consoles of one BMC, and their servers. `received` has what was typed, by the name of the system."""
 
-    def __init__(self, bmc: SimulatedBmc, clock: LabClock) -> None:
+    def __init__(self, bmc: SimulatedBmc, clock: LabClock, address: str) -> None:
+        self._address = address
         self._bmc = bmc
         self._clock = clock
         self._ssh: asyncssh.SSHAcceptor | None = None
@@ -77,7 +78,7 @@ class BmcConsoles:
             self._generation = self._bmc.faults.console_host_key
             self._ssh = await asyncssh.create_server(
                 lambda: _SshServer(self._bmc, self._clock, self._connections),
-                HOST,
+                self._address,
                 0,
                 server_host_keys=[self._host_key()],
                 process_factory=self._serve_ssh,

@@ -122,7 +122,7 @@ async def start_fleet(
         port_base: the port of the first BMC, the others follow; 0 takes free ones.
         recording: file of a recorded BMC, which all replay.
         media_ca: certificates in PEM that servers of virtual media must chain to; the system's if empty.
-        boots: the hosts run what they boot.
+        boots: the hosts run what they boot, and each BMC has an address of its own.
 
     Raises:
         ValueError: there is no such profile, or the recording cannot be read.

@@ -1,4 +1,4 @@
-"""Identity of a BMC: name, credentials, identifiers and certificate, all derived from a seed and a name.
+"""Identity of a BMC: name, address, and the credentials, identifiers and certificate that a seed and a name give.
 
 The same seed gives the same BMC, so that a fleet keeps its passwords and certificates over a restart without a file.
 Derivable keys protect nothing: these BMCs listen on loopback only.
@@ -36,6 +36,7 @@ class Certificate:
 class BmcIdentity:
     name: str
     seed: int = 0
+    address: str = HOST
 
     @property
     def username(self) -> str:
@@ -64,7 +65,7 @@ class BmcIdentity:
         """Return the self-signed certificate; each generation has another key."""
         key = derived_key(f"{self.seed}/{self.name}/key {generation}")
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, self.name)])
-        addresses = [x509.IPAddress(ip_address(HOST)), x509.DNSName("localhost"), x509.DNSName(self.name)]
+        addresses = [x509.IPAddress(ip_address(self.address)), x509.DNSName("localhost"), x509.DNSName(self.name)]
         certificate = (
             x509.CertificateBuilder(name, name, key.public_key())
             .serial_number(int.from_bytes(self._derived(f"serial {generation}")[:16], "big") | 1)

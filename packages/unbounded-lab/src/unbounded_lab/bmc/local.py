@@ -46,6 +46,7 @@ class LabBmc(LabServer):
         recording: answers of another BMC to replay; its misbehaviours come on top.
         media_ca: certificates in PEM that servers of virtual media must chain to; the system's if None.
         boots: its hosts run what they boot: installers from virtual media, and what those install.
+        address: where it listens, and from where it fetches images. On Linux, all of 127.0.0.0/8 is there.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class LabBmc(LabServer):
         recording: BmcRecording | None = None,
         media_ca: str | None = None,
         boots: bool = False,
+        address: str = HOST,
     ) -> None:
-        self.identity = BmcIdentity(name, seed)
+        self.identity = BmcIdentity(name, seed, address)
         self._index = index
         self._recording = recording
         self.concurrent = 0  # requests in progress, including those with a closed connection
@@ -105,8 +107,8 @@ class LabBmc(LabServer):
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
         self._show_certificate()
-        self._door = LabListener(server(self._answer), self._port, self._tls)
-        self.consoles = BmcConsoles(self.bmc, self.clock)
+        self._door = LabListener(server(self._answer), self._port, self._tls, self.identity.address)
+        self.consoles = BmcConsoles(self.bmc, self.clock, self.identity.address)
         await self._follow_faults()
 
     async def stop(self) -> None:
@@ -128,14 +130,14 @@ class LabBmc(LabServer):
 
     @property
     def url(self) -> str:
-        return f"https://{HOST}:{self._door.port}"
+        return f"https://{self.identity.address}:{self._door.port}"
 
     @property
     def plain_url(self) -> str | None:
         """The address of plain HTTP, while the fault `plain_http` is not closed."""
         if self._plain is None or self.bmc.faults.plain_http == "closed":
             return None
-        return f"http://{HOST}:{self._plain.port}"
+        return f"http://{self.identity.address}:{self._plain.port}"
 
     @property
     def username(self) -> str:
@@ -227,7 +229,7 @@ class LabBmc(LabServer):
     async def _follow_faults(self) -> None:
         await self._stop_following()
         if self.bmc.faults.plain_http != "closed" and self._plain is None:
-            self._plain = LabListener(server(self._answer_plain), 0, None)
+            self._plain = LabListener(server(self._answer_plain), 0, None, self.identity.address)
         until = await self._update_listeners()
         if until is not None:
             self._minder = asyncio.create_task(self._follow_listening(until), name=f"{self.identity.name} door")
@@ -345,7 +347,8 @@ class LabBmc(LabServer):
         """Fetch an image as a real BMC does, its certificate included; return whether all of it came."""
         trusted = ssl.create_default_context(cadata=self.media_ca) if self.media_ca else True
         try:
-            async with aiohttp.ClientSession() as session, session.get(url, ssl=trusted) as answer:
+            connector = aiohttp.TCPConnector(local_addr=(self.identity.address, 0))
+            async with aiohttp.ClientSession(connector=connector) as session, session.get(url, ssl=trusted) as answer:
                 self.media_content = await answer.read()
                 return answer.status == 200
         except (aiohttp.ClientError, OSError, ValueError):

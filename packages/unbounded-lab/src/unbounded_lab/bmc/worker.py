@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from unbounded_lab.faults import non_default
 from unbounded_lab.listener import HOST
 
 PREFIX: Final = "/lab/bmcs"
+FIRST_ADDRESS: Final = IPv4Address("127.1.0.1")  # of BMCs of hosts that boot: their servers limit what one address gets
 
 
 def describe(bmc: LabBmc) -> dict[str, Any]:
@@ -176,6 +178,7 @@ def lab_bmcs(order: WorkerOrder) -> dict[str, LabBmc]:
             recording=recording,
             media_ca=order.media_ca or None,
             boots=order.boots,
+            address=str(FIRST_ADDRESS + index) if order.boots else HOST,
         )
         for index, name in zip(order.indexes, order.names, strict=True)
     }

@@ -47,9 +47,10 @@ class LabNode:
 
     Args:
         folder: for keys, certificates, and the record of the Node.
+        start_s: time from the start of a kubelet until it registers its Node, which starts in a machine of its own.
     """
 
-    def __init__(self, system: InstalledSystem, folder: Path) -> None:
+    def __init__(self, system: InstalledSystem, folder: Path, start_s: float = 0.0) -> None:
         config = system.agent_config
         kubelet = config.get("Kubelet", {})
         self.name = str(config.get("MachineName", system.machine))
@@ -61,6 +62,7 @@ class LabNode:
         self._folder = folder
         self._address = system.address
         self._boot_id = str(uuid.uuid4())
+        self._start_s = start_s
 
     async def run(self) -> None:
         """Join the cluster, and keep the Node Ready until cancelled; returns after a reset of the host.
@@ -73,7 +75,7 @@ class LabNode:
         async with AsyncExitStack() as stack:
             certificate = await self._certificate("agent", GROUP_AGENTS, SIGNER_AGENT)
             api = await stack.enter_async_context(ClusterApi(self._server, self._authority, certificate=certificate))
-            kubelet = LabKubelet(self.name, self._address, self._kubelet, self._version)
+            kubelet = LabKubelet(self.name, self._address, self._kubelet, self._version, self._start_s)
             agent = LabAgent(api, self.name, node_uid=lambda: kubelet.node_uid, recreate=self._recreate(kubelet))
             await agent.report(self._address, self._boot_id)
             record = self._folder / "node.json"
@@ -144,12 +146,14 @@ class LabKubelet:
     Args:
         settings: of kubelet, in the agent's configuration.
         version: of Kubernetes, where the start names none.
+        start_s: time of a start.
     """
 
     api: ClusterApi
 
-    def __init__(self, name: str, address: str, settings: Mapping[str, Any], version: str) -> None:
+    def __init__(self, name: str, address: str, settings: Mapping[str, Any], version: str, start_s: float) -> None:
         self._name = name
+        self._start_s = start_s
         self._address = address
         self._settings = settings
         self._default = version
@@ -160,6 +164,7 @@ class LabKubelet:
         """Register the Node, and report it as Ready; then renew it in the background."""
         self._version = (version or self._default).removeprefix("v")
         self._boot_id = str(uuid.uuid4())  # of the machine in which a kubelet runs
+        await asyncio.sleep(self._start_s)
         await self._register()
         while not (uid := await self._renew()):
             await asyncio.sleep(POLL_S)
