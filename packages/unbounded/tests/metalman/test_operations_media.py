@@ -74,11 +74,13 @@ class MediaBmc(LabBmc):
         await super().start()
 
     fetch_s = 0.0
+    fails = 0  # fetches that fail yet
 
     async def _fetch(self, url: str) -> bool:
         self.fetched.append(url)
         await asyncio.sleep(self.fetch_s)
-        return True
+        self.fails -= 1
+        return self.fails < 0
 
     async def _reply(self, http: web.BaseRequest) -> LabReply | web.StreamResponse:
         if self.cluster is not None:
@@ -359,6 +361,26 @@ def test_an_image_that_the_bmc_refuses_ends_the_operation_with_its_words(kind: s
                 assert all(tag not in str(write.new) for write in cluster.written), "the URL is in the API"
             await asyncio.sleep(60.0)  # the last power-on may be accepted, and not complete yet
             assert bmc.power() is HostPower.ON
+            check_clean(bmc)
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_bmc_that_could_not_fetch_its_image_is_asked_until_it_can() -> None:
+    async def scene() -> None:
+        cluster = MediaCluster()
+        async with (
+            MediaBmc() as bmc,
+            metalman(cluster, media_urls=urls()),
+            host_of(cluster, bmc) as (machine, _, _),
+        ):
+            bmc.fails = 6
+            name = await ask(cluster, "HostReplace", machine)
+            operation = await cluster.ended(name, within_s=7200.0)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert len(bmc.fetched) == 7
+            assert "SettingBootToStay" not in stages_of(cluster, name)
             check_clean(bmc)
 
     run_swiftly(scene())

@@ -213,6 +213,7 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
 
 
 MEDIA_LIMIT_S: Final = 300.0  # a BMC may load the whole image before it accepts the insertion
+MEDIA_RETRY_S: Final = 20.0  # until a BMC that could not load it is asked again: the server may have been away
 MEDIA_LOADER_LIMIT_S: Final = LOADER_LIMIT_S + INSTALLER_LIMIT_S  # the first report is that of the installer
 _STARTS: Final = "the host to start the installer from its virtual CD drive"
 _EJECTED: Final = "the BMC to eject the boot image, and to report a boot from disk"
@@ -244,6 +245,8 @@ def by_media(procedure: Procedure) -> Procedure:
     for name, (waits_for, limit_s) in _MEDIA_STAGES.items():
         if name in stages:
             stages[name] = changed(stages[name], waits_for=waits_for, limit_s=limit_s)
+            if name in netboot.SETTING_STAGES:
+                stages[name] = changed(stages[name], attempts=None, retry_after_s=MEDIA_RETRY_S)
     last = stages[netboot.WAITING_LOADER_AGAIN]
     if last.on_timeout is not None:
         failed = changed(last.on_timeout, fail=reasons.DID_NOT_BOOT_MEDIA, message=_NOT_BOOTED)
