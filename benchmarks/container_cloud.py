@@ -2,34 +2,35 @@
 
 1. HostReplaces of that many hosts, asked for directly, until all Nodes are Ready: the bare replacement.
 2. The same hosts in stock, and a Machine of cluster.k8s.io for each: until all are Ready. Then all of it at rest.
-3. Hosts in stock and as many Machines that claim them at once, with two leaders that do nothing else; beside it the
+3. Another release of their Cluster, until all Nodes have it: first that of the only manager, then the others, some at
+   a time. The ideal takes for each of them what the manager took alone.
+4. Hosts in stock and as many Machines that claim them at once, with two leaders that do nothing else; beside it the
    same writes by a client that knows who gets which host.
 
-Hosts boot from virtual media, "install" a small image and join; `unbounded up` is their site. The process
-`container-cloud` runs apart, so that its requests and its memory are known.
+Hosts boot from virtual media, "install" a small image and join; `unbounded up` is their site. Before the time of 1 and
+2 begins, their BMCs are read. The process `container-cloud` runs apart, so that its requests and its memory are known.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any, Final, Protocol, TypeVar
 
 from benchmarks import children
-from benchmarks.container_cloud_processes import BootingHost
 from benchmarks.fleet import Up, running_up
 from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.progress import Progress, create_operation, followed, watched
 from tests.cli.test_lab_hosts import TOKEN, free_ports, grant_token, netboot_image
 from tests.fetch.layers import files, image
 from tests.fetch.registries import Registry
+from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
@@ -38,6 +39,7 @@ from unbounded.api.container_cloud.names import (
     ANNOTATION_CREDENTIAL,
     ANNOTATION_HOST,
     LABEL_CLUSTER,
+    LABEL_CONTROL_PLANE,
     LABEL_PROVIDER,
 )
 from unbounded.api.container_cloud.network import L2_TEMPLATES, SUBNETS
@@ -49,12 +51,24 @@ from unbounded.cli.manifests import install_container_cloud
 from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
+from unbounded_lab.bmc.fleet import FleetBmc, start_fleet
 from unbounded_lab.bmc.identity import BmcIdentity
+from unbounded_lab.bmc.inventory import DRIVES
+from unbounded_lab.bmc.power import HostPower
 
-T = TypeVar("T")
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 PROJECT: Final = "default"
 CLUSTER: Final = "bench"
+RELEASES: Final = {"r1": "v1.34.0", "r2": "v1.35.0"}  # with their versions of Kubernetes
 RELEASE: Final = "r1"
+PROCESSES: Final = 2  # of the lab's fleet
+MODULE: Final = "benchmarks.container_cloud_processes"
 SITES: Final = 10  # each with the limit of concurrent operations of one site
 CLIENTS: Final = 8  # as the workers of one controller
 VALUE: Final = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
@@ -63,13 +77,13 @@ NETPLAN: Final = """version: 2
 ethernets:
   {{nic 0}}: {match: {macaddress: "{{mac 0}}"}, set-name: {{nic 0}}, addresses: [{{ip "0:lcm"}}]}
 """
-VERSION: Final = "v1.34.0"
 WRITES: Final = frozenset({"create", "patch", "update", "delete"})
 APART: Final = ("events", "leases", "machineoperations")
 
 AMOUNT: Final = "{hosts:g} hosts that boot, on {sites:g} sites, and as many Machines"
 LIMITS: Final[Mapping[str, Limit]] = {
     "wall_vs_bare_replace": Limit("until all Machines are Ready, over the same HostReplaces alone", most=1.15),
+    "update_vs_ideal": Limit("time of an update of the Cluster, over what its steps alone allow", most=1.15),
     "claims_vs_bare_writes": Limit("claims in a second by two leaders, over the same writes by a client", least=0.25),
     "api_writes_per_machine": Limit(
         "API writes of container-cloud for a Machine to Ready; its operation and Events apart", most=20.0
@@ -82,16 +96,19 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """Amounts of one run."""
+    """Amounts of one run, and the times of the simulated hosts."""
 
     hosts: int
     claims: int
+    updates: int  # Nodes that are updated at a time
+    shutdown_s: float
+    boot_s: float
     idle_s: float
     within_s: float
 
 
-FULL: Final = Size(hosts=500, claims=500, idle_s=60.0, within_s=1800.0)
-QUICK: Final = Size(hosts=4, claims=20, idle_s=4.0, within_s=240.0)
+FULL: Final = Size(hosts=500, claims=500, updates=50, shutdown_s=2.0, boot_s=4.0, idle_s=60.0, within_s=2400.0)
+QUICK: Final = Size(hosts=4, claims=20, updates=2, shutdown_s=0.2, boot_s=0.2, idle_s=4.0, within_s=240.0)
 
 
 async def run(quick: bool) -> Measured:
@@ -109,11 +126,14 @@ async def run(quick: bool) -> Measured:
             "cpu_ms_per_machine": 1000 * managed.used.cpu_s / size.hosts,
             "idle_calls_per_s": managed.idle_calls_per_s,
             "memory_per_host_kib": managed.kib_per_host,
+            "update_s": managed.update.took_s,
+            "ideal_update_s": managed.update.ideal_s,
             "claims_per_s": claims.per_s,
             "bare_writes_per_s": claims.bare_per_s,
         },
         ratios={
             "wall_vs_bare_replace": managed.seconds / bare_s,
+            "update_vs_ideal": managed.update.took_s / managed.update.ideal_s,
             "claims_vs_bare_writes": claims.per_s / claims.bare_per_s,
         },
     )
@@ -125,6 +145,30 @@ def _writes(used: children.Usage) -> int:
 
 
 # The site
+
+
+@dataclass(frozen=True)
+class BootingHost:
+    """A simulated host that boots, and its BMC."""
+
+    bmc: FleetBmc
+
+    @property
+    def name(self) -> str:
+        return self.bmc.name
+
+    @property
+    def identity(self) -> BmcIdentity:
+        return BmcIdentity(self.name)
+
+    @property
+    def mac(self) -> str:
+        return self.identity.mac(0)
+
+    @property
+    def disk(self) -> str:
+        """Serial number of its first disk."""
+        return self.identity.serial_number(f"{DRIVES[0]} 0")
 
 
 @dataclass(frozen=True)
@@ -146,22 +190,31 @@ class Site:
 async def _site(size: Size) -> AsyncIterator[Site]:
     registry = Registry()
     registry.add(image([files(netboot_image())]), "v1")
+    media = BmcIdentity("media").certificate().pem  # for loopback, with its key
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         certificate, data = Path(folder) / "media.pem", Path(folder) / "data"
-        certificate.write_bytes(BmcIdentity("media").certificate().pem)  # for loopback, with its key
-        http, tftp, media = free_ports(3)
-        flags = ["--pxe-interface", "lo", "--pxe-dhcp-mode", "none", "--pxe-http-port", http, "--pxe-tftp-port", tftp]
-        flags += ["--pxe-media-port", media, "--pxe-media-certificate", str(certificate)]
-        flags += ["--pxe-media-key", str(certificate)]
-        processes = "benchmarks.container_cloud_processes"
+        certificate.write_bytes(media)
+        http_port, tftp_port, media_port = free_ports(3)
+        flags = ["--pxe-interface", "lo", "--pxe-dhcp-mode", "none"]
+        flags += ["--pxe-http-port", http_port, "--pxe-tftp-port", tftp_port, "--pxe-media-port", media_port]
+        flags += ["--pxe-media-certificate", str(certificate), "--pxe-media-key", str(certificate)]
         async with (
             registry.running(),
             running_up(data, *flags) as (up, _),
-            children.start(processes, "hosts", str(size.hosts), str(certificate)) as lab,
+            start_fleet(
+                size.hosts,
+                processes=PROCESSES,
+                shutdown_s=size.shutdown_s,
+                boot_s=size.boot_s,
+                power=HostPower.OFF,
+                prefix="host",
+                media_ca=media.decode(),
+                boots=True,
+            ) as bmcs,
             HttpApi(from_kubeconfig(data / "kubeconfig")) as api,
         ):
-            hosts = msgspec.convert(lab.ready["hosts"], list[BootingHost])
             await grant_token(api)
+            hosts = [BootingHost(bmc) for bmc in bmcs]
             yield Site(api, up, str(data / "kubeconfig"), hosts, f"{registry.host}/bench/host:v1")
 
 
@@ -205,10 +258,10 @@ class Awaited:
 
 
 @asynccontextmanager
-async def _awaited(api: Api, kind: Kind[T], reached: Any) -> AsyncIterator[Awaited]:
+async def _awaited(api: Api, kind: Kind[T], reached: Callable[[T], bool]) -> AsyncIterator[Awaited]:
     """Follow objects during the block, and collect those of which `reached` returns true."""
     found = Awaited()
-    async with followed(api, kind, lambda item: found.note(item.name, holds=reached(item))):  # type: ignore[attr-defined]
+    async with followed(api, kind, lambda item: found.note(item.name, holds=reached(item))):
         yield found
 
 
@@ -220,14 +273,32 @@ def _is_inspected(machine: Machine) -> bool:
     return machine.status.hardware is not None
 
 
+def _has_image(machine: Machine) -> bool:
+    found = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+    return found is not None and found.status == ConditionStatus.TRUE
+
+
+def _is_available(host: BareMetalHost) -> bool:
+    return host.state == "available"
+
+
+def _is_managed_and_ready(machine: ContainerCloudMachine) -> bool:
+    return machine.provider_status.status == "Ready"
+
+
 # 1. HostReplaces alone
 
 
 async def _bare_replaces(size: Size) -> float:
     async with asyncio.timeout(size.within_s), _site(size) as site:
-        async with _awaited(site.api, MACHINES, _is_inspected) as inspected:
+        async with (
+            _awaited(site.api, MACHINES, _is_inspected) as inspected,
+            _awaited(site.api, MACHINES, _has_image) as prepared,
+        ):
             await _each(_bare_machine(site, number, host) for number, host in enumerate(site.hosts))
-            await inspected.all(size.hosts)
+            await inspected.all(size.hosts)  # at once, as they are in stock
+            await _each(_give_image(site, host) for host in site.hosts)
+            await prepared.all(size.hosts)
         await site.up.settled()
         progress = Progress()
         async with watched(site.api, progress), _awaited(site.api, NODES, _is_ready) as ready:
@@ -244,19 +315,24 @@ async def _bare_replaces(size: Size) -> float:
     return seconds
 
 
+async def _give_image(site: Site, host: BootingHost) -> None:
+    await site.api.patch(MACHINES, host.name, {"spec": {"pxe": {"image": site.image}}})
+
+
 async def _bare_machine(site: Site, number: int, host: BootingHost) -> None:
     secret = {"name": f"{host.name}-bmc", "namespace": NAMESPACE, "key": "password"}
     await site.api.create(
-        SECRETS, {"metadata": {"name": secret["name"]}, "stringData": {"password": host.password}}, namespace=NAMESPACE
+        SECRETS,
+        {"metadata": {"name": secret["name"]}, "stringData": {"password": host.bmc.password}},
+        namespace=NAMESPACE,
     )
     pxe = {
-        "image": site.image,
         "bootMode": "VirtualMedia",
         "dhcpLeases": [_lease(number, host)],
         "targetDisk": f"/dev/disk/by-id/ata-{host.disk}",
-        "redfish": {"url": host.url, "username": host.username, "passwordRef": secret},
+        "redfish": {"url": host.bmc.url, "username": host.bmc.username, "passwordRef": secret},
     }
-    kubernetes = {"version": VERSION, "bootstrapTokenRef": {"name": TOKEN}}
+    kubernetes = {"version": RELEASES[RELEASE], "bootstrapTokenRef": {"name": TOKEN}}
     labels = {LABEL_SITE: f"site-{number % SITES}"}
     body = {"metadata": {"name": host.name, "labels": labels}, "spec": {"pxe": pxe, "kubernetes": kubernetes}}
     await site.api.create(MACHINES, body)
@@ -266,30 +342,37 @@ async def _bare_machine(site: Site, number: int, host: BootingHost) -> None:
 
 
 @dataclass(frozen=True)
+class UpdateFigures:
+    """Seconds of an update of all Nodes."""
+
+    took_s: float
+    ideal_s: float
+
+
+@dataclass(frozen=True)
 class ManagedFigures:
-    """Figures of the Machines of Container Cloud until Ready, and at rest."""
+    """Figures of the Machines of Container Cloud until Ready, at rest, and in an update."""
 
     seconds: float
     used: children.Usage
     idle_calls_per_s: float
     kib_per_host: float
+    update: UpdateFigures
 
 
 async def _managed(size: Size) -> ManagedFigures:
     async with asyncio.timeout(size.within_s), _site(size) as site:
         await install_container_cloud(site.api)
-        module = "benchmarks.container_cloud_processes"
-        async with children.start(module, "controllers", site.kubeconfig) as controllers:
-            await _project(site.api, site.image)
+        async with children.start(MODULE, site.kubeconfig) as controllers:
+            await _project(site.api, site.image, size)
             await _settled(controllers)
             empty_mib = controllers.memory_mib
             await _stock(site, size)
             await _settled(controllers)
             used = await controllers.usage()
-            is_ready = lambda machine: machine.provider_status.status == "Ready"  # noqa: E731 - one line in its use
-            async with _awaited(site.api, CONTAINER_CLOUD_MACHINES, is_ready) as ready:
+            async with _awaited(site.api, CONTAINER_CLOUD_MACHINES, _is_managed_and_ready) as ready:
                 began = time.monotonic()
-                await _each(_machine(site.api, number) for number in range(size.hosts))
+                await _each(_machine(site.api, number, manager=number == 0) for number in range(size.hosts))
                 await ready.all(size.hosts)
                 seconds = time.monotonic() - began
             used = (await controllers.usage()).since(used)
@@ -298,12 +381,37 @@ async def _managed(size: Size) -> ManagedFigures:
             idle = await controllers.usage()
             await asyncio.sleep(size.idle_s)
             calls = sum((await controllers.usage()).since(idle).requests.values())
+            memory_mib = controllers.memory_mib
+            update = await _update(site.api, size)
             return ManagedFigures(
                 seconds=seconds,
                 used=used,
                 idle_calls_per_s=calls / size.idle_s,
-                kib_per_host=1024 * (controllers.memory_mib - empty_mib) / size.hosts,
+                kib_per_host=1024 * (memory_mib - empty_mib) / size.hosts,
+                update=update,
             )
+
+
+async def _update(api: Api, size: Size) -> UpdateFigures:
+    """Give the Cluster another release, until all Nodes have its version of Kubernetes."""
+    version = RELEASES["r2"]
+
+    def is_updated(node: Node) -> bool:
+        return (
+            _is_ready(node) and node.status.node_info is not None and node.status.node_info.kubelet_version == version
+        )
+
+    async with _awaited(api, NODES, is_updated) as updated:
+        began = time.monotonic()
+        patch = {"spec": {"providerSpec": {"value": {"release": "r2"}}}}
+        await api.patch(CLUSTERS, CLUSTER, patch, namespace=PROJECT)
+        await updated.all(1)
+        alone_s = time.monotonic() - began
+        await updated.all(size.hosts)
+        took_s = time.monotonic() - began
+    ideal_s = (1 + math.ceil((size.hosts - 1) / size.updates)) * alone_s
+    print_progress(f"update: {size.hosts} Nodes in {took_s:.1f} s, the manager alone in {alone_s:.1f} s")
+    return UpdateFigures(took_s, ideal_s)
 
 
 async def _settled(child: children.Child) -> None:
@@ -318,17 +426,16 @@ async def _settled(child: children.Child) -> None:
         await asyncio.sleep(2.0)
 
 
-async def _project(api: Api, image_reference: str) -> None:
-    """Create the release, the Cluster and the network of the Machines."""
-    release = {
-        "version": "17.3.0",
-        "kubernetes": {"version": VERSION},
-        "allowedDistributions": [{"id": "ubuntu/jammy", "default": True, "image": {"url": image_reference}}],
-    }
-    await api.create(CLUSTER_RELEASES, {"metadata": {"name": RELEASE}, "spec": release})
-    value = {"apiVersion": VALUE["apiVersion"], "kind": "BaremetalClusterProviderSpec", "release": RELEASE}
-    meta = {"name": CLUSTER, "labels": {LABEL_PROVIDER: "baremetal"}}
-    await api.create(CLUSTERS, {"metadata": meta, "spec": {"providerSpec": {"value": value}}}, namespace=PROJECT)
+async def _project(api: Api, image_reference: str, size: Size) -> None:
+    """Create the releases, the Cluster and the network of the Machines."""
+    for name, version in RELEASES.items():
+        release = {
+            "version": "17.3.0",
+            "kubernetes": {"version": version},
+            "allowedDistributions": [{"id": "ubuntu/jammy", "default": True, "image": {"url": image_reference}}],
+        }
+        await api.create(CLUSTER_RELEASES, {"metadata": {"name": name}, "spec": release})
+    await _cluster(api, maxWorkerUpgradeCount=size.updates)
     subnet = {"cidr": "127.40.0.0/16", "includeRanges": ["127.40.0.10-127.40.200.250"], "gateway": "127.40.0.1"}
     meta = {"name": "lcm", "labels": {"ipam/SVC-k8s-lcm": "1"}}
     await api.create(SUBNETS, {"metadata": meta, "spec": subnet}, namespace=PROJECT)
@@ -337,10 +444,16 @@ async def _project(api: Api, image_reference: str) -> None:
     await api.create(L2_TEMPLATES, {"metadata": meta, "spec": spec}, namespace=PROJECT)
 
 
+async def _cluster(api: Api, **fields: object) -> None:
+    kind = {"apiVersion": VALUE["apiVersion"], "kind": "BaremetalClusterProviderSpec"}
+    meta = {"name": CLUSTER, "labels": {LABEL_PROVIDER: "baremetal"}}
+    spec = {"providerSpec": {"value": kind | {"release": RELEASE} | fields}}
+    await api.create(CLUSTERS, {"metadata": meta, "spec": spec}, namespace=PROJECT)
+
+
 async def _stock(site: Site, size: Size) -> None:
     """Register all hosts, and wait until they are in stock."""
-    is_available = lambda host: host.state == "available"  # noqa: E731 - as above
-    async with _awaited(site.api, BARE_METAL_HOSTS, is_available) as available:
+    async with _awaited(site.api, BARE_METAL_HOSTS, _is_available) as available:
         await _each(_host(site.api, number, host) for number, host in enumerate(site.hosts))
         await available.all(size.hosts)
     await _each(_give_token(site.api, host) for host in site.hosts)
@@ -353,7 +466,7 @@ async def _give_token(api: Api, host: BootingHost) -> None:
 
 
 async def _host(api: Api, number: int, host: BootingHost) -> None:
-    credential = {"username": host.username, "password": {"value": host.password}}
+    credential = {"username": host.bmc.username, "password": {"value": host.bmc.password}}
     await api.create(
         BARE_METAL_HOST_CREDENTIALS, {"metadata": {"name": host.name}, "spec": credential}, namespace=PROJECT
     )
@@ -363,15 +476,16 @@ async def _host(api: Api, number: int, host: BootingHost) -> None:
         "labels": {LABEL_SITE: f"site-{number % SITES}"},
     }
     spec = {
-        "bmc": {"address": f"{host.url.replace('https', 'redfish-virtualmedia')}/redfish/v1/Systems/1"},
+        "bmc": {"address": f"{host.bmc.url.replace('https', 'redfish-virtualmedia')}/redfish/v1/Systems/1"},
         "bootMACAddress": host.mac,
         "rootDeviceHints": {"serialNumber": host.disk},
     }
     await api.create(BARE_METAL_HOSTS, {"metadata": meta, "spec": spec}, namespace=PROJECT)
 
 
-async def _machine(api: Api, number: int) -> None:
-    body = {"metadata": {"name": f"m{number}", "labels": OF_CLUSTER}, "spec": {"providerSpec": {"value": VALUE}}}
+async def _machine(api: Api, number: int, *, manager: bool = False) -> None:
+    labels = OF_CLUSTER | ({LABEL_CONTROL_PLANE: "true"} if manager else {})
+    body = {"metadata": {"name": f"m{number}", "labels": labels}, "spec": {"providerSpec": {"value": VALUE}}}
     await api.create(CONTAINER_CLOUD_MACHINES, body, namespace=PROJECT)
 
 
@@ -395,17 +509,13 @@ async def _claims(size: Size) -> ClaimFigures:
         ):
             await install_container_cloud(api)
             bare = await _bare_claims(api, size)
-            kubeconfig, module = server.ready["kubeconfig"], "benchmarks.container_cloud_processes"
-            meta = {"name": CLUSTER, "labels": {LABEL_PROVIDER: "baremetal"}}
-            value = {"apiVersion": VALUE["apiVersion"], "kind": "BaremetalClusterProviderSpec", "release": RELEASE}
-            await api.create(
-                CLUSTERS, {"metadata": meta, "spec": {"providerSpec": {"value": value}}}, namespace=PROJECT
-            )
+            kubeconfig = server.ready["kubeconfig"]
+            await _cluster(api)
             await _each(_in_stock(api, f"h{number}") for number in range(size.claims))
             await _each(_machine(api, number) for number in range(size.claims))
             async with (
-                children.start(module, "controllers", kubeconfig, "--claims") as first,
-                children.start(module, "controllers", kubeconfig, "--claims") as second,
+                children.start(MODULE, kubeconfig, "--claims") as first,
+                children.start(MODULE, kubeconfig, "--claims") as second,
                 _awaited(api, CONTAINER_CLOUD_MACHINES, _is_claimed) as claimed,
             ):
                 await _settled(first)

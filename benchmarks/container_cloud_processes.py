@@ -1,8 +1,6 @@
-"""Child processes of the benchmark of Container Cloud.
+"""The process `container-cloud` of the benchmark, or a leader beside others that only claims hosts.
 
-`hosts N CA`: as many simulated BMCs with hosts that boot, whose virtual media chain to the certificate in the file CA;
-its first line has their logins. `controllers KUBECONFIG [--claims]`: the process `container-cloud`, or a leader beside
-others that only claims hosts.
+`python -m benchmarks.container_cloud_processes KUBECONFIG [--claims]`
 """
 
 from __future__ import annotations
@@ -10,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
-
-import msgspec
 
 from benchmarks import children
 from unbounded.cli.servers import component_runtime
@@ -26,39 +21,6 @@ from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.process_tuning import freeze_imports, raise_gc_threshold
-from unbounded_lab.bmc.local import LabBmc
-from unbounded_lab.bmc.power import HostPower
-
-TURN_S = 0.2  # of a host: to boot, and to shut down
-
-
-class BootingHost(msgspec.Struct, frozen=True):
-    """Login and identity of one simulated host."""
-
-    name: str
-    url: str
-    username: str
-    password: str
-    mac: str
-    disk: str  # serial number
-
-
-async def hosts(count: int, authority: str) -> None:
-    async with AsyncExitStack() as stack:
-        made: list[BootingHost] = []
-        for number in range(count):
-            bmc = LabBmc(
-                f"host-{number}",
-                power=HostPower.OFF,
-                boot_s=TURN_S,
-                shutdown_s=TURN_S,
-                media_ca=authority,
-                boots=True,
-            )
-            await stack.enter_async_context(bmc)
-            disk = bmc.boards["1"].disks[0].serial_number
-            made.append(BootingHost(bmc.name, bmc.url, bmc.username, bmc.password, bmc.identity.mac(0), disk))
-        await children.serve({"hosts": made})
 
 
 async def controllers(kubeconfig: Path, *, only_claims: bool) -> None:
@@ -91,10 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     raise_gc_threshold()
     with freeze_imports():
         pass
-    if arguments[0] == "hosts":
-        asyncio.run(hosts(int(arguments[1]), Path(arguments[2]).read_text()))
-    else:
-        asyncio.run(controllers(Path(arguments[1]), only_claims="--claims" in arguments))
+    asyncio.run(controllers(Path(arguments[0]), only_claims="--claims" in arguments))
 
 
 if __name__ == "__main__":
