@@ -532,7 +532,9 @@ class CrashSite(Site):
         owners: dict[str, list[str]] = defaultdict(list)
         for host in judge.all(BARE_METAL_HOSTS):
             target, consumer = judge.find(MACHINES, machine_of_host(host)), consumer_of(host)
-            assert target is not None
+            if target is None:
+                yield f"host {host.name} has no Machine: {host.state}"
+                continue
             if consumer is None:
                 is_stock = host.state == "available" and not claim_fields(target) and self.power[target.name] == "Off"
                 if not is_stock or judge.find(NODES, target.name) is not None:
