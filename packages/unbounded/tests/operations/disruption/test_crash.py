@@ -34,6 +34,7 @@ FOUND = (
     20317701,
     20347804,
     20415252,
+    20511729,
 )  # seeds that have found something once
 
 

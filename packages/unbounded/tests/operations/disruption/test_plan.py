@@ -19,7 +19,7 @@ from unbounded.api.disruption import (
     DrainBlocker,
     DrainSettings,
 )
-from unbounded.api.machine import Machine
+from unbounded.api.machine import Machine, RecentOperation
 from unbounded.api.machine_spec import KubernetesSpec
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.kube.api import EvictionBlocked, ServerBusy
@@ -232,6 +232,18 @@ def test_an_operation_that_cannot_start_any_more_gives_its_grant_back() -> None:
     operation = operation_of("op", "HostReboot", "m")
     assert view_holder(view.disruption.holder, view.machine, operation).state is HolderState.OPEN
     assert view_holder(view.disruption.holder, deleted, operation).state is HolderState.ENDED
+
+
+def test_a_holder_has_ended_once_its_machine_has_the_result() -> None:
+    view = _view(DisruptionStage.WORKING)
+    ended = {"name": "op", "uid": "uid-op", "kind": "HostReboot", "phase": "Complete"}
+    status = msgspec.structs.replace(
+        view.machine.status, recent_operations=(msgspec.convert(ended, RecentOperation),), active_operation=None
+    )
+    machine = msgspec.structs.replace(view.machine, status=status)
+    before_its_claim = operation_of("op", "HostReboot", "m")  # the watch of operations is late
+    holder = view_holder(DisruptionHolder(kind="HostReboot", name="op", uid="uid-op"), machine, before_its_claim)
+    assert (holder.state, holder.reboots) == (HolderState.ENDED, True)
 
 
 @pytest.mark.parametrize("stage", [DisruptionStage.CORDONED, DisruptionStage.DRAINING])

@@ -169,8 +169,8 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
         return _view_update(holder, machine)
     if holder.kind == MAINTENANCE:
         return HolderView(HolderState.OPEN if in_maintenance(machine) else HolderState.ENDED, has_acted=False)
+    known = next((one for one in machine.status.recent_operations if one.uid == holder.uid), None)
     if operation is None:
-        known = next((one for one in machine.status.recent_operations if one.uid == holder.uid), None)
         return _view_ended(holder.kind, None if known is None else known.phase, acted=None)
     active = machine.status.active_operation
     has_lock = active is not None and active.uid == holder.uid
@@ -178,6 +178,8 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
         return _view_ended(holder.kind, operation.status.phase, acted=operation.status.execution is not None)
     if operation.claimed or has_lock:
         return HolderView(HolderState.CLAIMED, has_acted=operation.claimed)
+    if known is not None:  # the watch of operations is late
+        return _view_ended(holder.kind, known.phase, acted=None)
     return HolderView(HolderState.OPEN) if starts_on(operation, machine) else HolderView(HolderState.ENDED)
 
 
