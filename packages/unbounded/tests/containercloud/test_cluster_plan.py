@@ -25,11 +25,11 @@ from unbounded.containercloud.cluster_plan import (
     DeleteBudget,
     DeleteConfiguration,
     DeleteMachine,
-    LabelHost,
     PatchBudget,
     PatchConfiguration,
     SetClusterFinalizer,
     SetUpgradeIndex,
+    UnlabelHost,
     WriteClusterStatus,
     configuration_spec,
     merge_patch,
@@ -274,12 +274,12 @@ def test_an_object_of_others_with_the_name_is_left_alone_and_named() -> None:
     assert condition(found, "Release")["reason"] == "NameTaken"
 
 
-def test_claimed_hosts_are_labelled_and_released_ones_are_not() -> None:
+def test_released_hosts_lose_the_labels_of_the_cluster() -> None:
     machines = [claimed("w", "h1", index=3), claimed("gone", "h2", stage="Releasing"), a_machine("new")]
-    hosts = {"h1": a_host("h1"), "h2": a_host("h2"), "h3": a_host("h3", labels=LABELS | {"rack": "7"})}
+    hosts = {name: a_host(name, labels=LABELS | {"rack": "7"}) for name in ("h1", "h2", "h3")}
     view = ClusterView(cluster=a_cluster(), release=a_release(), machines=machines, hosts=hosts)
-    found = {one.host.name: dict(one.labels) for one in plan_cluster(view) if isinstance(one, LabelHost)}
-    assert found == {"h1": LABELS | {"unbounded-cloud.io/upgrade-index": "3"}, "h3": dict.fromkeys(LABELS)}
+    found = {one.host.name: dict(one.labels) for one in plan_cluster(view) if isinstance(one, UnlabelHost)}
+    assert found == {"h3": dict.fromkeys(LABELS)}
 
 
 class ClusterUpdate(Plan):
@@ -469,7 +469,7 @@ def test_a_deleted_cluster_deletes_machines_then_objects_then_itself() -> None:
     assert deletes == ["w"]
     assert condition(gone, "Nodes")["reason"] == "Deleting"
     without = replace(gone, machines=[])
-    assert plan_cluster(without) == (LabelHost(full.hosts["h1"], dict.fromkeys(LABELS)),)
+    assert plan_cluster(without) == (UnlabelHost(full.hosts["h1"], dict.fromkeys(LABELS)),)
     released = replace(without, hosts={})
     assert plan_cluster(released) == (DeleteConfiguration(full.configuration),)  # type: ignore[arg-type]
     bare = replace(released, configuration=None)

@@ -172,11 +172,11 @@ class SetUpgradeIndex:
 
 
 @dataclass(frozen=True)
-class LabelHost:
-    """Change labels of the Machine of a host; None removes a label."""
+class UnlabelHost:
+    """Remove labels from the Machine of a host."""
 
     host: Machine
-    labels: Mapping[str, str | None]
+    labels: Mapping[str, None]
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ ClusterAction = (
     SetClusterFinalizer
     | DeleteMachine
     | SetUpgradeIndex
-    | LabelHost
+    | UnlabelHost
     | CreateConfiguration
     | PatchConfiguration
     | DeleteConfiguration
@@ -242,7 +242,7 @@ def plan_cluster(view: ClusterView) -> tuple[ClusterAction, ...]:
     indexes = upgrade_indexes(view.machines)
     return (
         *_indexes(view, indexes),
-        *_labels(view, indexes),
+        *_labels(view),
         *_budgets(view),
         *_configuration(view),
         *_status(view, _provider_status(view)),
@@ -260,7 +260,7 @@ def _deletion(view: ClusterView) -> tuple[ClusterAction, ...]:
         status = _with_condition(_provider_status(view), deleting)
         return (*map(DeleteMachine, started), *_status(view, status))
     if view.hosts:
-        return tuple(LabelHost(host, _unlabelled(host)) for host in view.hosts.values())
+        return tuple(UnlabelHost(host, _unlabelled(host)) for host in view.hosts.values())
     if view.configuration is not None and is_ours(view, view.configuration):
         return (DeleteConfiguration(view.configuration),)
     budgets = [view.budgets[name] for name in _limits(view) if name in view.budgets]
@@ -285,7 +285,7 @@ def upgrade_indexes(machines: Iterable[ContainerCloudMachine]) -> Mapping[str, i
     found: dict[str, int] = {}
     without: list[ContainerCloudMachine] = []
     for machine in machines:
-        index = machine.value.upgrade_index or machine.provider_status.upgrade_index
+        index = upgrade_index(machine)
         if index is None:
             without.append(machine)
         else:
@@ -295,6 +295,11 @@ def upgrade_indexes(machines: Iterable[ContainerCloudMachine]) -> Mapping[str, i
     for machine in sorted(without, key=_age):
         found[machine.name] = next(free)
     return found
+
+
+def upgrade_index(machine: ContainerCloudMachine) -> int | None:
+    """Return the upgradeIndex of a Machine: that of its spec, else the one that it was given; None before that."""
+    return machine.value.upgrade_index or machine.provider_status.upgrade_index
 
 
 def _age(machine: ContainerCloudMachine) -> tuple[bool, str, str]:
@@ -307,28 +312,22 @@ def _indexes(view: ClusterView, indexes: Mapping[str, int]) -> Iterable[SetUpgra
             yield SetUpgradeIndex(machine, indexes[machine.name])
 
 
-def _labels(view: ClusterView, indexes: Mapping[str, int]) -> Iterable[LabelHost]:
-    """Yield the changes of the labels by which the configuration and the budgets select hosts."""
-    used: set[str] = set()
-    for machine in view.machines:
-        execution = machine.status.execution
-        if execution is None or execution.machine is None:
-            continue
-        used.add(execution.machine)
-        host = view.hosts.get(execution.machine)
-        if host is None or execution.stage in _DELETION:
-            continue
-        desired: dict[str, str | None] = {
-            LABEL_CLAIM_CLUSTER: view.name,
-            LABEL_CLAIM_ROLE: role_of(machine),
-            LABEL_UPGRADE_INDEX: str(indexes[machine.name]),
-        }
-        changed = {key: value for key, value in desired.items() if host.metadata.labels.get(key) != value}
-        if changed:
-            yield LabelHost(host, changed)
+def _labels(view: ClusterView) -> Iterable[UnlabelHost]:
+    """Yield the removal of the Cluster's labels from hosts that none of its Machines has any more."""
+    executions = (machine.status.execution for machine in view.machines)
+    used = {execution.machine for execution in executions if execution is not None}
     for name, host in view.hosts.items():
-        if name not in used:
-            yield LabelHost(host, _unlabelled(host))
+        if name not in used and (labels := _unlabelled(host)):
+            yield UnlabelHost(host, labels)
+
+
+def claim_labels(machine: ContainerCloudMachine, index: int) -> dict[str, str]:
+    """Return the labels by which the configuration and the budgets of its Cluster select the host of a Machine."""
+    return {
+        LABEL_CLAIM_CLUSTER: scoped_name(machine.metadata.namespace or "", machine.cluster),
+        LABEL_CLAIM_ROLE: role_of(machine),
+        LABEL_UPGRADE_INDEX: str(index),
+    }
 
 
 def role_of(machine: ContainerCloudMachine) -> str:
@@ -336,7 +335,7 @@ def role_of(machine: ContainerCloudMachine) -> str:
     return ROLE_MANAGER if machine.is_manager else ROLE_WORKER
 
 
-def _unlabelled(host: Machine) -> dict[str, str | None]:
+def _unlabelled(host: Machine) -> dict[str, None]:
     labels = (LABEL_CLAIM_CLUSTER, LABEL_CLAIM_ROLE, LABEL_UPGRADE_INDEX)
     return {key: None for key in labels if key in host.metadata.labels}
 

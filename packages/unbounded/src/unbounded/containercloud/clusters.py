@@ -36,11 +36,11 @@ from unbounded.containercloud.cluster_plan import (
     DeleteBudget,
     DeleteConfiguration,
     DeleteMachine,
-    LabelHost,
     PatchBudget,
     PatchConfiguration,
     SetClusterFinalizer,
     SetUpgradeIndex,
+    UnlabelHost,
     WriteClusterStatus,
     plan_cluster,
     release_fault,
@@ -185,7 +185,7 @@ class ClusterController:
                 log.info("machine deleted with its cluster", namespace=key.namespace, machine=key.name)
             case SetUpgradeIndex(machine=machine, index=index):
                 await self._machine_status.write(machine, {"providerStatus": {"upgradeIndex": index}})
-            case LabelHost(host=host, labels=labels):
+            case UnlabelHost(host=host, labels=labels):
                 patch = {"metadata": {"uid": host.metadata.uid, "labels": dict(labels)}}
                 caches.host_machines.observe(await api.patch(MACHINES, host.name, patch))
             case CreateConfiguration(body=body):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.containercloud.machines.views import (
+    CLAIM_LABELS,
     IMAGE,
     OPERATION,
     at,
@@ -135,6 +136,18 @@ def test_the_host_gets_image_labels_and_taint_before_its_install() -> None:
             "registerWithTaints": [f"{CONTROL_PLANE}=:NoSchedule"],
         },
     }
+    assert change.labels == CLAIM_LABELS
+
+
+def test_the_host_is_changed_in_one_write_once_the_order_of_updates_is_known() -> None:
+    seen = view(machine("Planning", upgradeIndex=None), target=target(claimed=False))
+    assert reason(seen) == "HostNotPrepared"
+    assert [one for one in plan_life(seen).actions if isinstance(one, ChangeTarget)] == []
+    numbered = machine("Planning", upgradeIndex=None, status={"providerStatus": {"upgradeIndex": 7}})
+    (change,) = [
+        one for one in plan_life(view(numbered, target=target(claimed=False))).actions if isinstance(one, ChangeTarget)
+    ]
+    assert change.labels["unbounded-cloud.io/upgrade-index"] == "7"
 
 
 def test_a_worker_gets_no_taint() -> None:

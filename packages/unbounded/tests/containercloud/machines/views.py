@@ -28,6 +28,11 @@ UID: Final = "11112222-3333-4444-5555-666677778888"
 TARGET: Final = "master-0.default"
 OPERATION: Final = "cc-11112222-replace-20300101000000"
 LABELS: Final = {"stacklight": "enabled", CONTROL_PLANE: ""}
+CLAIM_LABELS: Final = {
+    "unbounded-cloud.io/cluster": "example-cluster.example-ns",
+    "unbounded-cloud.io/role": "control-plane",
+    "unbounded-cloud.io/upgrade-index": "3",
+}
 
 
 def at(seconds: float = 0.0) -> str:
@@ -49,6 +54,7 @@ def machine(
         "apiVersion": PROVIDER_API_VERSION,
         "kind": "BareMetalMachineProviderSpec",
         "nodeLabels": [{"key": "stacklight", "value": "enabled"}],
+        "upgradeIndex": 3,
     }
     body: dict[str, Any] = {
         "metadata": {
@@ -122,6 +128,7 @@ def target(*, claimed: bool = True, spec: Mapping[str, Any] = {}, **status: Any)
         "status": status,
     }
     if claimed:
+        body["metadata"]["labels"] = CLAIM_LABELS
         body["spec"]["pxe"]["image"] = IMAGE
         body["spec"]["kubernetes"] = {"nodeLabels": LABELS, "registerWithTaints": [CONTROL_PLANE_TAINT]}
     body["spec"] |= spec

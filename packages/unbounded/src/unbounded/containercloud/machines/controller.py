@@ -273,8 +273,8 @@ class ContainerCloudMachineController:
         match action:
             case SetMachineFinalizer(present=present):
                 await self._set_finalizer(machine, present=present)
-            case ChangeTarget(spec=spec):
-                await self._patch_target(view, spec)
+            case ChangeTarget():
+                await self._patch_target(view, action)
             case RequestOperation():
                 await self._request(view, action)
             case CancelOperation(operation=operation):
@@ -307,10 +307,11 @@ class ContainerCloudMachineController:
         if present:
             self._caches.machines.observe(written)
 
-    async def _patch_target(self, view: MachineView, spec: Raw) -> None:
+    async def _patch_target(self, view: MachineView, change: ChangeTarget) -> None:
         if view.target is None:
             return
-        patch = {"metadata": {"resourceVersion": view.target.metadata.resource_version}, "spec": spec}
+        version = {"resourceVersion": view.target.metadata.resource_version}
+        patch = {"metadata": version | {"labels": dict(change.labels)}, "spec": change.spec}
         self._caches.host_machines.observe(await self._api.patch(MACHINES, view.target.name, patch))
 
     async def _request(self, view: MachineView, action: RequestOperation) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -190,9 +191,10 @@ class SetMachineFinalizer:
 
 @dataclass(frozen=True)
 class ChangeTarget:
-    """Change the spec of the target; None removes a field."""
+    """Change the spec of the target, where None removes a field, and its labels."""
 
     spec: Raw
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
