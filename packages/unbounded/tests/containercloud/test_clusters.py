@@ -18,13 +18,15 @@ from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import component_runtime
 from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
+from unbounded.containercloud.cluster_plan import claim_labels
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.pools import PoolController
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import Conflict, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
 from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.kube.status_writer import StatusWriter
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +118,7 @@ async def test_a_cluster_waits_for_its_release_and_then_writes_its_objects(runni
     assert [(each.type, each.status) for each in usable.status.conditions] == [("Usable", "True")]
 
 
-async def test_the_order_of_machines_is_written_and_their_hosts_are_labelled(running: HttpApi) -> None:
+async def test_the_order_of_machines_is_written_and_a_host_without_one_is_unlabelled(running: HttpApi) -> None:
     namespace = await project(running)
     await cluster(running, namespace, release=await release(running))
     await machine(running, namespace, "worker")
@@ -130,19 +132,34 @@ async def test_the_order_of_machines_is_written_and_their_hosts_are_labelled(run
     assert sorted(filter(None, numbers.values())) == [1, 2, 7]
     assert numbers["given"] == 7
     host = f"h1.{namespace}"
-    await running.create(MACHINES, {"metadata": {"name": host, "labels": {"rack": "7"}}, "spec": {}})
     execution = {"stage": "Ready", "machine": host, "host": {"namespace": namespace, "name": "h1", "uid": "1"}}
     status = {"status": {"execution": execution}}
     await running.patch(CONTAINER_CLOUD_MACHINES, "worker", status, namespace=namespace, subresource="status")
-    labelled = await until(lambda: running.get(MACHINES, host), lambda one: len(one.metadata.labels) == 4)
-    assert labelled.metadata.labels == {
-        "rack": "7",
-        "unbounded-cloud.io/cluster": f"example-cluster.{namespace}",
-        "unbounded-cloud.io/role": "worker",
-        "unbounded-cloud.io/upgrade-index": str(numbers["worker"]),
-    }
+    worker = await running.get(CONTAINER_CLOUD_MACHINES, "worker", namespace=namespace)
+    labels = {"rack": "7", **claim_labels(worker, numbers["worker"] or 0)}
+    await running.create(MACHINES, {"metadata": {"name": host, "labels": labels}, "spec": {}})
     await running.delete(CONTAINER_CLOUD_MACHINES, "worker", namespace=namespace)
     await until(lambda: running.get(MACHINES, host), lambda one: one.metadata.labels == {"rack": "7"})
+
+
+async def test_a_machine_that_others_write_keeps_no_other_one_waiting(
+    running: HttpApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = StatusWriter.write
+
+    async def overtaken(self: StatusWriter[Any], base: object, status: Any) -> object:
+        if isinstance(base, ContainerCloudMachine) and base.name == "a-busy-one":
+            raise Conflict("the object has been modified")
+        return await write(self, base, status)
+
+    monkeypatch.setattr(StatusWriter, "write", overtaken)
+    namespace = await project(running)
+    await machine(running, namespace, "a-busy-one")
+    await machine(running, namespace, "worker")
+    await cluster(running, namespace, release=await release(running))
+    await machine_that(running, namespace, "worker", lambda one: one.provider_status.upgrade_index == 2)
+    monkeypatch.undo()
+    await machine_that(running, namespace, "a-busy-one", lambda one: one.provider_status.upgrade_index == 1)
 
 
 async def test_a_settled_cluster_costs_no_write(running: HttpApi) -> None:

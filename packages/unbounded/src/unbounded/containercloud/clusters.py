@@ -45,7 +45,7 @@ from unbounded.containercloud.cluster_plan import (
     plan_cluster,
     release_fault,
 )
-from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
+from unbounded.kube.api import AlreadyExists, Conflict, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -145,12 +145,18 @@ class ClusterController:
         cluster = self._caches.clusters.get(key.name, key.namespace)
         if cluster is None:
             return None
+        overtaken: Conflict | None = None
         try:
             for action in plan_cluster(self._observe(cluster)):
                 self._epoch.check_leads()
-                await self._perform(cluster, action)
+                try:
+                    await self._perform(cluster, action)
+                except Conflict as error:  # a Machine that others write keeps no other one waiting
+                    overtaken = error
         except (NotFound, AlreadyExists):  # the watch delivers the change
             return None
+        if overtaken is not None:
+            raise overtaken
         return None
 
     def _observe(self, cluster: Cluster) -> ClusterView:
