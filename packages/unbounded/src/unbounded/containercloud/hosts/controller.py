@@ -85,7 +85,7 @@ FIELDS: Final = (
     "lastUpdated",
     "conditions",
 )
-NEWS_S: Final = 2.0
+NEWS_S: Final = 5.0  # what only informs waits for so long
 PUT_BACK: Final = "PutBack"
 
 log = Log("hosts")

@@ -246,7 +246,7 @@ def _provisioning(view: MachineView) -> Outcome:
         return failed
     if _is_written(view):
         return _go(enter(view, _S.BOOTING))
-    return _stay(view, _R.INSTALLING, _progress(view), held_by=f"HostReplace {view.execution.operation}")
+    return view.execution, _installing(view)
 
 
 def _is_written(view: MachineView) -> bool:
@@ -256,10 +256,10 @@ def _is_written(view: MachineView) -> bool:
     return is_of_boot or (view.result is not None and view.result.complete)
 
 
-def _progress(view: MachineView) -> str:
-    """Return the phase of the install. Its progress is the operation's, which `heldBy` names."""
-    result = view.result
-    return f"HostReplace {view.execution.operation} is {'requested' if result is None else result.phase}"
+def _installing(view: MachineView) -> MachineObstacle:
+    """Return the wait for the install. Its phase and its progress are the operation's: one write has the wait."""
+    name = f"HostReplace {view.execution.operation}"
+    return MachineObstacle(_R.INSTALLING, f"{name} installs the host", held_by=name)
 
 
 def _failed_install(view: MachineView) -> Outcome | None:
@@ -374,7 +374,7 @@ def _not_ready(view: MachineView) -> MachineObstacle | None:
         why = "it has not reported" if condition is None else f"{condition.reason}: {condition.message}"
         return MachineObstacle(_R.NODE_NOT_READY, f"Node {view.node.name} is not Ready: {why}")
     if view.execution.operation is not None and view.result is not None and not view.result.complete:
-        return MachineObstacle(_R.INSTALLING, _progress(view), held_by=f"HostReplace {view.execution.operation}")
+        return _installing(view)
     return None
 
 
