@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -14,9 +15,11 @@ from tests.metalman.support.site import Cluster, Written, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
+from unbounded.kube.api import WatchEvent
 from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.replace_table import EVIDENCE_CLOUD_INIT, EVIDENCE_LOADER, EVIDENCE_NODE, EVIDENCE_WRITTEN
 from unbounded_lab.bmc.faults import BmcFaults
@@ -359,6 +362,34 @@ def test_a_host_in_stock_is_not_replaced() -> None:
             assert result(operation) == ("Failed", "NoImage"), operation.status.message
             assert "spec.pxe.image is absent" in (operation.status.message or "")
             assert [event for event in bmc.history() if event.what in ("boot", "power")] == []
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_an_image_that_metalman_sees_after_the_operation_is_installed() -> None:
+    async def scene() -> None:
+        cluster, is_late = Cluster(), asyncio.Event()
+        watch = cluster.api.watch
+
+        async def behind(kind: Kind[Any], **options: Any) -> AsyncIterator[WatchEvent[Any]]:
+            async for event in watch(kind, **options):
+                if kind is MACHINES and is_late.is_set():
+                    is_late.clear()
+                    await asyncio.sleep(20.0)
+                yield event
+
+        cluster.api.watch = behind  # type: ignore[method-assign]
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            image = (await cluster.machine(machine)).spec.pxe.image  # type: ignore[union-attr]
+            await cluster.api.patch(MACHINES, machine, {"spec": {"pxe": {"image": None}}})
+            async with netboot_host(cluster, machine):
+                await asyncio.sleep(5.0)
+                is_late.set()
+                await cluster.api.patch(MACHINES, machine, {"spec": {"pxe": {"image": image}}})
+                operation = await cluster.done("HostReplace", machine)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
 
     run_swiftly(scene())
 

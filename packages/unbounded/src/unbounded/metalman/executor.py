@@ -312,9 +312,7 @@ class RedfishExecutor:
         if snapshot.stage == replace_table.WAITING_IMAGE:
             if boots_by_media(target.machine):
                 self._media.urls()
-            if refusal := image_refusal(target.machine, installs=is_replace):
-                raise refusal
-            if refusal := network_refusal(target.machine, installs=is_replace):
+            if refusal := await self._plan_refusal(target.machine, installs=is_replace):
                 raise refusal
             if is_replace and replace_observation.is_image_ready(target.machine):
                 await self._check_profile(target.machine)
@@ -364,6 +362,17 @@ class RedfishExecutor:
         return Observation(
             fact, shown, where, boot_id=boot_id, progress=replace_observation.progress_of(snapshot) or aside
         )
+
+    async def _plan_refusal(self, machine: Machine, *, installs: bool) -> Refusal | None:
+        """Return why a Machine cannot be booted as its spec is; None if it can.
+
+        The Machine is read anew before a refusal: the watch of operations may be ahead of that of Machines.
+        """
+        found = image_refusal(machine, installs=installs) or network_refusal(machine, installs=installs)
+        if found is None:
+            return None
+        live = await self._api.get(MACHINES, machine.name)
+        return image_refusal(live, installs=installs) or network_refusal(live, installs=installs)
 
     async def _check_profile(self, machine: Machine) -> None:
         """Refuse a profile that the Machine's image cannot be installed by, before the host is shut down."""
