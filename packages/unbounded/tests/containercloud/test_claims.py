@@ -57,11 +57,14 @@ def machine(*, pin: str = "", claimed: str = "", **value: Any) -> ContainerCloud
     return msgspec.convert(body, ContainerCloudMachine)
 
 
+ANY = ({"key": "any"}, {"key": "empty", "value": ""})
+
+
 def cluster(*, release: bool = True, **metadata: Any) -> Cluster:
     value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec", "release": "r1"}
     allowed = {
         "name": "r1",
-        "allowedNodeLabels": [{"key": "stacklight", "value": "enabled"}, {"key": "any"}],
+        "allowedNodeLabels": [{"key": "stacklight", "value": "enabled"}, {"key": "stacklight", "value": "beta"}, *ANY],
         "allowedDistributions": [{"id": "ubuntu/jammy", "default": True}],
     }
     status = {"providerStatus": {"releaseRefs": {"current": allowed}}} if release else {}
@@ -103,7 +106,7 @@ def test_no_free_host_is_a_lack_of_resources() -> None:
             {"nodeLabels": [{"key": "stacklight", "value": "off"}]},
             {},
             "InvalidConfiguration",
-            "stacklight must be enabled",
+            "stacklight=off is not among allowedNodeLabels of ClusterRelease r1: stacklight=enabled",
         ),
         ({"distribution": "ubuntu/xenial"}, {}, "InvalidConfiguration", "xenial is not among allowedDistributions"),
         ({"delete": True}, {}, "Deleting", "claims no host"),
@@ -117,10 +120,17 @@ def test_a_machine_is_checked_before_it_gets_a_host(
     assert text in claim.message
 
 
-def test_allowed_labels_and_distributions_pass_in_any_case() -> None:
-    labels = [{"key": "stacklight", "value": "enabled"}, {"key": "any", "value": "thing"}]
+@pytest.mark.parametrize("value", ["enabled", "beta"])
+def test_allowed_labels_and_distributions_pass_in_any_case(value: str) -> None:
+    labels = [{"key": "stacklight", "value": value}, *({"key": key, "value": "thing"} for key in ("any", "empty"))]
     claim = plan(machine(nodeLabels=labels, distribution="Ubuntu/JAMMY"), free=(host("a"),))
     assert claim.step is ClaimStep.TAKE
+
+
+def test_a_machine_without_a_distribution_gets_no_host_where_it_has_to_name_one() -> None:
+    claim = plan(free=(host("a"),), strict_distribution=True)
+    assert (claim.step, claim.reason) == (ClaimStep.HELD, ClaimReason.INVALID_CONFIGURATION)
+    assert claim.message.startswith("distribution must be one of ubuntu/jammy")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ class ClaimView:
         pinned: the host that its annotation names.
         free: hosts of its namespace that may be claimed.
         shared: namespaces whose hosts Machines of other namespaces may pin.
+        strict_distribution: whether a Machine has to name its distribution.
     """
 
     machine: ContainerCloudMachine
@@ -104,6 +105,7 @@ class ClaimView:
     pinned: BareMetalHost | None = None
     free: Iterable[BareMetalHost] = ()
     shared: frozenset[str] = DEFAULT_SHARED
+    strict_distribution: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,28 +234,35 @@ def _machine_fault(view: ClaimView) -> Claim | None:
     if release is None:
         text = f"Cluster {machine.cluster} has no ClusterRelease yet: {cluster.value.release} is not usable"
         return _held(ClaimReason.RELEASE_MISSING, text)
-    fault = release_fault(machine, release)
-    return None if fault is None else _invalid(f"{fault} of Cluster {machine.cluster}")
+    fault = disallowed(machine, release, strict=view.strict_distribution)
+    return None if fault is None else _invalid(fault)
 
 
 def _invalid(message: str) -> Claim:
     return _held(ClaimReason.INVALID_CONFIGURATION, message)
 
 
-def release_fault(machine: ContainerCloudMachine, release: ReleaseReference) -> str | None:
-    """Return the first value of a Machine that its Cluster's release does not allow; None for no such value."""
-    allowed = {one.key: one.value for one in release.allowed_node_labels}
+def disallowed(machine: ContainerCloudMachine, release: ReleaseReference, *, strict: bool = False) -> str | None:
+    """Return the first value of a Machine that its release does not allow; None for no such value.
+
+    Policies reject such a Machine, unless it is older than its Cluster.
+
+    Args:
+        strict: whether the Machine has to name its distribution.
+    """
+    of, allowed = f"of ClusterRelease {release.name}", release.allowed_node_labels
     for label in machine.value.node_labels:
-        if label.key not in allowed:
-            known = ", ".join(f"{key}={value}" if value else key for key, value in allowed.items()) or "none"
-            return f"nodeLabels: {label.key} is not among allowedNodeLabels ({known})"
-        value = allowed[label.key]
-        if value is not None and value != label.value:
-            return f"nodeLabels: {label.key} must be {value}, as allowedNodeLabels has it, not {label.value}"
-    distribution = machine.value.distribution
+        values = [one.value or "" for one in allowed if one.key == label.key]
+        if "" not in values and label.value not in values:
+            named = f"{label.key}={label.value}" if values else label.key
+            listed = ", ".join(f"{one.key}={one.value}" if one.value else one.key for one in allowed) or "none"
+            return f"nodeLabels: {named} is not among allowedNodeLabels {of}: {listed}"
+    distribution = machine.value.distribution or ""
     ids = [one.id for one in release.allowed_distributions]
+    if strict and not distribution:
+        return f"distribution must be one of {', '.join(ids)}: container-cloud has the setting strict-distribution"
     if distribution and distribution.lower() not in map(str.lower, ids):
-        return f"distribution: {distribution} is not among allowedDistributions ({', '.join(ids) or 'none'})"
+        return f"distribution: {distribution} is not among allowedDistributions {of}: {', '.join(ids) or 'none'}"
     return None
 
 
@@ -304,7 +313,12 @@ def _compares(label: str | None, values: tuple[str, ...], sign: int) -> bool:
 
 
 def claim_view(
-    caches: ContainerCloudCaches, machine: ContainerCloudMachine, shared: frozenset[str], taking: frozenset[ObjectKey]
+    caches: ContainerCloudCaches,
+    machine: ContainerCloudMachine,
+    shared: frozenset[str],
+    *,
+    strict_distribution: bool,
+    taking: frozenset[ObjectKey] = frozenset(),
 ) -> ClaimView:
     """Return what decides on a Machine's host.
 
@@ -322,6 +336,7 @@ def claim_view(
         pinned=None if pin is None else hosts.get(pin[1], pin[0]),
         free=(one for one in hosts.by(INDEX_FREE, key.namespace) if host_key(one) not in taking),
         shared=shared,
+        strict_distribution=strict_distribution,
     )
 
 
@@ -352,10 +367,16 @@ async def release_host(api: Api, hosts: Cache[BareMetalHost], host: BareMetalHos
 class ClaimController:
     """Controller of claims: it gives each Machine its host, and writes consumerRef and the annotation, no status."""
 
-    def __init__(self, context: ControllerContext, *, shared: frozenset[str] = DEFAULT_SHARED) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        *,
+        shared: frozenset[str] = DEFAULT_SHARED,
+        strict_distribution: bool = False,
+    ) -> None:
         self._api, self._epoch = context.api, context.epoch
         self._caches = caches = context.caches
-        self._shared = shared
+        self._shared, self._strict_distribution = shared, strict_distribution
         self._taking: set[ObjectKey] = set()
         self._waiting: defaultdict[str, set[ObjectKey]] = defaultdict(set)  # for a host, by namespace
         self._controller: Controller[ObjectKey] = Controller("claims", self._reconcile, metrics=context.metrics)
@@ -400,7 +421,8 @@ class ClaimController:
         if machine is None:
             await self._release_orphans(key)
             return None
-        claim = plan_claim(claim_view(self._caches, machine, self._shared, frozenset(self._taking)))
+        taking, strict = frozenset(self._taking), self._strict_distribution
+        claim = plan_claim(claim_view(self._caches, machine, self._shared, strict_distribution=strict, taking=taking))
         if claim.reason is ClaimReason.INSUFFICIENT_RESOURCES:
             self._waiting[key.namespace].add(key)
         if claim.host is None:

@@ -45,7 +45,7 @@ def controllers(
     runtime: Runtime, caches: ContainerCloudCaches, settings: ContainerCloudSettings, epoch: ProcessEpoch
 ) -> Mapping[str, Runnable]:
     """Return the controllers of one leadership term by their names. Each starts with an empty state."""
-    shared = frozenset(settings.shared_host_namespaces)
+    shared, strict = frozenset(settings.shared_host_namespaces), settings.strict_distribution
     context = ControllerContext(
         api=runtime.api,
         caches=caches,
@@ -57,13 +57,13 @@ def controllers(
     return {
         "credentials": CredentialController(context),
         "hosts": HostController(context, site=settings.site),
-        "claims": ClaimController(context, shared=shared),
+        "claims": ClaimController(context, shared=shared, strict_distribution=strict),
         "machines": ContainerCloudMachineController(
             context,
             shared=shared,
             policy=settings.default_deletion_policy,
             min_other_managers=settings.min_other_managers,
-            strict_distribution=settings.strict_distribution,
+            strict_distribution=strict,
         ),
         "releases": ReleaseController(context),
         "clusters": ClusterController(context),

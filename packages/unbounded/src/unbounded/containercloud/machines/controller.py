@@ -199,7 +199,8 @@ class ContainerCloudMachineController:
         """Return all that decides on a Machine, from the caches."""
         caches, namespace = self._caches, machine.metadata.namespace or ""
         cluster = caches.clusters.get(machine.cluster, namespace)
-        claim = plan_claim(claim_view(caches, machine, self._shared, frozenset()))
+        strict = self._strict_distribution
+        claim = plan_claim(claim_view(caches, machine, self._shared, strict_distribution=strict))
         execution = machine.status.execution
         of_claim = machine_of_host(claim.host) if claim.host is not None and claim.step is ClaimStep.CLAIMED else None
         name = (execution.machine if execution is not None else None) or of_claim
@@ -229,7 +230,7 @@ class ContainerCloudMachineController:
             managers=tuple(one for one in managers if one.is_manager and one.name != machine.name),
             default_policy=self._policy,
             min_other_managers=self._min_other_managers,
-            strict_distribution=self._strict_distribution,
+            strict_distribution=strict,
         )
 
     def _release(self, cluster: Cluster | None) -> ClusterRelease | None:

@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionType
-from unbounded.api.container_cloud.cluster import ClusterRelease
 from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import (
     ClaimedHost,
@@ -29,8 +28,8 @@ from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
-from unbounded.containercloud.claims import ClaimReason, ClaimStep
-from unbounded.containercloud.cluster_plan import claim_labels, image_reference, upgrade_index
+from unbounded.containercloud.claims import ClaimReason, ClaimStep, disallowed
+from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to, upgrade_index
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
@@ -178,7 +177,7 @@ def install_obstacle(view: MachineView) -> MachineObstacle | None:
             f"ClusterRelease {view.cluster.value.release} of Cluster {view.cluster.name} does not exist, or is unusable"
         )
         return MachineObstacle(_R.RELEASE_MISSING, text, held_by=f"Cluster {view.cluster.name}")
-    if (fault := disallowed(view, view.release)) is not None:
+    if (fault := disallowed(view.machine, reference_to(view.release), strict=view.strict_distribution)) is not None:
         return MachineObstacle(_R.INVALID_CONFIGURATION, fault, error=ErrorReason.INVALID_CONFIGURATION)
     if view.target is None:
         return MachineObstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} of the host does not exist")
@@ -193,25 +192,6 @@ def install_obstacle(view: MachineView) -> MachineObstacle | None:
         return MachineObstacle(
             _R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} is given the image and the labels"
         )
-    return None
-
-
-def disallowed(view: MachineView, release: ClusterRelease) -> str | None:
-    """Return the part of a Machine that its release does not allow; None for none.
-
-    Policies reject such a Machine, unless it is older than its Cluster.
-    """
-    value, spec = view.machine.value, release.spec
-    ids = ", ".join(one.id for one in spec.allowed_distributions)
-    if view.strict_distribution and not value.distribution:
-        return f"distribution must be one of {ids}: container-cloud has the setting strict-distribution"
-    if image_of(view) is None:
-        return f"distribution: {value.distribution} is not among {ids} of ClusterRelease {release.name}"
-    for label in value.node_labels:
-        if not any(one.key == label.key and one.value in (None, "", label.value) for one in spec.allowed_node_labels):
-            named = f"nodeLabels: {label.key}={label.value} is not among allowedNodeLabels"
-            allowed = (f"{one.key}={one.value}" if one.value else one.key for one in spec.allowed_node_labels)
-            return f"{named} of ClusterRelease {release.name}: {', '.join(allowed) or 'none'}"
     return None
 
 
