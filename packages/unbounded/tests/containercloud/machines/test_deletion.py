@@ -22,6 +22,7 @@ from tests.containercloud.machines.views import (
 )
 from unbounded.api.container_cloud.cluster import Cluster
 from unbounded.api.container_cloud.machine import ContainerCloudMachine, DeletionPolicy
+from unbounded.api.core import Node
 from unbounded.api.operation import MachineOperation
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
@@ -317,6 +318,20 @@ def test_the_host_leaves_the_cluster_before_its_node_is_deleted() -> None:
     plan = plan_deletion(view(deleted("Removing"), node=node(), target=left))
     assert kinds(plan) == ["DeleteNode"]
     assert plan_deletion(view(deleted("Removing"), target=left)).execution.stage == "Releasing"
+
+
+def test_only_a_forced_deletion_goes_on_without_a_node_that_finalizers_keep() -> None:
+    body = msgspec.to_builtins(node())
+    body["metadata"] |= {"deletionTimestamp": at(), "finalizers": ["example.com/volumes"]}
+    kept, left = msgspec.convert(body, Node), target(spec={"kubernetes": None})
+    for policy in ("graceful", "unsafe", "forced"):
+        plan = plan_deletion(view(deleted("Removing", policy), node=kept, target=left, after_s=10))
+        assert (plan.execution.stage, kinds(plan)) == ("Removing", [])
+        assert plan.obstacle is not None
+        assert plan.obstacle.message == "Node master-0.default is kept by its finalizers: example.com/volumes"
+        late = plan_deletion(view(deleted("Removing", policy), node=kept, target=left, after_s=200))
+        assert late.execution.stage == ("Releasing" if policy == "forced" else "Removing")
+        assert late.execution.unproven == ((plan.obstacle.message,) if policy == "forced" else ())
 
 
 def test_the_host_is_released_and_then_the_machine_ends() -> None:

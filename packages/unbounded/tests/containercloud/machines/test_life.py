@@ -435,6 +435,13 @@ def test_a_node_that_is_not_ready_later_leaves_the_word_and_is_said() -> None:
     assert (kubelet.ready, kubelet.reason) == (False, "Kubelet")
 
 
+def test_a_first_status_has_its_false_values_also_after_a_generated_index() -> None:
+    numbered = machine(status={"providerStatus": {"upgradeIndex": 1}})
+    seen = view(numbered, claim=held(ClaimReason.INSUFFICIENT_RESOURCES), host=None, target=None)
+    provider = status_change(seen, plan_life(seen))["providerStatus"]
+    assert (provider["ready"], provider["maintenance"], provider["delete"]) == (False, False, False)
+
+
 def test_a_status_without_a_change_is_not_written() -> None:
     seen = view(machine("Provisioning", execution=RUNNING), operation=operation("InProgress", message="booting"))
     after = told(seen, plan_life(seen))

@@ -264,6 +264,8 @@ class ContainerCloudMachineController:
         before, after = view.execution, plan.execution
         if before.stage != after.stage:
             log.info("stage", machine=view.full_name, stage=after.stage, host=str(after.host or ""))
+        for step in after.unproven[len(before.unproven) :]:
+            self._emit(written, "Warning", "Unproven", f"forced deletion: {step}")
         if plan.obstacle is not None and plan.obstacle.error is not None:
             known = before.waiting.reason if before.waiting is not None else ""
             if known != plan.obstacle.reason:

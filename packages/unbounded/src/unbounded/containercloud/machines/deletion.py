@@ -362,8 +362,14 @@ def _removing(view: MachineView) -> MachineStep:
         actions.append(DeleteNode(node))
     if not actions and node is None:
         return _go(view, _S.RELEASING)
-    text = f"Node {node.name if node is not None else view.execution.machine} is removed from the cluster"
-    return _stay(view, MachineObstacle(_R.REMOVING_NODE, text), *actions, phase=_phase(view, DeletionPhase.COMPLETED))
+    text, until = f"Node {node.name if node is not None else view.execution.machine} is removed from the cluster", None
+    if node is not None and node.metadata.deletion_timestamp is not None and node.metadata.finalizers:
+        kept = f"Node {node.name} is kept by its finalizers: {', '.join(node.metadata.finalizers)}"
+        if not actions and (until := _forced_until(view)) is not None and in_stage_s(view) > FORCED_WAIT_S:
+            return _go(view, _S.RELEASING, unproven=_unproven(view, kept))
+        text = kept
+    obstacle = MachineObstacle(_R.REMOVING_NODE, text, until=until)
+    return _stay(view, obstacle, *actions, phase=_phase(view, DeletionPhase.COMPLETED))
 
 
 def _has_maintenance(view: MachineView) -> bool:

@@ -76,6 +76,8 @@ def status_change(view: MachineView, plan: MachineStep) -> Raw:
     desired = _raw(desired_status(view, plan))
     patch: Raw = {key: desired.get(key) for key in _FIELDS if before.get(key) != desired.get(key)}
     old, new = before.get("providerStatus") or {}, desired["providerStatus"]
+    if "status" not in old:  # only `upgradeIndex` was written: the false values are not there yet
+        old = {}
     provider = {key: new.get(key) for key in _PROVIDER_FIELDS if old.get(key) != new.get(key)}
     if provider:
         head = {"apiVersion": PROVIDER_API_VERSION, "kind": "BareMetalMachineProviderStatus"}
