@@ -238,14 +238,14 @@ async def test_fields_without_effect_are_named_by_a_warning(admin: HttpApi, serv
     namespace = await project(admin)
     body = machine_body("m", userData={"name": "x"}, day1Deployment="auto")
     body["spec"]["taints"] = []
-    host: Raw = {"metadata": {"name": "h"}, "spec": {"image": {"url": "http://x"}, "online": True}}
+    host: Raw = {"metadata": {"name": "h"}, "spec": {"image": {"url": "http://x"}, "automatedCleaningMode": "disabled"}}
     for kind, each in ((CONTAINER_CLOUD_MACHINES, body), (BARE_METAL_HOSTS, host)):
         each |= {"apiVersion": kind.api_version, "kind": kind.kind}
         each["metadata"]["namespace"] = namespace
     found = await apply(server, yaml.safe_dump_all([body, host]))
     fields = "spec.taints, spec.providerSpec.value.userData, spec.providerSpec.value.day1Deployment"
     assert f"kept without effect: {fields}" in found
-    assert "kept without effect: spec.image\n" in found
+    assert "kept without effect: spec.image, spec.automatedCleaningMode\n" in found
     assert "kept" not in await apply(server, yaml.safe_dump({**body, **named(machine_body("other"), namespace)}))
 
 
