@@ -230,7 +230,8 @@ def maintained(reached: str) -> dict[str, Any]:
         ("Ready", maintained("Draining"), True, "Ready"),
         ("Ready", maintained("Drained"), True, "Maintained"),
         ("Maintained", maintained("Drained"), True, "Maintained"),
-        ("Maintained", maintained("Returning"), False, "Configuring"),
+        ("Maintained", maintained("Returning"), False, "Maintained"),
+        ("Maintained", {}, False, "Configuring"),
     ],
 )
 def test_updates_and_maintenance_change_the_stage(
@@ -241,6 +242,13 @@ def test_updates_and_maintenance_change_the_stage(
     }
     seen = view(machine(before, maintenance=maintenance), node=node(), target=target(spec=spec, **status))
     assert stage(seen) == after
+
+
+def test_a_node_that_is_returned_from_maintenance_is_not_ready_yet() -> None:
+    returning = target(**maintained("Returning"))
+    obstacle = plan_life(view(machine("Maintained"), node=node(), target=returning)).obstacle
+    assert obstacle is not None
+    assert (obstacle.reason, obstacle.message) == ("ReturningNode", "Node master-0.default is returned to service")
 
 
 def test_maintenance_is_requested_and_taken_back_but_not_that_of_others() -> None:

@@ -118,6 +118,7 @@ _SUBNETS: Final = ("kubectl get subnets.ipam.mirantis.com -A", "shows the Subnet
 _PROFILE: Final = ("kubectl edit bmhp {profile} -n {profile_namespace}", "corrects the entry that the message names")
 _CHANGES: Final = ("kubectl events -n {namespace} --for ma/{name}", "shows its Events")
 _PREPARED: Final = ("kubectl describe mach {target}", "shows the fields that the claim sets")
+_RETURN: Final = (f"{PLUGIN} why machine/{{target}}", "shows what the return of the Node waits for")
 _DRAIN: Final = (f"{PLUGIN} why machine/{{target}}", "shows the pod or the budget that prevents the drain")
 
 _M, _C, _P, _N = MachineReason, ClaimReason, ProfileReason, NetworkReason
@@ -301,6 +302,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ((f"{PLUGIN} why cluster.cluster.k8s.io/{{cluster}} -n {{namespace}}", "shows the update"),),
         Topic.MACHINE,
     ),
+    _M.RETURNING_NODE: ReasonRow("it is Ready again as soon as its Node is uncordoned", (_RETURN,), Topic.MACHINE),
     _M.DRAINING: ReasonRow("it goes on as soon as the Node is drained", (_DRAIN, _UNSAFE), Topic.MACHINE),
     # the deletion
     _M.MANAGERS_MISSING: ReasonRow(

@@ -26,6 +26,7 @@ from unbounded.api.container_cloud.machine import (
 from unbounded.api.container_cloud.names import ANNOTATION_RETRY
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import Node
+from unbounded.api.disruption import MAINTENANCE
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, ClaimStep, disallowed
@@ -488,7 +489,13 @@ def _updating(view: MachineView) -> Outcome:
 
 
 def _maintained(view: MachineView) -> Outcome:
-    return _go(view.execution) if view.drained else _go(enter(view, _S.CONFIGURING))
+    if view.drained:
+        return _go(view.execution)
+    disruption = view.target.status.disruption if view.target is not None else None
+    if disruption is None or disruption.holder.kind != MAINTENANCE:
+        return _go(enter(view, _S.CONFIGURING))
+    text = disruption.message or f"Node {view.execution.machine} is returned to service"
+    return _stay(view, _R.RETURNING_NODE, text, held_by=disruption.held_by)
 
 
 _STAGES: Final[Mapping[MachineStage, Callable[[MachineView], Outcome]]] = {

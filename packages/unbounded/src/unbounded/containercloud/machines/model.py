@@ -59,6 +59,7 @@ class MachineReason(StrEnum):
     UPDATING = "Updating"
     UPDATE_FAILED = "UpdateFailed"
     DRAINING = "Draining"
+    RETURNING_NODE = "ReturningNode"  # to service, after maintenance
     MANAGERS_MISSING = "ManagersMissing"
     MANAGER_DELETION = "ManagerDeletion"  # of another manager
     CLUSTER_MAINTENANCE = "ClusterMaintenance"
