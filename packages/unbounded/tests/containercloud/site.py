@@ -39,6 +39,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime
 from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.operations.claim_gates import disruption_gate
 
 KINDS: Final[dict[str, Kind[Any]]] = {
     kind.kind: kind
@@ -237,6 +238,8 @@ class Site(Stock):
             return
         if operation.spec.cancel and active is None:
             await self._end(operation, "Failed", "Cancelled", "cancelled before its start")
+            return
+        if active is None and disruption_gate(operation, machine) is not None:
             return
         if active is None:
             self.operated.append(operation.spec.operation_kind)

@@ -228,6 +228,24 @@ def test_a_deletion_is_aborted_while_its_drain_waits() -> None:
     run_virtual(scene())
 
 
+@pytest.mark.parametrize("policy", ["unsafe", "forced"])
+def test_a_looser_policy_ends_the_wait_for_a_drain(policy: str) -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            world.stuck_pods.add("master-0.default")
+            await world.change(delete=True)
+            await world.until_machine(lambda one: one.provider_status.prepare_deletion_phase == "started")
+            await asyncio.sleep(30)
+            await world.change(deletionPolicy=policy)
+            await in_stock(world)
+            assert world.operated[-1] == "HostPowerOff"
+            assert "AgentReset" not in world.operated
+
+    run_virtual(scene())
+
+
 @site_story
 async def test_maintenance_drains_the_node_and_returns_it(world: Site) -> None:
     await begun(world)

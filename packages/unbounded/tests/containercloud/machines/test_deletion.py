@@ -284,13 +284,30 @@ def test_a_reset_that_fails_is_requested_again_later() -> None:
 def test_the_host_is_seen_off_before_its_node_is_deleted(policy: str) -> None:
     plan = plan_deletion(view(deleted("PoweringOff", policy), node=node()))
     (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
-    assert asked.spec == {"operationKind": "HostPowerOff", "machineRef": "master-0.default"}
+    head = {"operationKind": "HostPowerOff", "machineRef": "master-0.default"}
+    assert asked.spec == head | {"drain": {"mode": "Never"}}
     failed = operation("Failed", "BMCRefused", "no", kind="HostPowerOff", completedAt=at())
     waits = plan_deletion(view(deleted("PoweringOff", policy, execution=RUNNING), node=node(), operation=failed))
     assert waits.execution.stage == "PoweringOff"
     off = operation("Complete", kind="HostPowerOff")
     done = plan_deletion(view(deleted("PoweringOff", policy, execution=RUNNING), node=node(), operation=off))
     assert done.execution.stage == "Removing"
+
+
+@pytest.mark.parametrize(
+    ("policy", "status", "actions"),
+    [
+        ("unsafe", DRAINING, ["ChangeTarget", "RequestOperation"]),
+        ("forced", DRAINING, ["ChangeTarget", "RequestOperation"]),
+        ("unsafe", DRAINED, ["RequestOperation"]),
+        ("graceful", DRAINING, ["RequestOperation"]),
+    ],
+)
+def test_a_drain_that_a_looser_policy_has_overtaken_is_given_back(
+    policy: str, status: dict[str, Any], actions: list[str]
+) -> None:
+    seen = view(deleted("PoweringOff", policy), node=node(), target=target(**DRAINS, disruption=status))
+    assert kinds(plan_deletion(seen)) == actions
 
 
 def test_a_forced_deletion_tries_once_and_records_what_it_could_not_prove() -> None:

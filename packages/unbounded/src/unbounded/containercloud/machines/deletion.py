@@ -24,6 +24,7 @@ from unbounded.api.container_cloud.machine import (
     ProviderConditionType,
 )
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
+from unbounded.api.disruption import DrainMode
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, is_claimed_by
 from unbounded.containercloud.machines.life import (
@@ -57,6 +58,7 @@ RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 _S = MachineStage
 _R = MachineReason
 _KINDS: Final = {_S.RESETTING: OperationKind.AGENT_RESET, _S.POWERING_OFF: OperationKind.HOST_POWER_OFF}
+_NEVER: Final = {"mode": DrainMode.NEVER.value}
 _LOST: Final = frozenset({ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED})  # it may be the node of another Machine
 
 
@@ -328,11 +330,21 @@ def _by_operation(
 
 
 def _powering_off(view: MachineView) -> MachineStep:
+    """Switch the host off without a drain; one that a looser policy has overtaken is given back."""
+    plan = _switched_off(view)
+    overtaken = view.target is not None and not view.drained and policy_of(view) is not DeletionPolicy.GRACEFUL
+    change = maintenance_change(view, view.target, enabled=False) if overtaken and view.target is not None else None
+    if change is None:
+        return plan
+    return replace_plan(plan, actions=(ChangeTarget({"maintenance": change}), *plan.actions))
+
+
+def _switched_off(view: MachineView) -> MachineStep:
     forced = policy_of(view) is DeletionPolicy.FORCED
     if view.target is None or view.target.spec.pxe is None or view.target.spec.pxe.redfish is None:
         return _go(view, _S.REMOVING)  # no BMC can be asked
     if not forced:
-        return _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED)
+        return _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, drain=_NEVER)
     result = view.result
     is_late = in_stage_s(view) > FORCED_WAIT_S
     is_open = result is not None and not result.ended
@@ -341,7 +353,7 @@ def _powering_off(view: MachineView) -> MachineStep:
     if result is not None and (result.failed or (is_late and is_open)):
         what = f"{result.reason}: {result.message}" if result.failed else "it did not end in time"
         return _go(view, _S.REMOVING, unproven=_unproven(view, f"HostPowerOff: {what}"))
-    limits = {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_S}
+    limits = {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_S, "drain": _NEVER}
     plan = _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **limits)
     if plan.obstacle is not None:
         limit = view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.0) + 1)
