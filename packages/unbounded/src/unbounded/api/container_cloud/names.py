@@ -45,7 +45,6 @@ ANNOTATION_RETRY: Final = f"{GROUP}/retry"
 ANNOTATION_CREDENTIAL: Final = "kaas.mirantis.com/baremetalhost-credentials-name"
 ANNOTATION_HOST_PAUSED: Final = "baremetalhost.metal3.io/paused"
 ANNOTATION_HOST_DETACHED: Final = "baremetalhost.metal3.io/detached"
-ANNOTATION_HOST_REBOOT: Final = "reboot.metal3.io"
 ANNOTATION_HOST_UNHEALTHY: Final = "capi.metal3.io/unhealthy"
 
 FINALIZER_ADDRESSES: Final = f"{GROUP}/addresses"
@@ -112,11 +111,10 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "MachineOperation, MachineConfiguration, MachineDisruptionBudget",
         "UID of the Machine of cluster.k8s.io, or of the Cluster, that the object was created for.",
     ),
-    ANNOTATION_RETRY: ("Machine, BareMetalHost", "A new value starts an install anew whose attempts are exhausted."),
+    ANNOTATION_RETRY: ("Machine", "A new value starts an install anew whose attempts are exhausted."),
     ANNOTATION_CREDENTIAL: ("BareMetalHost", "BareMetalHostCredential of the host, in its namespace."),
     ANNOTATION_HOST_PAUSED: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
     ANNOTATION_HOST_DETACHED: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
-    ANNOTATION_HOST_REBOOT: ("BareMetalHost", "Reboot the host once; the annotation is removed then."),
     ANNOTATION_HOST_UNHEALTHY: ("BareMetalHost", "While this annotation exists, no claim takes the host."),
     FINALIZER_MACHINE: ("Machine", "The deletion of a Machine follows its deletionPolicy first."),
     FINALIZER_CLUSTER: ("Cluster", "The deletion of a Cluster deletes its Machines first."),
