@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.authority import BASE64, PEM
 from unbounded.agent.node_spec import HostFacts, goal_from_config
-from unbounded.api.configuration import NodeSettings, ProxySettings
+from unbounded.api.configuration import MachineConfigurationTemplate, NodeSettings, ProxySettings
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json, config_text
@@ -49,6 +49,14 @@ FULL = machine(
         },
     },
 )
+
+
+def test_version_and_image_are_those_of_the_bound_template() -> None:
+    template: dict[str, Any] = {"kubernetes": {"version": "v1.35.0"}, "agent": {"image": "ghcr.io/lab/root:v2"}}
+    config = agent_config(FULL, FACTS, settings=msgspec.convert(template, MachineConfigurationTemplate))
+    assert (config.cluster.version, config.oci_image) == ("1.35.0", "ghcr.io/lab/root:v2")
+    config = agent_config(FULL, FACTS, settings=MachineConfigurationTemplate())
+    assert (config.cluster.version, config.oci_image) == ("1.33.1", "ghcr.io/lab/root:v1")
 
 
 def test_everything_that_a_machine_says_stands_in_it() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.configuration import NodeSettings, ProxySettings
+from unbounded.api.configuration import MachineConfigurationTemplate, NodeSettings, ProxySettings
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import DownloadSource
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
@@ -204,9 +204,11 @@ def agent_config(
     Args:
         attest_url: of attestation by TPM, which supplies a token; without `/attest` at its end.
         token: a bootstrap token, `id.secret`, for a host without attestation.
-        settings: of its MachineConfiguration; only those that the host needs before it can read that are written.
+        settings: of its MachineConfiguration; only those that the host needs before it can read that are written. A
+            whole template also supplies version and image, which the checks of the host need.
     """
     proxy = (settings.proxy if settings else None) or ProxySettings()
+    template = settings if isinstance(settings, MachineConfigurationTemplate) else MachineConfigurationTemplate()
     kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
     downloads = agent.downloads if agent else None
     sources = Downloads(
@@ -217,7 +219,9 @@ def agent_config(
     )
     ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})
     labels = ((kubernetes.node_labels if kubernetes else None) or {}) | ours
-    version = (kubernetes.version if kubernetes else None) or facts.kubernetes_version
+    desired = template.kubernetes.version if template.kubernetes else None  # which counts before that of the Machine
+    version = desired or (kubernetes.version if kubernetes else None) or facts.kubernetes_version
+    image = template.agent.image if template.agent else agent.image if agent else None
     return AgentConfig(
         machine_name=machine.name,
         node_name=machine.name,
@@ -237,7 +241,7 @@ def agent_config(
             runc=ComponentVersion(version=sources.runc.version),
         ),
         cni=Cni(plugin_version=sources.cni.version),
-        oci_image=(agent.image if agent else None) or "",
+        oci_image=image or "",
         attest=Attest(url=(attest_url or "").rstrip("/")),
         downloads=sources,
         proxy=Proxy(http=proxy.http or "", https=proxy.https or "", no_proxy=proxy.no_proxy),

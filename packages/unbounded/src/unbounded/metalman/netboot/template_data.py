@@ -9,7 +9,7 @@ import base64
 import binascii
 from typing import Final
 
-from unbounded.api.configuration import NodeSettings, node_settings
+from unbounded.api.configuration import MachineConfigurationTemplate
 from unbounded.api.core import CONFIG_MAPS, SECRETS, ConfigMap
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
@@ -57,7 +57,7 @@ class ClusterTemplateContext:
         facts = self._follower.facts
         if facts is None:
             raise FactUnknown("address and certificates of the cluster are not known yet")
-        settings = await self._settings(machine)
+        template = await self._template(machine)
         return TemplateContext(
             apiserver_url=facts.apiserver_url,
             serve_url=serve_url,
@@ -68,7 +68,7 @@ class ClusterTemplateContext:
                 facts,
                 attest_url=None if _token_named(machine) else serve_url,
                 token=await self._token(machine) if private else None,
-                settings=settings,
+                settings=template,
             ),
         )
 
@@ -96,11 +96,11 @@ class ClusterTemplateContext:
         except Rejected as error:
             raise Rejected(f"{_FIELD}: {error}") from error
 
-    async def _settings(self, machine: Machine) -> NodeSettings | None:
-        """Return the settings of the Machine's configuration; None if it does not exist, and the agent waits for it."""
+    async def _template(self, machine: Machine) -> MachineConfigurationTemplate | None:
+        """Return the template of the Machine's configuration; None if it does not exist, and the agent waits for it."""
         ref = machine.spec.configuration_ref
         try:
-            return None if ref is None else node_settings((await read_bound_version(self._api, ref)).spec.template)
+            return None if ref is None else (await read_bound_version(self._api, ref)).spec.template
         except NoVersion:
             return None
         except ApiError as error:
