@@ -22,6 +22,7 @@ from tests.containercloud.machines.views import (
     view,
 )
 from unbounded.api.container_cloud.network import IpamHost
+from unbounded.api.operation import Waiting
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, install_inputs, plan_life
 from unbounded.containercloud.machines.model import (
@@ -455,6 +456,14 @@ def test_a_status_without_a_change_is_not_written() -> None:
     after = told(seen, plan_life(seen))
     again = view(after, operation=operation("InProgress", message="booting"), after_s=60)
     assert status_change(again, plan_life(again)) == {}
+
+
+def test_holder_and_limit_of_an_earlier_wait_leave_the_status() -> None:
+    earlier = {"reason": "Installing", "since": at(), "heldBy": "HostReplace r", "until": at(60)}
+    seen = view(machine("Configuring", execution={"waiting": earlier}), node=node(marked=False))
+    execution = told(seen, plan_life(seen)).status.execution
+    assert execution is not None
+    assert execution.waiting == Waiting(reason="MarkingNode", since=at())
 
 
 def test_facts_that_are_gone_leave_the_status() -> None:

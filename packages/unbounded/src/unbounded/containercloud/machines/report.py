@@ -112,9 +112,11 @@ def _raw(status: ContainerCloudMachineStatus) -> Raw:
 
 
 def _whole(before: Any, after: Any) -> Any:
-    """Return an object for a merge patch, which removes the fields that are absent now."""
-    known = dict.fromkeys(before) if isinstance(before, dict) else {}
-    return known | after if isinstance(after, dict) else after
+    """Return an object for a merge patch, which removes the fields that are absent now, also of objects in it."""
+    if not isinstance(after, dict):
+        return after
+    known = before if isinstance(before, dict) else {}
+    return dict.fromkeys(known) | {key: _whole(known.get(key), value) for key, value in after.items()}
 
 
 def desired_status(view: MachineView, plan: MachineStep) -> ContainerCloudMachineStatus:
