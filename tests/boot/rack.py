@@ -42,13 +42,14 @@ T = TypeVar("T")
 
 @dataclass
 class Rack:
-    """The running parts of a rack; `registry` is `host:port`."""
+    """The running parts of a rack; `registry` is `host:port`, `name` that of the machine's Machine."""
 
     up: Up
     bmc: LabBmc
     machine: QemuMachine
     registry: str
     gateway: str
+    name: str = MACHINE
 
     async def add_machine(self, image: str, **spec: Any) -> None:
         """The BMC's Secret, and the Machine with a lease; `spec` is merged into its spec, one level deep."""
@@ -87,8 +88,10 @@ class Rack:
         out, _ = await process.communicate()
         return str(json.loads(out)["metadata"]["name"])
 
-    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, *, within_s: float) -> T:
-        """Observe every second, until there is a result.
+    async def until(
+        self, look: Callable[[], Awaitable[T | None]], what: str, *, within_s: float, every_s: float = 1
+    ) -> T:
+        """Observe until there is a result.
 
         Raises:
             AssertionError: there was none in time, or the machine died.
@@ -97,7 +100,7 @@ class Rack:
             async with asyncio.timeout(within_s):
                 while (found := await look()) is None:
                     self.machine.check()
-                    await asyncio.sleep(1)
+                    await asyncio.sleep(every_s)
                 return found
         raise AssertionError(f"not within {within_s:g} s: {what}")
 
@@ -112,7 +115,7 @@ class Rack:
 
     async def conditions(self) -> dict[str, tuple[str, str]]:
         """Status and reason of the Machine's conditions."""
-        status = (await self.up.get("machine", MACHINE)).get("status", {})
+        status = (await self.up.get("mach", self.name)).get("status", {})
         return {each["type"]: (each["status"], each.get("reason", "")) for each in status.get("conditions", [])}
 
     @contextmanager

@@ -92,13 +92,13 @@ class Started:
         """
         clock = asyncio.get_running_loop().time
         until = clock() + within_s
-        while not await _pings(address):
+        while not await pings(address):
             if clock() > until or self.process.poll() is not None:
                 text = self.console.read_text(errors="replace")[-6000:]
                 raise AssertionError(f"no answer of {address} within {within_s:g} s\n{text}")
 
 
-async def _pings(address: str) -> bool:
+async def pings(address: str) -> bool:
     process = await asyncio.create_subprocess_exec(
         *(busybox(), "ping", "-c", "1", "-W", "1", address), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -248,7 +248,7 @@ async def test_a_bond_and_a_vlan_with_static_addresses_answer_with_one_cable_pul
             await host.answers(HOST, within_s=ANSWERS_S)
             assert await vlan.hears(10, within_s=ANSWERS_S)
         await host.pull(0)  # the last one
-        assert not await _pings(HOST)
+        assert not await pings(HOST)
 
 
 @dataclass

@@ -97,7 +97,7 @@ def downloads(mirror: Mirror) -> dict[str, dict[str, str]]:
 
 
 async def is_node_of_the_agent(it: Rack) -> None:
-    machine = await it.up.get("machine", MACHINE)
+    machine = await it.up.get("mach", it.name)
     conditions = await it.conditions()
     assert {each: conditions[each][0] for each in ("Repaved", "CloudInitDone", "Attested")} == {
         "Repaved": "True",
@@ -108,13 +108,13 @@ async def is_node_of_the_agent(it: Rack) -> None:
     asked = await certificates_asked(it)
     assert set(asked) == {"kube-apiserver-client", "kube-apiserver-client-kubelet"}
     assert machine_of(tuple(asked["kube-apiserver-client"]["spec"]["groups"])) == machine["metadata"]["uid"]
-    node = await it.up.get("node", MACHINE)
+    node = await it.up.get("node", it.name)
     assert node["status"]["nodeInfo"]["kubeletVersion"] == f"v{VERSION}"
-    assert node["metadata"]["labels"]["unbounded-cloud.io/machine"] == MACHINE
-    await it.up.kubectl("wait", f"node/{MACHINE}", "--for=condition=Ready", "--timeout=10s")
+    assert node["metadata"]["labels"]["unbounded-cloud.io/machine"] == it.name
+    await it.up.kubectl("wait", f"node/{it.name}", "--for=condition=Ready", "--timeout=10s")
 
     async def version() -> str | None:
-        told = (await it.up.get("machine", MACHINE)).get("status", {}).get("agent", {})
+        told = (await it.up.get("mach", it.name)).get("status", {}).get("agent", {})
         return str(told["version"]) if "version" in told else None
 
     assert await it.until(version, "the daemon says its version", within_s=120) == packages.version()
@@ -246,7 +246,7 @@ async def certificates_asked(it: Rack) -> dict[str, Any]:
 
     def is_its(request: Any) -> bool:
         subject = load_pem_x509_csr(base64.b64decode(request["spec"]["request"])).subject
-        return f"CN=system:node:{MACHINE}" in subject.rfc4514_string().split(",")
+        return f"CN=system:node:{it.name}" in subject.rfc4514_string().split(",")
 
     requests = (await it.up.get("csr"))["items"]
     return {one["spec"]["signerName"].rpartition("/")[2]: one for one in requests if is_its(one)}
@@ -254,7 +254,7 @@ async def certificates_asked(it: Rack) -> dict[str, Any]:
 
 async def is_joined(it: Rack) -> None:
     """Check that it has joined by its TPM, under its own identity, with a certificate that it uses."""
-    machine = await it.up.get("machine", MACHINE)
+    machine = await it.up.get("mach", it.name)
     uid = machine["metadata"]["uid"]
     assert (await it.conditions())["Attested"] == ("True", "Succeeded")
     assert machine["status"]["tpm"]["ekPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
@@ -265,10 +265,10 @@ async def is_joined(it: Rack) -> None:
     assert mine["spec"]["username"] == f"system:bootstrap:{machine['status']['bootstrapTokenID']}"
     assert mine["status"]["certificate"]
     with_certificate = asked["kube-apiserver-client-kubelet"]["spec"]
-    assert with_certificate["username"] == f"system:node:{MACHINE}"
+    assert with_certificate["username"] == f"system:node:{it.name}"
 
     async def version() -> str | None:
-        told = (await it.up.get("machine", MACHINE)).get("status", {}).get("agent", {})
+        told = (await it.up.get("mach", it.name)).get("status", {}).get("agent", {})
         return str(told["version"]) if "version" in told else None
 
     assert await it.until(version, "the daemon says its version", within_s=120) == packages.version()

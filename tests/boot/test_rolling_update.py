@@ -76,8 +76,12 @@ def starts_of_system(it: Rack) -> int:
     return starts if runs and starts == it.machine.boots.count("Hdd") else 0
 
 
-async def kubelet(it: Rack) -> None:
-    """Report the Node while the installed system runs, with a boot ID for each start, and end evicted pods."""
+async def kubelet(it: Rack, *taints: dict[str, str]) -> None:
+    """Report the Node while the installed system runs, with a boot ID for each start, and end evicted pods.
+
+    Args:
+        taints: that the Node registers with.
+    """
     exists, reported = False, 0
     while True:
         await asyncio.sleep(2)
@@ -88,10 +92,11 @@ async def kubelet(it: Rack) -> None:
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": MACHINE, "namespace": "kube-node-lease"},
-            "spec": {"holderIdentity": MACHINE, "leaseDurationSeconds": 40, "renewTime": at},
+            "metadata": {"name": it.name, "namespace": "kube-node-lease"},
+            "spec": {"holderIdentity": it.name, "leaseDurationSeconds": 40, "renewTime": at},
         }
-        node = [] if exists else [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": MACHINE}}]
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": it.name}, "spec": {"taints": list(taints)}}
+        node = [] if exists else [body]
         await it.up.apply(*node, lease)
         exists = True
         if start != reported:
@@ -102,7 +107,7 @@ async def kubelet(it: Rack) -> None:
                 "message": "",
                 "lastTransitionTime": at,
             }
-            found = (await it.up.get("node", MACHINE))["status"].get("conditions", [])
+            found = (await it.up.get("node", it.name))["status"].get("conditions", [])
             others = [one for one in found if one["type"] != "Ready"]
             beat = {"lastHeartbeatTime": rfc3339(), "lastTransitionTime": rfc3339()}
             info = dict.fromkeys(
@@ -120,7 +125,7 @@ async def kubelet(it: Rack) -> None:
                 "",
             )
             info["bootID"] = f"boot-{start}"
-            await patch_status(it, "node", MACHINE, conditions=[*others, ready | beat], nodeInfo=info)
+            await patch_status(it, "node", it.name, conditions=[*others, ready | beat], nodeInfo=info)
             reported = start
         for pod in (await it.up.get("pods", "--namespace=default"))["items"]:
             if pod["metadata"].get("deletionTimestamp"):

@@ -28,8 +28,9 @@ bootFiles:
   http: ipxe.efi
   ipxe: boot.ipxe
 """
-ARGUMENTS: Final = "console=ttyS0 quiet panic=1 serve={{ .ServeURL }}"
-INSTALLED_ARGUMENTS: Final = "console=ttyS0 quiet panic=1"
+INSTALLED_ARGUMENTS: Final = "console=ttyS0 quiet panic=1 no_timer_check"
+"""The kernel's check of its timer fails in an emulated processor that gets too little time."""
+ARGUMENTS: Final = f"{INSTALLED_ARGUMENTS} serve={{{{ .ServeURL }}}}"
 DISK_BYTES: Final = 128 << 20
 LEFT_AT_MIB: Final = 48
 """Where the installer leaves what the installed system is to find, as a tar; behind the image."""
@@ -44,6 +45,7 @@ INSTALL: Final = (
 serve=$(argument serve)
 tell progress '{"stage": "Starting", "message": "the thin installer runs"}'
 mkdir /left; echo "$serve" >/left/serve
+HARDWARE
 for file in LEAVES; do wget -q -O /left/$file "$serve/$file" || echo "guest: $file did not come"; done
 wget -q -O - "$serve/disk.img.gz" | gzip -dc | dd of=/dev/vda bs=1M conv=fsync 2>/dev/null
 tar -C /left -cf - . | dd of=/dev/vda bs=1M seek=LEFT_AT_MIB conv=fsync 2>/dev/null
@@ -52,8 +54,12 @@ tell pxe/disable '{}'
 reboot -f
 """.replace("LEFT_AT_MIB", str(LEFT_AT_MIB))
 )
+REPORTS: Final = """
+tell hardware 'REPORT'
+until wget -q -O /left/network-config "$serve/cloud-init/network-config"; do sleep 1; done
+"""
 FOUND: Final = """
-mkdir /left; dd if=/dev/vda bs=1M skip=LEFT_AT_MIB 2>/dev/null | tar -C /left -xf -
+mkdir /left; dd if=/dev/vda bs=1M skip=LEFT_AT_MIB count=80 2>/dev/null | tar -C /left -xf -
 serve=$(cat /left/serve)
 echo "guest: runs from its disk"
 """.replace("LEFT_AT_MIB", str(LEFT_AT_MIB))
@@ -102,25 +108,29 @@ def _loader() -> bytes:
     return needed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed").read_bytes()
 
 
-def joining_image(agent: AgentRelease, *, loader: bytes | None = None, credential: bytes = b"") -> Built:
+def joining_image(
+    agent: AgentRelease, *, loader: bytes | None = None, credential: bytes = b"", report: str = ""
+) -> Built:
     """The same with the agent: the installer leaves it, and the configuration that is rendered for the Machine.
 
     Args:
         loader: of the installed system; None for GRUB.
         credential: `root.cred` of an installed system whose kernel is an EFI program, as in signed images.
+        report: of the machine's hardware, in JSON: the installer then waits for the network configuration.
     """
     more = {"agent.json.tmpl": b"{{ .AgentConfigJSON }}", "unbounded-agent": agent.file.read_bytes()}
     libraries = system_libraries(agent)
     disk = unified_disk(JOINING, libraries, credential) if credential else installed_disk(JOINING, libraries, loader)
-    return _image(INSTALL.replace("LEAVES", "agent.json unbounded-agent"), disk, more)
+    reports = REPORTS.replace("REPORT", report) if report else ""
+    return _image(INSTALL.replace("LEAVES", "agent.json unbounded-agent"), disk, more, reports)
 
 
-def _image(install: str, disk: bytes, more: Mapping[str, bytes]) -> Built:
+def _image(install: str, disk: bytes, more: Mapping[str, bytes], reports: str = "") -> Built:
     boot = boot_files("{{ .ServeURL }}", ARGUMENTS)
     loaders = {name: boot[name] for name in ("shimx64.efi", "grubx64.efi", "undionly.kpxe", "ipxe.efi", "vmlinuz")}
     content = {
         **loaders,
-        "initrd.gz": ram_disk(install),
+        "initrd.gz": ram_disk(install.replace("HARDWARE", reports)),
         "metadata.yaml": METADATA,
         "grub/grub.cfg.tmpl": grub_config(ARGUMENTS),
         "boot.ipxe.tmpl": ipxe_script("{{ .ServeURL }}", ARGUMENTS),

@@ -57,15 +57,17 @@ class Firmware(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """A machine with one network card, and a disk when there is a file for it (raw)."""
+    """A machine with a network card or two, and a disk when there is a file for it (raw)."""
 
     mac: str
+    second_mac: str = ""  # of another card, which it does not boot from
     firmware: Firmware = Firmware.UEFI
     disk: Path | None = None
     drive: Path | None = None  # an ISO image in its CD drive
     has_bmc_drive: bool = False  # its CD drive has the image that its BMC has inserted
     disk_serial: str = "disk0"
     second_disk: Path | None = None
+    solid_state: bool = False  # its disks are on a SCSI controller, and report that they do not rotate
     tpm: bool = False
     memory_mib: int = 512
     cpus: int = 1
@@ -76,7 +78,7 @@ class Hardware:
 class Wires:
     """The connections of one run to its environment."""
 
-    tap: str
+    tap: str  # the second card has the port with a b behind this name
     console: Path
     variables: Path  # the firmware's, which it keeps
     monitor: int  # a file descriptor, on which QEMU speaks QMP
@@ -138,19 +140,29 @@ def _network(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[s
         card += ",romfile="
     if boot.source in ("Pxe", "UefiHttp"):
         card += ",bootindex=1"
-    return ["-netdev", f"tap,id=net0,ifname={wires.tap},script=no,downscript=no", "-device", card]
+    first = ["-netdev", f"tap,id=net0,ifname={wires.tap},script=no,downscript=no", "-device", card]
+    if not hardware.second_mac:
+        return first
+    second = f"virtio-net-pci,netdev=net1,mac={hardware.second_mac},romfile="
+    return [*first, "-netdev", f"tap,id=net1,ifname={wires.tap}b,script=no,downscript=no", "-device", second]
 
 
 def _disk(hardware: Hardware, boot: HostBootOverride) -> list[str]:
     disks = ((hardware.disk, hardware.disk_serial), (hardware.second_disk, "second"))
+    kind, sparse = "virtio-blk-pci", ""
+    if hardware.solid_state:
+        kind, sparse = "scsi-hd,rotation_rate=1", ",discard=unmap,detect-zeroes=unmap"
     return [
-        part
-        for number, (disk, serial) in enumerate(disks)
-        if disk is not None
-        for part in (
-            *("-drive", f"if=none,id=disk{number},format=raw,cache=unsafe,file={disk}"),
-            *("-device", f"virtio-blk-pci,drive=disk{number},serial={serial},bootindex={2 + number}"),
-        )
+        *(("-device", "virtio-scsi-pci") if hardware.solid_state else ()),
+        *(
+            part
+            for number, (disk, serial) in enumerate(disks)
+            if disk is not None
+            for part in (
+                *("-drive", f"if=none,id=disk{number},format=raw,cache=unsafe{sparse},file={disk}"),
+                *("-device", f"{kind},drive=disk{number},serial={serial},bootindex={2 + number}"),
+            )
+        ),
     ]
 
 

@@ -67,7 +67,8 @@ class QemuMachine:
         elif (variables := self.hardware.firmware.variables) is not None:
             shutil.copy(needed(variables), self._variables)
         self._tpm_state.mkdir(exist_ok=True)
-        self._segment.plug(self._tap)
+        for tap in self._taps:
+            self._segment.plug(tap)
         self.bmc.host().board = self
         return self
 
@@ -77,7 +78,12 @@ class QemuMachine:
         self.bmc.host().board = None
         self.halt()
         await asyncio.gather(*self._ended, return_exceptions=True)
-        self._segment.unplug(self._tap)
+        for tap in self._taps:
+            self._segment.unplug(tap)
+
+    @property
+    def _taps(self) -> tuple[str, ...]:
+        return (self._tap, f"{self._tap}b") if self.hardware.second_mac else (self._tap,)
 
     # Calls of its BMC
 
@@ -126,6 +132,13 @@ class QemuMachine:
             self._run.commands.write(b'{"execute": "system_powerdown"}\n')
 
     # Calls of a test
+
+    def pull(self, card: int, *, plugged: bool = False) -> None:
+        """Pull the cable of a network card, or plug it in again."""
+        assert self._run is not None
+        assert self._run.commands is not None
+        command = {"execute": "set_link", "arguments": {"name": f"net{card}", "up": plugged}}
+        self._run.commands.write(json.dumps(command).encode() + b"\n")
 
     @property
     def running(self) -> bool:
