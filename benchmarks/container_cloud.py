@@ -80,7 +80,7 @@ ethernets:
 WRITES: Final = frozenset({"create", "patch", "update", "delete"})
 APART: Final = ("events", "leases", "machineoperations")
 
-AMOUNT: Final = "{hosts:g} hosts that boot, on {sites:g} sites, and as many Machines"
+AMOUNT: Final = "{hosts:g} hosts that boot, on {sites:g} sites, and as many Machines; {updates:g} updates at a time"
 LIMITS: Final[Mapping[str, Limit]] = {
     "wall_vs_bare_replace": Limit("until all Machines are Ready, over the same HostReplaces alone", most=1.15),
     "update_vs_ideal": Limit("time of an update of the Cluster, over what its steps alone allow", most=1.15),
@@ -120,6 +120,7 @@ async def run(quick: bool) -> Measured:
         figures={
             "hosts": size.hosts,
             "sites": SITES,
+            "updates": size.updates,
             "bare_s": bare_s,
             "managed_s": managed.seconds,
             "api_writes_per_machine": _writes(managed.used) / size.hosts,
@@ -406,7 +407,8 @@ async def _update(api: Api, size: Size) -> UpdateFigures:
     def is_returned(machine: Machine) -> bool:
         if machine.status.disruption is not None:
             disrupted.add(machine.name)
-        return machine.status.disruption is None and machine.name in disrupted
+        is_done = machine.name in updated.names & disrupted
+        return is_done and machine.status.disruption is None
 
     async with _awaited(api, NODES, is_updated) as updated, _awaited(api, MACHINES, is_returned) as returned:
         began = time.monotonic()
