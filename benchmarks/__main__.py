@@ -20,6 +20,7 @@ from benchmarks import (
     busy_disk,
     cli,
     cloud,
+    container_cloud,
     fleet,
     hardware,
     netboot_peers,
@@ -46,6 +47,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "cloud": cloud.LIMITS,
     "recovery": recovery.LIMITS,
     "rollouts": rollouts.LIMITS,
+    "container_cloud": container_cloud.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
@@ -61,6 +63,7 @@ AMOUNTS: Final[Mapping[str, str]] = {
     "cloud": cloud.AMOUNT,
     "recovery": recovery.AMOUNT,
     "rollouts": rollouts.AMOUNT,
+    "container_cloud": container_cloud.AMOUNT,
 }
 MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
     "boot_storm": netboot_peers.missing,
