@@ -9,7 +9,7 @@ import pytest
 
 from tests.containercloud.stock import PASSWORD, Stock, exists, secret_data, story
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
-from unbounded.api.core import NAMESPACES, SECRETS
+from unbounded.api.core import NAMESPACES, NODES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.containercloud.hosts.credentials import LAST_APPLIED
 
@@ -323,6 +323,27 @@ async def test_a_used_host_returns_to_stock_once_seen_off(stock: Stock) -> None:
     assert machine.spec.pxe.image is None
     assert machine.spec.pxe.redfish is not None
     assert "unbounded-cloud.io/cluster" not in machine.metadata.labels
+
+
+@story
+async def test_a_node_that_a_released_host_registers_again_is_deleted(stock: Stock) -> None:
+    await stock.secret()
+    await stock.host("a")
+    await stock.state("available")
+    await stock.edit(consumerRef=CONSUMER)
+    await stock.state("provisioning")
+    await stock.installed("a.default")
+    await stock.state("provisioned")
+    stock.failing.add("a.default")
+    await stock.edit(consumerRef=None)
+    await stock.state("deprovisioning")
+    await stock.api.create(NODES, {"metadata": {"name": "a.default"}})
+    await stock.api.create(NODES, {"metadata": {"name": "other"}})
+    await stock.settle()
+    assert {one.name for one in (await stock.api.list(NODES)).items} == {"a.default", "other"}
+    stock.failing.clear()
+    await stock.state("available")
+    assert [one.name for one in (await stock.api.list(NODES)).items] == ["other"]
 
 
 @story

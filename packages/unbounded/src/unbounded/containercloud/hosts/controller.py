@@ -5,13 +5,19 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionStatus, remove_condition, set_condition
-from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost, BareMetalHostCredential
+from unbounded.api.container_cloud.host import (
+    BARE_METAL_HOSTS,
+    BareMetalHost,
+    BareMetalHostCredential,
+    ProvisioningState,
+)
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
 from unbounded.api.container_cloud.names import (
     ANNOTATION_CREDENTIAL,
@@ -20,7 +26,7 @@ from unbounded.api.container_cloud.names import (
     HOST_SECRET,
     LABEL_HOST_SECRET,
 )
-from unbounded.api.core import SECRETS, Namespace, Secret
+from unbounded.api.core import NODES, SECRETS, Namespace, Node, Secret
 from unbounded.api.failures import Rejected, Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import API_VERSION, LABEL_SITE
@@ -46,6 +52,7 @@ from unbounded.containercloud.hosts.model import (
     ChangeMachine,
     CreateMachine,
     DeleteHostMachine,
+    DeleteHostNode,
     DeleteLogin,
     HostAction,
     HostPlan,
@@ -67,7 +74,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusDebounce, StatusWriter
-from unbounded.operations.caches import INDEX_BMC, by_bmc
+from unbounded.operations.caches import INDEX_BMC, by_bmc, node_by_machine, node_of
 from unbounded.operations.execution_record import with_nulls
 
 Raw = dict[str, Any]
@@ -115,6 +122,7 @@ class HostController:
         follow(caches.credentials, self._hosts_of_credential)
         follow(caches.namespaces, self._hosts_of_namespace)
         follow(caches.machines, self._hosts_of_consumer)
+        follow(caches.nodes, self._hosts_of_node)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -163,6 +171,15 @@ class HostController:
         if execution is not None and execution.host is not None:
             yield ObjectKey(execution.host.namespace, execution.host.name)
 
+    def _hosts_of_node(self, node: Node) -> Iterator[ObjectKey]:
+        """Yield the host of a Node, if it returns to stock: the Node is to be gone then."""
+        for name in {node.name, *node_by_machine(node)}:
+            machine = self._caches.host_machines.get(name)
+            key = None if machine is None else host_of_machine(machine)
+            host = None if key is None else self._caches.hosts.get(key.name, key.namespace)
+            if key is not None and host is not None and host.state == ProvisioningState.DEPROVISIONING:
+                yield key
+
     # ---- observation
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
@@ -175,19 +192,20 @@ class HostController:
 
     async def _view(self, host: BareMetalHost) -> HostView:
         caches, key, power = self._caches, host_key(host), host.status.power
-        copy, consumer = login_name(host), consumer_of(host)
+        copy, consumer, name = login_name(host), consumer_of(host), machine_of_host(host)
         secret_name = self._secret_of_credential(host)
         return HostView(
             host=host,
             now=self._now(),
             site=self._site_of(host),
-            machine=caches.host_machines.get(machine_of_host(host)),
+            machine=caches.host_machines.get(name),
             secret_name=secret_name,
             login=await self._login(host, secret_name),
             copy=caches.secrets.get(copy.name, copy.namespace),
             rivals=tuple(self._rivals(host, key)),
             operation=caches.operations.get(power.operation) if power is not None and power.operation else None,
             consumer=None if consumer is None else caches.machines.get(consumer.name, consumer.namespace),
+            node=node_of(caches.nodes, name),
         )
 
     def _site_of(self, host: BareMetalHost) -> str:
@@ -316,6 +334,9 @@ class HostController:
                 await self._change_machine(view, action)
             case DeleteHostMachine():
                 await self._delete_machine(view)
+            case DeleteHostNode(node=node):
+                with suppress(NotFound):
+                    await self._api.delete(NODES, node.name, uid=node.metadata.uid)
             case StartOperation():
                 await self._start(view, action)
             case _:

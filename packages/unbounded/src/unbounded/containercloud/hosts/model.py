@@ -25,7 +25,7 @@ from unbounded.api.container_cloud.names import (
     ANNOTATION_MACHINE_HOST,
     scoped_name,
 )
-from unbounded.api.core import Secret
+from unbounded.api.core import Node, Secret
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode
 from unbounded.api.names import NAMESPACE
@@ -165,6 +165,7 @@ class HostView:
         rivals: messages on other objects with the same BMC, MAC address or Machine.
         operation: operation that `status.power` names.
         consumer: Machine of cluster.k8s.io that `spec.consumerRef` names.
+        node: Node of the host's Machine.
     """
 
     host: BareMetalHost
@@ -177,6 +178,7 @@ class HostView:
     rivals: tuple[str, ...] = ()
     operation: MachineOperation | None = None
     consumer: ContainerCloudMachine | None = None
+    node: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,13 @@ class DeleteHostMachine:
 
 
 @dataclass(frozen=True)
+class DeleteHostNode:
+    """Delete the Node that the host registered again before it was switched off."""
+
+    node: Node
+
+
+@dataclass(frozen=True)
 class StartOperation:
     """Create the operation that `status.power` names."""
 
@@ -245,6 +254,7 @@ HostAction = (
     | CreateMachine
     | ChangeMachine
     | DeleteHostMachine
+    | DeleteHostNode
     | StartOperation
 )
 

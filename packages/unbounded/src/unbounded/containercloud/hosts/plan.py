@@ -46,6 +46,7 @@ from unbounded.containercloud.hosts.model import (
     BmcLogin,
     CreateMachine,
     DeleteHostMachine,
+    DeleteHostNode,
     DeleteLogin,
     HostAction,
     HostFault,
@@ -232,9 +233,15 @@ def _is_off(view: HostView) -> bool:
 
 
 def _is_returned(view: HostView) -> bool:
-    """Return whether no field of a claim is left, and no drain, which would wait for the Node of the next claim."""
+    """Return whether no field of a claim is left, no Node, and no drain, which would wait for the next Node."""
     machine = view.machine
-    return machine is None or (not claim_fields(machine) and machine.status.disruption is None)
+    is_left = _has_node(view) or (machine is not None and machine.status.disruption is not None)
+    return machine is None or not (claim_fields(machine) or is_left)
+
+
+def _has_node(view: HostView) -> bool:
+    """Return whether the host has a Node that nobody has deleted yet."""
+    return view.node is not None and view.node.metadata.deletion_timestamp is None
 
 
 def _is_written(view: HostView) -> bool:
@@ -322,7 +329,10 @@ _WAITS: Final[Mapping[ProvisioningState, tuple[HostReason, str]]] = {
     _S.AVAILABLE: (_R.AVAILABLE, "a Machine may claim the host"),
     _S.PROVISIONING: (_R.IN_USE, "the image is being written"),
     _S.PROVISIONED: (_R.IN_USE, "the host is in use"),
-    _S.DEPROVISIONING: (_R.RETURNING, "the host returns to stock once it is switched off, and no drain is left"),
+    _S.DEPROVISIONING: (
+        _R.RETURNING,
+        "the host returns to stock once it is switched off, and neither a Node nor a drain is left",
+    ),
     _S.EXTERNALLY_PROVISIONED: (
         _R.EXTERNALLY_PROVISIONED,
         "installed by others: a Machine that pins the host may adopt it",
@@ -397,6 +407,8 @@ def _machine_actions(
                 yield CreateMachine(manifest(view, fields))
     if machine is not None and (patch := change(machine, fields | released(view, state))) is not None:
         yield patch
+    if view.node is not None and state is _S.DEPROVISIONING and _is_off(view) and _has_node(view):
+        yield DeleteHostNode(view.node)
 
 
 def _is_copied(copy: Secret | None, login: BmcLogin) -> bool:
