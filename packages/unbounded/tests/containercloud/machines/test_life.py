@@ -436,6 +436,17 @@ def test_a_ready_machine_has_the_status_of_the_api_reference() -> None:
     }
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_management_network_gives_the_internal_address(exists: bool) -> None:
+    service_map = {"ipam/SVC-k8s-lcm": [{"ifName": "eno1", "ipAddress": "10.0.0.10/24"}]}
+    ipam = msgspec.convert({"metadata": {"name": "m"}, "status": {"serviceMap": service_map}}, IpamHost)
+    seen = view(machine("Ready"), node=node() if exists else None, ipam=ipam)
+    addresses = [(one.type, one.address) for one in told(seen, plan_life(seen)).status.addresses]
+    assert addresses[0] == ("InternalIP", "10.0.0.10")
+    of_the_node = [("InternalIP", "10.0.0.5"), ("Hostname", "master-0.default")]
+    assert addresses[1:] == (of_the_node if exists else [])
+
+
 def test_a_node_that_is_not_ready_later_leaves_the_word_and_is_said() -> None:
     seen = view(machine("Ready"), node=node(ready=False))
     provider = told(seen, plan_life(seen)).provider_status

@@ -226,14 +226,16 @@ def _private_ip(view: MachineView) -> str | None:
 
 
 def _addresses(view: MachineView) -> Iterator[Address]:
+    """Yield the address in the management network, and those of the Node; before it exists, the host's name."""
+    private_ip = _private_ip(view)
+    if private_ip is not None:
+        yield Address(type="InternalIP", address=private_ip)
     if view.node is not None:
         for one in view.node.status.addresses:
-            if one.type in ("InternalIP", "ExternalIP", "Hostname") and one.address:
+            if one.type in ("InternalIP", "ExternalIP", "Hostname") and one.address not in ("", private_ip):
                 yield Address(type=one.type, address=one.address)
         return
     host = view.target.status.agent.host if view.target is not None and view.target.status.agent is not None else None
-    if (address := _private_ip(view)) is not None:
-        yield Address(type="InternalIP", address=address)
     if host is not None and host.hostname:
         yield Address(type="Hostname", address=host.hostname)
 
