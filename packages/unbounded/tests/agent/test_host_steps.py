@@ -76,6 +76,17 @@ async def test_missing_kernel_parameters_are_skipped_and_reported(made: MadeUpHo
     assert await ALONE["sysctl"].present(made.host)
 
 
+async def test_reset_unloads_the_modules_of_start_alone(made: MadeUpHost) -> None:
+    made.paths.at("/sys/module/overlay").mkdir(parents=True)
+    await kernel.MODULES_STEP.add(made.host, print)
+    made.paths.at("/sys/module/br_netfilter").mkdir()
+    await kernel.MODULES_STEP.remove(made.host)
+    kmod = [one for one in made.commands.ran if one[0] in ("modprobe", "rmmod")]
+    assert kmod == [("modprobe", "br_netfilter"), ("rmmod", "br_netfilter")], (
+        "modprobe -r also takes the host's bridges"
+    )
+
+
 @pytest.mark.parametrize("key", kernel.KUBELET)
 async def test_unsettable_kernel_parameter_of_kubelet_fails_the_step(made: MadeUpHost, key: str) -> None:
     kernel.parameter(made.paths, key).unlink()

@@ -286,7 +286,7 @@ async def _modules_present(host: StepHost) -> bool:
 async def _add_modules(host: StepHost, report: OnProgress) -> None:
     found = BEFORE_MODULES.record(host.paths, FoundModules(loaded_modules(host.paths)))
     for name in MODULES:
-        if name not in found.loaded and not await _modprobe(host, "modprobe", name):
+        if name not in found.loaded and not await _kmod(host, "modprobe", name):
             report(f"{name} is not a module of this kernel: built in, or missing")
     MODULES_FILE.put(host.paths)
 
@@ -298,16 +298,16 @@ async def _remove_modules(host: StepHost) -> None:
         return
     for name in loaded_modules(host.paths):
         if name not in found.loaded:
-            await _modprobe(
-                host, "modprobe", "-r", name
-            )  # a module in use stays until the next boot, which does no harm
+            # modprobe -r would also remove `bridge`, and with it each bridge of the host. A module in use stays until
+            # the next boot, which does no harm.
+            await _kmod(host, "rmmod", name)
     BEFORE_MODULES.forget(host.paths)
 
 
-async def _modprobe(host: StepHost, *argv: str) -> bool:
+async def _kmod(host: StepHost, *argv: str) -> bool:
     try:
         return (await host.commands.run(*argv, check=False)).ok
-    except Failure:  # a host without modules may have no modprobe
+    except Failure:  # a host without modules may lack the program
         return False
 
 
