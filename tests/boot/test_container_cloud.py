@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +17,16 @@ import yaml
 
 from tests.boot.rack import SEEN, Rack, blank_disk, rack, seen
 from tests.boot.test_network import HOST, HOST_IN_VLAN, VlanPeer, pings
-from tests.boot.test_replace import host_image, is_joined
+from tests.boot.test_replace import downloads, host_image, is_joined, is_node_of_the_agent
 from tests.boot.test_rolling_update import beside, kubelet
 from tests.boot.thin import joining_image
 from tests.cli.running import KUBECTL
 from tests.fetch.layers import Built
 from tests.fetch.registries import push
 from tests.support.agent_release import agent_release
+from tests.support.hosts import agent_tools
+from tests.support.hosts.images import images_on
+from tests.support.hosts.mirror import Mirror, mirror_on
 from tests.support.paths import ROOT
 from tests.support.qemu import Hardware, Segment
 from tests.support.qemu.segment import ip
@@ -32,7 +35,7 @@ from unbounded_lab.bmc.power import HostBootOverride, HostPower
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.root,
-    pytest.mark.timeout(3600),
+    pytest.mark.timeout(7000),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]
 
@@ -43,9 +46,10 @@ NAME: Final = "master-0.default"
 GATEWAY: Final = "192.0.2.1"  # of the example's Subnet
 MAC: Final = "52:54:00:12:34:56"  # of the example's BareMetalHost
 SECOND_MAC: Final = "52:54:00:12:34:57"
+VERSION: Final = "1.34.0"
 STOCKED_S: Final = 120.0
 INSTALLS_S: Final = 1500.0
-JOINS_S: Final = 900.0  # alone it takes a tenth of that
+JOINS_S: Final = 2700.0  # installed and joined, in an emulated machine beside others
 ANSWERS_S: Final = 60.0
 WORDS: Final = ["Provision", "Uninitialized", "Pending", "Prepare", "Deploy", "Reconfigure", "Ready"]
 REPORT: Final = {
@@ -85,11 +89,13 @@ class ContainerCloudRack:
     """A rack whose machine is the host default/master-0 of the example, with images that it can get.
 
     Args:
+        mirror: of what nodes are made from; None where no node is made.
     """
 
     rack: Rack
     folder: Path
     example: str
+    mirror: Mirror | None = None
 
     def documents(self) -> dict[str, dict[str, Any]]:
         """Return the objects of the example by kind; there is one of each."""
@@ -197,20 +203,33 @@ class ContainerCloudRack:
 
 @asynccontextmanager
 async def container_cloud_rack(
-    hardware: Hardware, net: Segment, folder: Path, image: Built
+    hardware: Hardware, net: Segment, folder: Path, image: Built | None = None
 ) -> AsyncIterator[ContainerCloudRack]:
-    """A rack with the network of the example, its kinds, and the image of its distribution."""
+    """A rack with the network of the example, its kinds, and the image of its distribution.
+
+    Args:
+        image: of the distribution; None for Debian with the agent, and all that a node is made from.
+    """
     ip(f"addr add {GATEWAY}/24 dev {net.bridge}")
     ip(f"addr del {net.address}/{net.length} dev {net.bridge}")
+    ip(f"addr add {net.address}/{net.length} dev {net.bridge}")  # a registry by HTTP needs a private address
+    node_image, mirror = f"{GATEWAY}:8880/no/node:v1", None  # metalman has none
     flags = ("--container-cloud", "--min-other-managers", "0")
-    async with rack(hardware, replace(net, address=GATEWAY), folder, *flags) as it:
-        it.name = NAME
-        await it.up.says("Ctrl-C stops")
-        await push(it.registry, "images/host", "v1", image)
-        yield ContainerCloudRack(it, folder, example(it))
+    with ExitStack() as stack:
+        if image is None:
+            tools, image = agent_tools(), host_image()
+            nodes = stack.enter_context(images_on(net.address, tools, folder / "images"))
+            mirror = stack.enter_context(mirror_on(GATEWAY, tools))
+            mirror.add_kubernetes(VERSION)
+            node_image = f"{nodes.host}/lab/node:v1"
+        async with rack(hardware, replace(net, address=GATEWAY), folder, *flags) as it:
+            it.name = NAME
+            await it.up.says("Ctrl-C stops")
+            await push(it.registry, "images/host", "v1", image)
+            yield ContainerCloudRack(it, folder, example(it, node_image), mirror)
 
 
-def example(it: Rack) -> str:
+def example(it: Rack, node_image: str) -> str:
     """Return the text of the example with the addresses, the images and the login of this rack."""
     text = EXAMPLE.read_text()
     changes = {
@@ -218,7 +237,7 @@ def example(it: Rack) -> str:
         "username: admin": f"username: {it.bmc.username}",
         "replace-me": it.bmc.password,
         "registry.example.com/unbounded/ubuntu-jammy:1": f"{it.registry}/images/host:v1",
-        "registry.example.com/unbounded/node:v1.34.0": f"{GATEWAY}:8880/no/node:v1",  # metalman has none
+        "registry.example.com/unbounded/node:v1.34.0": node_image,
     }
     for old, new in changes.items():
         assert old in text, old
@@ -255,6 +274,51 @@ async def test_a_thin_system_joins_and_its_host_returns_to_stock(net: Segment, t
         await cloud.returned(deletionPolicy="unsafe")  # without systemd there is nothing to reset
         assert it.bmc.power() is HostPower.OFF
         assert not it.machine.running
+
+
+@pytest.mark.soak
+async def test_the_example_becomes_a_node_and_its_host_returns_to_stock(net: Segment, tmp_path: Path) -> None:
+    """The example as it stands: / and data on LVM on RAID 1. kubelet is a stand-in that reports its Node."""
+    disks = [blank_disk(tmp_path, 16 << 30, f"{name}.img") for name in ("first", "second")]
+    hardware = Hardware(
+        mac=MAC, disk=disks[0], second_disk=disks[1], solid_state=True, tpm=True, memory_mib=2048, cpus=2
+    )
+    async with container_cloud_rack(hardware, net, tmp_path) as cloud:
+        await cloud.apply(cloud.example)
+        async with cloud.words() as words:
+            await is_prepared(cloud, eno1=MAC)
+            await cloud.ready()
+            assert words == WORDS
+        await is_ready_by_the_example(cloud)
+        await cloud.returned()
+        assert cloud.rack.bmc.power() is HostPower.OFF
+
+
+async def is_prepared(cloud: ContainerCloudRack, **macs: str) -> None:
+    """Give the claimed host what no field of the example has: the names of its cards, and sources of the agent."""
+    await cloud.named_cards(**macs)
+    assert cloud.mirror is not None
+    await cloud.patch("mach", NAME, {"agent": {"downloads": downloads(cloud.mirror)}})
+
+
+async def is_ready_by_the_example(cloud: ContainerCloudRack) -> None:
+    it = cloud.rack
+    status = await cloud.replaced()
+    assert status["phase"] == "Complete", status
+    assert seen(status) >= SEEN
+    assert it.machine.boots[-2:] == ["Pxe", "Hdd"]
+    await is_node_of_the_agent(it)
+    node = await it.up.get("node", NAME)
+    labels = node["metadata"]["labels"]
+    assert (labels["stacklight"], labels["node-role.kubernetes.io/control-plane"]) == ("enabled", "")
+    assert node["spec"]["providerID"] == f"metal3://default/master-0/{MACHINE}"
+    machine = await it.up.get("ma", MACHINE, "--namespace", PROJECT)
+    assert machine["status"]["nodeRef"]["name"] == NAME
+    assert [one["size"] for one in machine["status"]["providerStatus"]["hardware"]["storage"]] == [17, 17]
+    path = "status.providerStatus.currentDistribution"
+    await cloud.until("ma", MACHINE, path, "debian/bookworm", within_s=120)  # what it runs
+    assert machine["status"]["providerStatus"]["privateIp"] == HOST
+    assert await pings(HOST)
 
 
 @pytest.mark.soak
