@@ -16,6 +16,17 @@ from unbounded.containercloud.hosts.credentials import LAST_APPLIED
 CONSUMER = {"apiVersion": "cluster.k8s.io/v1alpha1", "kind": "Machine", "namespace": "example-ns", "name": "m1"}
 
 
+async def used(stock: Stock) -> None:
+    """Claim the host a, and install it."""
+    await stock.secret()
+    await stock.host("a")
+    await stock.state("available")
+    await stock.edit(consumerRef=CONSUMER)
+    await stock.state("provisioning")
+    await stock.installed("a.default")
+    await stock.state("provisioned")
+
+
 @story
 async def test_a_host_is_registered_inspected_and_available(stock: Stock) -> None:
     await stock.secret()
@@ -327,13 +338,7 @@ async def test_a_used_host_returns_to_stock_once_seen_off(stock: Stock) -> None:
 
 @story
 async def test_a_node_that_a_released_host_registers_again_is_deleted(stock: Stock) -> None:
-    await stock.secret()
-    await stock.host("a")
-    await stock.state("available")
-    await stock.edit(consumerRef=CONSUMER)
-    await stock.state("provisioning")
-    await stock.installed("a.default")
-    await stock.state("provisioned")
+    await used(stock)
     stock.failing.add("a.default")
     await stock.edit(consumerRef=None)
     await stock.state("deprovisioning")
@@ -393,13 +398,7 @@ async def test_a_deleted_host_takes_its_machine_and_password_along(stock: Stock)
 
 @story
 async def test_a_used_host_is_deleted_only_after_its_release(stock: Stock) -> None:
-    await stock.secret()
-    await stock.host("a")
-    await stock.state("available")
-    await stock.edit(consumerRef=CONSUMER)
-    await stock.state("provisioning")
-    await stock.installed("a.default")
-    await stock.state("provisioned")
+    await used(stock)
     await stock.api.delete(BARE_METAL_HOSTS, "a", namespace="default")
     assert "waits for Machine example-ns/m1" in await stock.reason("Deleting")
     await stock.settle()

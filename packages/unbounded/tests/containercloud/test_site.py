@@ -56,6 +56,16 @@ async def begun(world: Site) -> None:
     await world.apply(SEED)
 
 
+async def is_draining(world: Site) -> None:
+    """Request the deletion of the Machine, once it is Ready, whose drain does not end."""
+    await begun(world)
+    await world.until_word("Ready")
+    world.stuck_pods.add("master-0.default")
+    await world.change(delete=True)
+    await world.until_machine(lambda one: one.provider_status.prepare_deletion_phase == "started")
+    await asyncio.sleep(30)
+
+
 async def in_stock(world: Site) -> None:
     """Wait until the host is in stock again, and assert that nothing of the Machine is left."""
     await world.until_gone()
@@ -208,12 +218,7 @@ def test_managers_are_deleted_one_by_one() -> None:
 def test_a_deletion_is_aborted_while_its_drain_waits() -> None:
     async def scene() -> None:
         async with site(LONE) as world:
-            await begun(world)
-            await world.until_word("Ready")
-            world.stuck_pods.add("master-0.default")
-            await world.change(delete=True)
-            await world.until_machine(lambda one: one.provider_status.prepare_deletion_phase == "started")
-            await asyncio.sleep(30)
+            await is_draining(world)
             node = await world.node()
             assert node is not None
             assert node.spec.unschedulable
@@ -232,12 +237,7 @@ def test_a_deletion_is_aborted_while_its_drain_waits() -> None:
 def test_a_looser_policy_ends_the_wait_for_a_drain(policy: str) -> None:
     async def scene() -> None:
         async with site(LONE) as world:
-            await begun(world)
-            await world.until_word("Ready")
-            world.stuck_pods.add("master-0.default")
-            await world.change(delete=True)
-            await world.until_machine(lambda one: one.provider_status.prepare_deletion_phase == "started")
-            await asyncio.sleep(30)
+            await is_draining(world)
             await world.change(deletionPolicy=policy)
             await in_stock(world)
             assert world.operated[-1] == "HostPowerOff"
