@@ -94,9 +94,8 @@ def is_marked(node: Node | None) -> bool:
 class NodeReturn:
     """The return of one Machine's Node: the time since it is Ready in its present boot, and a renewed lease."""
 
-    ready_as: tuple[str | None, ...] | None = (
-        None  # UID and boot ID of the Node that is Ready, and since when it says so
-    )
+    # UID and boot ID of the Node that is Ready, and since when it says so
+    ready_as: tuple[str | None, ...] | None = None
     ready_at: float = 0.0
     renewed_from: str | None = None
     renewed: bool = False
