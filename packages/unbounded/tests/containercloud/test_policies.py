@@ -30,6 +30,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import NODES, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, custom_resource_definition
 from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import container_cloud_sources
 from unbounded.cli.servers import component_runtime
 from unbounded.kube.api import Forbidden, InvalidObject
@@ -294,6 +295,11 @@ async def test_the_component_writes_only_the_provider_id_of_a_node(admin: HttpAp
         with pytest.raises(Forbidden, match=words):
             await account.patch(NODES, "n1", change)
     await account.delete(NODES, "n1")
+
+
+async def test_the_component_may_exceed_a_disruption_budget(account: HttpApi) -> None:
+    spec = {"operationKind": "HostPowerOff", "machineRef": "m1", "override": "deletionPolicy unsafe"}
+    await account.create(MACHINE_OPERATIONS, {"metadata": {"name": "off-1"}, "spec": spec})
 
 
 def test_every_field_without_effect_is_in_the_warning() -> None:

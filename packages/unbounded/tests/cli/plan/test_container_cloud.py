@@ -133,7 +133,9 @@ async def test_a_deletion_names_its_steps_and_its_guard(world: Site) -> None:
         "5. gives BareMetalHost default/master-0 back to stock",
     )
     (forced,) = await planned(world, machine(delete=True, deletionPolicy="forced"))
-    assert forced.effects[0] == "1. tries once to switch the host off, without a drain"
+    assert forced.effects[0] == (
+        "1. tries once to switch the host off, without a drain, and waits for no disruption budget"
+    )
     (kept,) = await planned(world, machine(maintenance=True))
     assert kept.effects == ("its Node master-0.default is drained, and stays cordoned until the maintenance ends",)
     (same,) = await planned(world, machine())

@@ -144,7 +144,7 @@ def test_a_running_install_is_asked_to_stop_and_waited_for() -> None:
         deleted("Guarding", "unsafe", execution=RUNNING), managers=TWO, operation=operation("Failed", "Cancelled")
     )
     assert plan_deletion(ended).execution.stage == "PoweringOff"
-    forced = view(deleted("Guarding", "forced", execution=RUNNING), operation=asked, after_s=151)
+    forced = view(deleted("Guarding", "forced", execution=RUNNING), operation=asked, after_s=101)
     assert plan_deletion(forced).execution.stage == "PoweringOff"
 
 
@@ -285,7 +285,9 @@ def test_the_host_is_seen_off_before_its_node_is_deleted(policy: str) -> None:
     plan = plan_deletion(view(deleted("PoweringOff", policy), node=node()))
     (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
     head = {"operationKind": "HostPowerOff", "machineRef": "master-0.default"}
-    assert asked.spec == head | {"drain": {"mode": "Never"}}
+    override = "deletionPolicy unsafe of Machine example-ns/example-control-plane"
+    beyond = {} if policy == "graceful" else {"override": override}
+    assert asked.spec == head | {"drain": {"mode": "Never"}} | beyond
     failed = operation("Failed", "BMCRefused", "no", kind="HostPowerOff", completedAt=at())
     waits = plan_deletion(view(deleted("PoweringOff", policy, execution=RUNNING), node=node(), operation=failed))
     assert waits.execution.stage == "PoweringOff"
@@ -313,16 +315,24 @@ def test_a_drain_that_a_looser_policy_has_overtaken_is_given_back(
 def test_a_forced_deletion_tries_once_and_records_what_it_could_not_prove() -> None:
     plan = plan_deletion(view(deleted("PoweringOff", "forced"), node=node()))
     (asked,) = [one for one in plan.actions if isinstance(one, RequestOperation)]
-    assert (asked.spec["deadlineSeconds"], asked.spec["startDeadlineSeconds"]) == (60, 60)
+    assert asked.spec == {
+        "operationKind": "HostPowerOff",
+        "machineRef": "master-0.default",
+        "parameters": {"force": "true"},
+        "drain": {"mode": "Never"},
+        "override": "deletionPolicy forced of Machine example-ns/example-control-plane",
+        "startDeadlineSeconds": 30,
+        "deadlineSeconds": 60,
+    }
     failed = operation("Failed", "BMCRefused", "no", kind="HostPowerOff")
     plan = plan_deletion(view(deleted("PoweringOff", "forced", execution=RUNNING), node=node(), operation=failed))
     assert plan.execution.stage == "Removing"
     assert plan.execution.unproven == ("HostPowerOff: BMCRefused: no",)
     silent = deleted("PoweringOff", "forced", execution=RUNNING)
-    late = plan_deletion(view(silent, operation=operation("InProgress", kind="HostPowerOff"), after_s=151))
+    late = plan_deletion(view(silent, operation=operation("InProgress", kind="HostPowerOff"), after_s=101))
     assert (late.execution.stage, kinds(late)) == ("PoweringOff", ["CancelOperation"])
     asked_to_stop = operation("InProgress", kind="HostPowerOff", spec={"cancel": True})
-    assert plan_deletion(view(silent, operation=asked_to_stop, after_s=152)).execution.stage == "Removing"
+    assert plan_deletion(view(silent, operation=asked_to_stop, after_s=102)).execution.stage == "Removing"
 
 
 def test_the_host_leaves_the_cluster_before_its_node_is_deleted() -> None:

@@ -65,12 +65,12 @@ STEPS: Final[Mapping[DeletionPolicy, tuple[str, ...]]] = {
         "gives BareMetalHost {host} back to stock",
     ),
     DeletionPolicy.UNSAFE: (
-        "switches the host off, without a drain",
+        "switches the host off, without a drain, and waits for no disruption budget",
         "deletes Node {node}",
         "gives BareMetalHost {host} back to stock",
     ),
     DeletionPolicy.FORCED: (
-        "tries once to switch the host off, without a drain",
+        "tries once to switch the host off, without a drain, and waits for no disruption budget",
         "deletes Node {node}",
         "gives BareMetalHost {host} back, as Dirty until it was seen Off",
     ),

@@ -2,7 +2,7 @@
 
 A graceful deletion drains the Node, and resets the host: from there on, it cannot be aborted. An unsafe one switches
 the host off first, as a running host would register its Node again. A forced one tries each step once, and records
-those that it could not prove.
+those that it could not prove. Neither waits for disruption budgets: the operation overrides them, and records that.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ from unbounded.containercloud.machines.model import (
 )
 from unbounded.kube.clock import seconds_since
 
-FORCED_S: Final = 60  # deadline of the one attempt to switch a host off
-FORCED_WAIT_S: Final = 150.0  # for the end of an operation, before a forced deletion goes on without it
+FORCED_START_S: Final = 30  # for the claim of the one attempt to switch a host off
+FORCED_S: Final = 60  # from that claim to its end
+FORCED_WAIT_S: Final = FORCED_START_S + FORCED_S + 10.0  # before a forced deletion goes on without an operation's end
 DRAIN_LIMIT_S: Final = 3600.0
+MAX_OVERRIDE: Final = 256
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 
 _S = MachineStage
@@ -330,21 +332,24 @@ def _by_operation(
 
 
 def _powering_off(view: MachineView) -> MachineStep:
-    """Switch the host off without a drain; one that a looser policy has overtaken is given back."""
+    """Switch the host off without a drain; one that a looser policy has overtaken is given back, also another's."""
     plan = _switched_off(view)
-    overtaken = view.target is not None and not view.drained and policy_of(view) is not DeletionPolicy.GRACEFUL
-    change = maintenance_change(view, view.target, enabled=False) if overtaken and view.target is not None else None
-    if change is None:
+    overtaken = _has_maintenance(view) and not view.drained and policy_of(view) is not DeletionPolicy.GRACEFUL
+    if not overtaken:
         return plan
-    return replace_plan(plan, actions=(ChangeTarget({"maintenance": change}), *plan.actions))
+    change = ChangeTarget({"maintenance": {"enabled": False, "reason": None}})
+    return replace_plan(plan, actions=(change, *plan.actions))
 
 
 def _switched_off(view: MachineView) -> MachineStep:
-    forced = policy_of(view) is DeletionPolicy.FORCED
+    policy = policy_of(view)
     if view.target is None or view.target.spec.pxe is None or view.target.spec.pxe.redfish is None:
         return _go(view, _S.REMOVING)  # no BMC can be asked
-    if not forced:
-        return _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, drain=_NEVER)
+    spec: dict[str, Any] = {"drain": _NEVER}
+    if policy is not DeletionPolicy.GRACEFUL:
+        spec["override"] = f"deletionPolicy {policy} of Machine {view.full_name}"[:MAX_OVERRIDE]
+    if policy is not DeletionPolicy.FORCED:
+        return _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **spec)
     result = view.result
     is_late = in_stage_s(view) > FORCED_WAIT_S
     is_open = result is not None and not result.ended
@@ -353,8 +358,8 @@ def _switched_off(view: MachineView) -> MachineStep:
     if result is not None and (result.failed or (is_late and is_open)):
         what = f"{result.reason}: {result.message}" if result.failed else "it did not end in time"
         return _go(view, _S.REMOVING, unproven=_unproven(view, f"HostPowerOff: {what}"))
-    limits = {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_S, "drain": _NEVER}
-    plan = _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **limits)
+    spec |= {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_START_S, "parameters": {"force": "true"}}
+    plan = _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **spec)
     if plan.obstacle is not None:
         limit = view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.0) + 1)
         return replace_plan(plan, obstacle=replace_plan(plan.obstacle, until=limit))
