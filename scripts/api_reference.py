@@ -12,7 +12,7 @@ from unbounded.api.container_cloud.names import CONTAINER_CLOUD_MARKS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, DEFINITIONS, KindDefinition, custom_resource_definition
 from unbounded.api.names import API_VERSION, GROUP, MARKS
 from unbounded.api.phase import PHASE_MEANING
-from unbounded.cli.explain import container_cloud_fixes
+from unbounded.explain import container_cloud_fixes
 from unbounded.machineops import reasons as cloud_reasons
 from unbounded.metalman import reasons as metalman_reasons
 from unbounded.operations import reasons

@@ -26,6 +26,7 @@ from unbounded.join.agent_install import AgentOrigin
 from unbounded.kube.api import Forbidden
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops import settings as machineops_settings
+from unbounded.operations.component_record import COMPONENTS
 from unbounded_apiserver.server import ApiServer
 
 
@@ -46,7 +47,7 @@ async def test_components_are_published_despite_a_rejected_cluster_info(
     api, out = Refusing(), io.StringIO()
     await up._publish(api, server, UpSettings(data=Path("data")), PlainScreen(out))
     assert "cannot write the objects for discovery: a policy is against it" in out.getvalue()
-    assert (await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")
+    assert (await api.get(CONFIG_MAPS, COMPONENTS, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")
 
 
 async def test_published_host_config_is_no_controller_and_replaces_the_former() -> None:

@@ -14,16 +14,16 @@ import pytest
 
 from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
-from tests.cli.explain.staging import commands, typed
 from tests.cli.running import KUBECTL
+from tests.explain.staging import commands, typed
 from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.cli.explain.links import Topic
-from unbounded.cli.explain.run import explained
 from unbounded.cli.servers import component_runtime, publish_cluster_info
+from unbounded.explain.chain import explained
+from unbounded.explain.links import Topic
 from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.join.cluster_facts import FactsFollower
 from unbounded.kube.api import Forbidden

@@ -15,14 +15,15 @@ from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
 from unbounded.cli import screen, terminal_text, view
-from unbounded.cli.explain.links import ExplainLink, Fix, links_text
-from unbounded.cli.plan import model
-from unbounded.cli.plan.model import PlannedChange
+from unbounded.cli.explain import links_text
+from unbounded.cli.plan import plan_lines
 from unbounded.cli.plugin import errors, progress
 from unbounded.cli.plugin.command import CliError, CliInvocation
 from unbounded.cli.plugin.liveview import picture
 from unbounded.cli.plugin.output import TextPrinter, printer_for, table
 from unbounded.cli.plugin.progress import PlainProgressView
+from unbounded.explain.links import ExplainLink, Fix
+from unbounded.plan.model import PlannedChange
 
 HOSTILE = "all is well\x1b]0;pwn\x07\x1b[2J\x9b2J\r\nerror: fake \u202egnp"
 STEERS = frozenset("\x1b\x07\x9b\r\u202e")
@@ -90,7 +91,7 @@ SHOWN: dict[str, Callable[[], str]] = {
     "live view": lambda: _drawn(picture(progress.of_operation(OPERATION), HOSTILE, width=2000, height=50)),
     "end": _end,
     "why": lambda: "\n".join(links_text((LINK, LINK), NOW)),
-    "plan": lambda: "\n".join(model.plan_lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
+    "plan": lambda: "\n".join(plan_lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
     "screen": lambda: _drawn(screen.tables([MACHINE], [OPERATION], width=2000)),
     "lines": lambda: "\n".join(view.line(row) for row in (view.machine_row(MACHINE), view.operation_row(OPERATION))),
 }

@@ -15,15 +15,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.cli.explain.staging import commands, typed
+from tests.explain.staging import commands, typed
 from tests.machina.asking import asked_for, body, recent
 from tests.support.waiting import eventually
 from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SECRETS, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP
-from unbounded.cli.explain.links import ExplainLink, Topic
-from unbounded.cli.explain.run import explained
 from unbounded.cli.servers import component_runtime
+from unbounded.explain.chain import explained
+from unbounded.explain.links import ExplainLink, Topic
 from unbounded.join.bootstrap_tokens import TokenIssuer
 from unbounded.join.cluster_facts import FactsFollower
 from unbounded.join.csr import (

@@ -26,8 +26,8 @@ from unbounded.api.configuration import (
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
-from unbounded.cli.explain.links import ExplainLink, Topic
-from unbounded.cli.explain.run import explained
+from unbounded.explain.chain import explained
+from unbounded.explain.links import ExplainLink, Topic
 
 SITE: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
 

@@ -32,6 +32,7 @@ from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments
 from unbounded.machineops.settings import parse_settings as settings_of
+from unbounded.operations.component_record import COMPONENTS, absent_in
 from unbounded.operations.executor_selection import ExecutorHealth, Unavailability
 
 
@@ -104,8 +105,8 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
         expected = {"Other": starting} | ({"Acme": replace(told, text=told.whole, then="")} if told else {})
 
         async def published(now: dict[str, Unavailability] = expected) -> bool:
-            there = await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)
-            return components.absent_in(there.data) == now
+            there = await api.get(CONFIG_MAPS, COMPONENTS, namespace=NAMESPACE)
+            return absent_in(there.data) == now
 
         await eventually(published)
     publishing.cancel()

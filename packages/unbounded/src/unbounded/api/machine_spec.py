@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from unbounded.api.disruption import MaintenanceSpec
 from unbounded.api.fields import (
@@ -31,6 +31,8 @@ from unbounded.api.names import PCRPolicy
 from unbounded.api.network import NetworkSpec
 from unbounded.api.operation import OperationsStatus
 
+SSH_PRIVATE_KEY: Final = "ssh-privatekey"  # key of a Secret with an SSH key
+
 NodeLabels = Annotated[
     dict[str, LabelValue],
     Field("Labels for the Node. If absent, the Node keeps its labels; an empty map removes them."),
@@ -44,7 +46,7 @@ class SecretKeySelector(ApiStruct, frozen=True, kw_only=True):
 
     name: Annotated[ObjectName, Field("Name of the Secret.")]
     namespace: Annotated[NamespaceName, Field("Namespace of the Secret.")]
-    key: Annotated[DataKey, Field("Key within the Secret's data.", defaulted=True)] = "ssh-privatekey"
+    key: Annotated[DataKey, Field("Key within the Secret's data.", defaulted=True)] = SSH_PRIVATE_KEY
 
 
 class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):

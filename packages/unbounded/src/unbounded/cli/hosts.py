@@ -11,13 +11,14 @@ from unbounded.api.container_cloud.names import ANNOTATION_ADOPT
 from unbounded.api.core import NODES
 from unbounded.api.machine import Machine
 from unbounded.cli.operation_commands import lookup
-from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Intent
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.plugin.flags import pair
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.output import NONE, table
 from unbounded.containercloud.hosts.model import CONDITION_AVAILABLE, host_of_machine, is_free
 from unbounded.kube.api import NotFound, ObjectKey, key_of
 from unbounded.kube.selectors import SelectorError, label_test
+from unbounded.plan.intent import Intent
 
 Raw = dict[str, Any]
 

@@ -23,9 +23,9 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.child import SILENT_S, STOP_S, ProcessEnd, run_watched
 from unbounded.cli.deploy import components
-from unbounded.cli.explain.facts import scopes_of
 from unbounded.cli.screen import Screen
 from unbounded.cli.terminal_text import one_line
+from unbounded.explain.facts import scopes_of
 from unbounded.kube.api import ApiError
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi

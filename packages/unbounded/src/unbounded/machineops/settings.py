@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,17 @@ class Settings:
     def lease(self) -> str:
         """Name of the Lease that controllers of the same sites and providers share."""
         return lease_name(COMPONENT, self.site, self.provider)
+
+
+def deployment_name(site: str, provider: str) -> str:
+    """Return the name of the Deployment for a site and a provider, each empty for all, and of its other objects.
+
+    A digest keeps names distinct whose characters are invalid in a Service's name.
+    """
+    name = "-".join(part for part in (COMPONENT, site, provider.lower()) if part)
+    plain = re.sub("[^a-z0-9]", "-", name)
+    digest = hashlib.sha256(f"{site}/{provider}".encode()).hexdigest()[:8]
+    return name if plain == name else f"{plain}-{digest}"
 
 
 def label_value(text: str) -> str:

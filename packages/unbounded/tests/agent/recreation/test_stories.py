@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.recreation.simulated import BAD, NEVER_READY, NO_SANDBOX, UNBUILDABLE, WILL_NOT_START
 from tests.agent.recreation.world import LIMITS, NEW, OLD, NodeWorld, story
-from tests.cli.explain.staging import commands, why
+from tests.explain.staging import commands, why
 from unbounded.agent.durations import FACTOR, TimedWork
 from unbounded.agent.model import Slot
 from unbounded.agent.recreation.report import ConditionReport
@@ -18,7 +18,7 @@ from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NODES
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
-from unbounded.cli.explain.links import Topic
+from unbounded.explain.links import Topic
 
 
 async def rolled_back(world: NodeWorld) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.cli.explain.staging import MACHINA, beat
+from tests.explain.staging import MACHINA, beat
 from tests.support.faulty_api import FaultyApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES, Machine

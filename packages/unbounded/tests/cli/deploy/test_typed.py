@@ -8,18 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unbounded.api import machine_names
 from unbounded.api.fields import DNS_SUBDOMAIN, LABEL_KEY, LABEL_VALUE, TAINT
+from unbounded.api.machine_names import name_of
 from unbounded.cli.deploy import validation
-from unbounded.cli.deploy.machine_manifests import agent_fields, name_of
+from unbounded.cli.deploy.machine_manifests import agent_fields
 from unbounded.join.host_options import base_url, web_url
 
 
 @pytest.mark.slow
 @given(st.text("aB1-._:[]é ", max_size=40))
 def test_a_sanitised_text_is_empty_or_a_name(text: str) -> None:
-    plain = validation.sanitised(text)
+    plain = machine_names.sanitised(text)
     assert not plain or re.fullmatch(DNS_SUBDOMAIN, plain), plain
-    assert validation.sanitised(plain) == plain
+    assert machine_names.sanitised(plain) == plain
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ REFUSED = [
     (validation.registry, "registry.example.com/Team", "is not a registry"),
     (validation.registry, "reg ex", "'reg ex' is not a registry"),
     (validation.registry, "registry.example.com/team:v1", "is not a registry"),
-    (validation.object_name, "a_b", "is not a name"),
+    (machine_names.object_name, "a_b", "is not a name"),
     (validation.label, "pool", "write KEY=VALUE"),
     (validation.label, "/a=b", "is not a label key"),
     (validation.label, "a=b c", "is not a label value"),

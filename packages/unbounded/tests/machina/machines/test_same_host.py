@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.explain.staging import commands, why
+from tests.explain.staging import commands, why
 from tests.machina.machines.world import HOST, Cluster, shown, story
 from unbounded.api.machine import MACHINES
-from unbounded.cli.explain.links import Topic
+from unbounded.explain.links import Topic
 from unbounded.machina.ssh.model import SshReason
 
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.apiserver.support import Client, client_with
 from tests.apiserver.test_certificates import REQUESTS, decide, identity, node_asking, signed
 from tests.cli.deployed import deployed
-from tests.cli.explain.staging import commands
 from tests.cli.running import KUBECTL
+from tests.explain.staging import commands
 from tests.fetch.registries import served
 from tests.support.software_tpm import SoftwareTpm, needs_tpm, software_tpm
 from tests.support.token_groups import machine_of
@@ -29,9 +29,9 @@ from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
-from unbounded.cli.explain.links import Topic
-from unbounded.cli.explain.run import explained
 from unbounded.cli.servers import component_runtime, publish_cluster_info
+from unbounded.explain.chain import explained
+from unbounded.explain.links import Topic
 from unbounded.join.attest_client import attest
 from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.join.cluster_facts import FactsFollower

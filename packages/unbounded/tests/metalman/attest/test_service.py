@@ -29,8 +29,8 @@ from unbounded.api.machine_status import TPMStatus
 from unbounded.api.meta import Kind, ObjectMeta
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, PCRPolicy
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
-from unbounded.cli.explain.links import Topic
-from unbounded.cli.explain.run import explained
+from unbounded.explain.chain import explained
+from unbounded.explain.links import Topic
 from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.api import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder

@@ -16,15 +16,15 @@ import bcrypt
 import pytest
 from aiohttp import web
 
-from tests.cli.explain.staging import commands
+from tests.explain.staging import commands
 from tests.fetch.layers import Built, files, image
 from tests.fetch.registries import HASTY, Registry, docker_config, docker_registry, push
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.cli.explain.links import ExplainLink, Topic
-from unbounded.cli.explain.run import explained
+from unbounded.explain.chain import explained
+from unbounded.explain.links import ExplainLink, Topic
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 from unbounded.kube.cache import Cache

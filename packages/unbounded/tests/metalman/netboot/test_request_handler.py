@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from tests.cli.explain.staging import commands
+from tests.explain.staging import commands
 from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, MAC, REDFISH, lease, machine_body
 from tests.metalman.support.netboot_site import NETBOOT_FILES, SERVE_URL, World, netboot_site
 from tests.metalman.support.reservations import asked, pxe
@@ -19,8 +19,8 @@ from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine, NetbootStatus
 from unbounded.api.meta import Kind
-from unbounded.cli.explain.links import Topic
-from unbounded.cli.explain.run import explained
+from unbounded.explain.chain import explained
+from unbounded.explain.links import Topic
 from unbounded.kube.api import Forbidden
 from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp import reply_or_drop as dhcp

@@ -65,7 +65,7 @@ COMMANDS: Final = (
             ("why web-01 --watch", "print it again at each change, until nothing blocks the Machine"),
         ),
         arguments=_why_arguments,
-        run="unbounded.cli.explain.run:run",
+        run="unbounded.cli.explain:run",
     ),
     CliCommand(
         path=("plan",),
@@ -85,7 +85,7 @@ COMMANDS: Final = (
             ("plan -f machines.yaml -n shop", "print the hosts that Machines of Container Cloud would claim"),
         ),
         arguments=_plan_arguments,
-        run="unbounded.cli.plan.run:run",
+        run="unbounded.cli.plan:run",
         needs_api=False,  # it opens the API that the planned command's own flags select
         text=(
             "Print what a command would do, computed by the code of the controllers. Nothing is changed. The "

@@ -19,13 +19,11 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.workloads import CONFIG_FILE, config_text
 from unbounded.kube.api import AlreadyExists, Api, NotFound
+from unbounded.operations.component_record import ABSENT, COMPONENTS, STARTING
 from unbounded.operations.executor_selection import Unavailability
 
-NAME: Final = "unbounded-components"
 CONTROLLERS: Final = ("machina", "machine-ops-controller", "metalman")
 PXE_FILE: Final = "pxe.yaml"
-ABSENT: Final = "not-served."  # prefix of the keys of providers
-STARTING: Final = "starting."  # prefix for a state that passes in a moment
 
 
 async def publish(api: Api, config: Mapping[str, Any], pxe: Mapping[str, str] | None = None) -> None:
@@ -41,13 +39,13 @@ async def publish(api: Api, config: Mapping[str, Any], pxe: Mapping[str, str] | 
     data = dict.fromkeys(CONTROLLERS, where) | {CONFIG_FILE: config_text(config)}
     if pxe is not None:
         data[PXE_FILE] = config_text(pxe)
-    body = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": data}
+    body = {"metadata": {"name": COMPONENTS, "namespace": NAMESPACE}, "data": data}
     try:
         await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
     except AlreadyExists:  # the server does not write an equal one
-        existing = await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+        existing = await api.get(CONFIG_MAPS, COMPONENTS, namespace=NAMESPACE)
         over = {key: None for key in existing.data if key.startswith((ABSENT, STARTING, PXE_FILE))}
-        await api.patch(CONFIG_MAPS, NAME, {"data": over | data}, namespace=NAMESPACE)
+        await api.patch(CONFIG_MAPS, COMPONENTS, {"data": over | data}, namespace=NAMESPACE)
 
 
 async def publish_absent(api: Api, absent: Mapping[str, Unavailability | None]) -> None:
@@ -56,7 +54,7 @@ async def publish_absent(api: Api, absent: Mapping[str, Unavailability | None]) 
     for provider, absence in absent.items():
         trouble, starting = _absence_values(absence)
         data |= {f"{ABSENT}{provider}": trouble, f"{STARTING}{provider}": starting}
-    await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
+    await api.patch(CONFIG_MAPS, COMPONENTS, {"data": data}, namespace=NAMESPACE)
 
 
 def _absence_values(absence: Unavailability | None) -> tuple[str | None, str | None]:
@@ -65,20 +63,10 @@ def _absence_values(absence: Unavailability | None) -> tuple[str | None, str | N
     return (absence.whole, None) if absence.is_problem else (None, absence.whole)
 
 
-def absent_in(data: Mapping[str, str]) -> dict[str, Unavailability]:
-    """Return why providers are not served, by their names."""
-    return {
-        key.removeprefix(prefix): Unavailability(why, is_problem=prefix == ABSENT)
-        for prefix in (STARTING, ABSENT)
-        for key, why in data.items()
-        if key.startswith(prefix)
-    }
-
-
 async def running(api: Api) -> Mapping[str, str]:
     """Return where each controller runs, by its name; empty where they are Deployments, or nothing is known."""
     try:
-        values = (await api.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)).data
+        values = (await api.get(CONFIG_MAPS, COMPONENTS, namespace=NAMESPACE)).data
     except NotFound:
         return {}
     return {name: values[name] for name in CONTROLLERS if name in values}

@@ -17,12 +17,14 @@ from unbounded.api.configuration import (
     UpdateStrategyType,
 )
 from unbounded.api.machine import MACHINES
+from unbounded.api.machine_names import object_name
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
 from unbounded.cli.deploy import validation
-from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.selectors import selector_of
 from unbounded.kube.tasks import gather
+from unbounded.plan.intent import Intent, IntentPatch
 
 Raw = dict[str, Any]
 
@@ -85,7 +87,7 @@ def _settings(path: str) -> Raw:
 
 
 def _name(text: str) -> str:
-    if len(validation.object_name(text)) > MAX_CONFIGURATION_NAME:
+    if len(object_name(text)) > MAX_CONFIGURATION_NAME:
         raise ValueError(
             f"{text!r}: the name is a label of its versions and can have at most {MAX_CONFIGURATION_NAME} characters"
         )

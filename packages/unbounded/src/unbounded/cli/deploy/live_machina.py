@@ -25,6 +25,7 @@ from unbounded.cli.deploy.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.join.agent_install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
 from unbounded.kube.api import Api, NotFound
+from unbounded.operations.component_record import COMPONENTS
 
 Raw = dict[str, Any]
 
@@ -79,7 +80,7 @@ async def live_machina(api: Api) -> LiveMachina:
     """
     deployment = await _deployment(api, MACHINA)
     is_embedded = not deployment and "machina" in await components.running(api)
-    config_map = components.NAME if is_embedded else mounted_config(deployment, "machina", MACHINA_CONFIG)
+    config_map = COMPONENTS if is_embedded else mounted_config(deployment, "machina", MACHINA_CONFIG)
     config = await config_in(api, config_map)
     return LiveMachina(image_in(deployment, "machina"), config_map, config, is_embedded, _flags(deployment, "machina"))
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from unbounded.api.machine import MACHINES
+from unbounded.api.machine_names import machine_name, name_of, object_name
+from unbounded.api.machine_spec import SSH_PRIVATE_KEY
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import validation
 from unbounded.cli.deploy.validation import BadFlag, flagged
@@ -28,7 +30,6 @@ DOWNLOADS: Final[Mapping[str, str]] = {
     "crictl": "crictl-version",
     "sandbox": "sandbox-version",
 }
-KEY: Final = "ssh-privatekey"  # of a Secret with an SSH key
 LONGEST_USER: Final = 128
 OF_BASTION: Final = ("bastion_ssh_username", "bastion_ssh_private_key", "bastion_ssh_secret_name", "bastion_host_key")
 
@@ -46,7 +47,7 @@ class SshLogin:
         found: Raw = {
             "host": self.host,
             "username": self.username,
-            "privateKeyRef": {"name": self.secret, "namespace": NAMESPACE, "key": KEY},
+            "privateKeyRef": {"name": self.secret, "namespace": NAMESPACE, "key": SSH_PRIVATE_KEY},
         }
         if self.host_keys:
             found["hostKeys"] = list(self.host_keys)
@@ -74,15 +75,6 @@ class MachineDescription:
     token: str = ""
     agent: Raw = field(default_factory=dict)
     reset_on_delete: bool = False
-
-
-def name_of(site: str, text: str) -> str:
-    """Return SITE-NAME, or SITE-HOST where there is no name: 10.0.0.5:2222 in site rack1 is rack1-10.0.0.5-2222.
-
-    Raises:
-        ValueError: it cannot be the name of a Node.
-    """
-    return validation.machine_name(f"{site}-{validation.sanitised(text)}")
 
 
 def manifest(described: MachineDescription) -> Raw:
@@ -174,7 +166,7 @@ def description_of(args: Namespace) -> MachineDescription:
 def manual_description_of(args: Namespace) -> MachineDescription:
     """Return the Machine that the flags of `machine manual-bootstrap` describe, without a login."""
     return MachineDescription(
-        name=flagged("NAME", validation.machine_name, args.name),
+        name=flagged("NAME", machine_name, args.name),
         site=flagged("--site", validation.site, args.site),
         version=flagged("--kubernetes-version", validation.release, args.kubernetes_version)
         if args.kubernetes_version
@@ -187,13 +179,13 @@ def manual_description_of(args: Namespace) -> MachineDescription:
 
 def secret_of(args: Namespace) -> str:
     """Return the name of the Secret with the key of the host."""
-    return flagged("--ssh-secret-name", validation.object_name, args.ssh_secret_name or f"ssh-{args.site}")
+    return flagged("--ssh-secret-name", object_name, args.ssh_secret_name or f"ssh-{args.site}")
 
 
 def bastion_secret_of(args: Namespace) -> str:
     """Return the name of the Secret with the key of the bastion: the host's, unless the bastion has its own key."""
     own = f"{secret_of(args)}-bastion" if args.bastion_ssh_private_key else secret_of(args)
-    return flagged("--bastion-ssh-secret-name", validation.object_name, args.bastion_ssh_secret_name or own)
+    return flagged("--bastion-ssh-secret-name", object_name, args.bastion_ssh_secret_name or own)
 
 
 def _bastion(args: Namespace) -> SshLogin | None:

@@ -30,16 +30,17 @@ from unbounded.cli.deploy.ssh_keys import (
     read_keys,
     required_secrets,
 )
-from unbounded.cli.explain.links import Topic
-from unbounded.cli.explain.run import explained
 from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.command import DONE, MANAGER, TIMED_OUT, USAGE, CliError, CommandSession, Intent
+from unbounded.cli.plugin.command import DONE, MANAGER, TIMED_OUT, USAGE, CliError, CommandSession
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
 from unbounded.cli.terminal_text import one_line
+from unbounded.explain.chain import explained
+from unbounded.explain.links import Topic
 from unbounded.join.cluster_facts import release_of
 from unbounded.kube.api import AlreadyExists, Forbidden, NotFound
 from unbounded.machina.ssh.model import host_port
+from unbounded.plan.intent import Intent
 
 Raw = dict[str, Any]
 

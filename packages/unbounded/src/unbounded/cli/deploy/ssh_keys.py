@@ -20,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from unbounded.api.core import SECRETS
+from unbounded.api.machine_spec import SSH_PRIVATE_KEY
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.deploy.machine_manifests import KEY, bastion_secret_of, secret_of
+from unbounded.cli.deploy.machine_manifests import bastion_secret_of, secret_of
 from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube import logs
 from unbounded.kube.api import AlreadyExists, Forbidden, NotFound
@@ -98,7 +99,8 @@ def _passphrase(path: Path, content: bytes, ask: PassphrasePrompt | None) -> Sec
     if ask is None:
         raise UnusableKey(
             f"{path} is encrypted, and there is no terminal to prompt for its passphrase: run this on a "
-            f"terminal, or create the Secret yourself, with the keys {KEY} and {PASSPHRASE}, and omit the file"
+            f"terminal, or create the Secret yourself, with the keys {SSH_PRIVATE_KEY} and {PASSPHRASE}, and omit "
+            "the file"
         )
     for _ in range(ATTEMPTS):
         given = ask(f"Passphrase of {path}: ")
@@ -133,7 +135,7 @@ def _is_encrypted(content: bytes) -> bool:
 
 def key_secret(name: str, key: PrivateKey, labels: dict[str, str]) -> dict[str, Any]:
     """Return the Secret with the key. No output may show it."""
-    texts = {KEY: key.text, PASSPHRASE: key.passphrase, CERTIFICATE: key.certificate}
+    texts = {SSH_PRIVATE_KEY: key.text, PASSPHRASE: key.passphrase, CERTIFICATE: key.certificate}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -231,7 +233,7 @@ def kubectl_command(name: str, file: Path, key: PrivateKey) -> str:
         name,
         "--namespace",
         NAMESPACE,
-        f"--from-file={KEY}={file}",
+        f"--from-file={SSH_PRIVATE_KEY}={file}",
     ]
     if key.certificate is not None:
         words.append(f"--from-file={CERTIFICATE}={certificate_path(file)}")
@@ -268,9 +270,9 @@ async def _check_exists(session: CommandSession, desired: KeySecret) -> None:
     except Forbidden:
         session.printer.warn(f"this user may not read Secret {NAMESPACE}/{desired.name}: its existence was not checked")
         return
-    if KEY not in found.data:
+    if SSH_PRIVATE_KEY not in found.data:
         has = ", ".join(sorted(found.data)) or "none"
-        raise CliError(f"Secret {NAMESPACE}/{desired.name} has no key {KEY}; it has: {has}")
+        raise CliError(f"Secret {NAMESPACE}/{desired.name} has no key {SSH_PRIVATE_KEY}; it has: {has}")
 
 
 async def _apply_secret(session: CommandSession, body: Raw, *, dry_run: bool) -> str:

@@ -9,11 +9,12 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.machine import MACHINES, Machine, SSHHop
 from unbounded.api.machine_spec import BastionSSHSpec, SSHSpec
 from unbounded.cli.deploy import validation
-from unbounded.cli.explain.ssh_fixes import hop_of
-from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
+from unbounded.explain.ssh_fixes import hop_of
 from unbounded.machina.machines.credentials import pinned, untrusted, without_untrusted
 from unbounded.machina.ssh.keys import HostKey, host_key
+from unbounded.plan.intent import Intent, IntentPatch
 
 VERB = "patched"
 

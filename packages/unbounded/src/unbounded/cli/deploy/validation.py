@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from unbounded.api import fields
-from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.fetch.reference import image_name
 from unbounded.kube.settings import endpoint_url
 
@@ -71,31 +70,6 @@ def provider(text: str) -> str:
             "digits, '-', '_' and '.', with a letter or a digit at both ends"
         )
     return text
-
-
-def object_name(text: str) -> str:
-    """Check the name of an object."""
-    if not re.fullmatch(fields.DNS_SUBDOMAIN, text) or len(text) > 253:
-        raise ValueError(
-            f"{text!r} is not a name: a-z, 0-9, '-' and '.', with a letter or a digit at both ends of each part"
-        )
-    return text
-
-
-def machine_name(text: str) -> str:
-    """Check the name of a Machine, which its Node gets too."""
-    if len(object_name(text)) > MAX_MACHINE_NAME:
-        raise ValueError(
-            f"{text!r} has {len(text)} characters; a Machine's name becomes the name of its Node and has at "
-            f"most {MAX_MACHINE_NAME}: choose another with --name"
-        )
-    return text
-
-
-def sanitised(text: str) -> str:
-    """Convert a text to the form of object names: 10.0.0.5:2222 becomes 10.0.0.5-2222."""
-    plain = re.sub(r"-+", "-", re.sub(r"[^a-z0-9.-]", "-", text.lower()))
-    return re.sub(r"[-.]*\.[-.]*", ".", plain).strip("-.")
 
 
 def label(text: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +19,7 @@ from unbounded.cli.deploy import pods
 from unbounded.cli.deploy.pods import RESTRICTED, deny_all, namespace, priority_class
 from unbounded.cli.manifests import container_cloud_manifests, manifests
 from unbounded.kube.process_epoch import SYSTEM
+from unbounded.machineops.settings import deployment_name
 
 Raw = dict[str, Any]
 
@@ -119,11 +119,8 @@ class MachineOpsWorkload:
 
     @property
     def name(self) -> str:
-        """The name of its objects; a digest keeps names distinct whose characters are invalid in a Service's name."""
-        name = "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
-        plain = re.sub("[^a-z0-9]", "-", name)
-        digest = hashlib.sha256(f"{self.site}/{self.provider}".encode()).hexdigest()[:8]
-        return name if plain == name else f"{plain}-{digest}"
+        """The name of its objects."""
+        return deployment_name(self.site, self.provider)
 
     def shares_with(self, other: MachineOpsWorkload) -> bool:
         """Return whether both can serve the same Machine."""

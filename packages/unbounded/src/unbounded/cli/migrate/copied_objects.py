@@ -19,12 +19,12 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
-from unbounded.cli.deploy import components
 from unbounded.cli.deploy.server_side_apply import DISRUPTION_BUDGETS, PRIORITY_CLASSES
 from unbounded.cli.manifests import CRDS, manifests
 from unbounded.cli.manifests import KINDS as RIGHTS_AND_POLICIES
 from unbounded.join.cluster_facts import CLUSTER_INFO, ROOT_CA
 from unbounded.machineops.replacement_state import UID as REPLACEMENT_UID
+from unbounded.operations.component_record import COMPONENTS
 
 Raw = dict[str, Any]
 
@@ -81,7 +81,7 @@ _OF_THIS_SERVER: Final = frozenset(
     {
         ("kube-public", CLUSTER_INFO),
         ("kube-system", "extension-apiserver-authentication"),
-        *((NAMESPACE, name) for name in (components.NAME, CONFIGMAP_OPERATIONS)),
+        *((NAMESPACE, name) for name in (COMPONENTS, CONFIGMAP_OPERATIONS)),
     }
 )
 _DEFAULTS: Final = "kubernetes.io/bootstrapping"  # label of roles that each server creates

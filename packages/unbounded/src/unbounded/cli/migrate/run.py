@@ -18,7 +18,6 @@ from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.failures import Failure, Rejected, Stale
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import components
 from unbounded.cli.deploy.components import PXE_FILE
 from unbounded.cli.deploy.machina_settings import SETTINGS
 from unbounded.cli.deploy.server_side_apply import PODS
@@ -37,6 +36,7 @@ from unbounded.kube.api import ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ConfigError, from_kubeconfig
 from unbounded.kube.process import until_signal
+from unbounded.operations.component_record import COMPONENTS
 from unbounded_apiserver.data_dir import DataInUse
 
 USER_AGENT: Final = "unbounded-migrate"
@@ -255,7 +255,7 @@ _PLACE: Final = frozenset({"apiServerEndpoint", "clusterDns"})  # settings of th
 
 
 def _read_settings(source: ServerObjects, key: str) -> Raw:
-    existing = source.objects.get(ObjectRef("", CONFIG_MAPS.plural, NAMESPACE, components.NAME))
+    existing = source.objects.get(ObjectRef("", CONFIG_MAPS.plural, NAMESPACE, COMPONENTS))
     text = "" if existing is None else (existing.body.get("data") or {}).get(key, "")
     try:
         body = yaml.load(text, Loader=yaml.CSafeLoader)  # the safe loader, in C

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.progress import OperationResult
 from unbounded.cli.plugin.wait import report_result, wait_result
 from unbounded.operations import reasons
 from unbounded.operations.supervisor_plan import ABANDON_AFTER_S
+from unbounded.plan.intent import Intent, IntentPatch
 
 CANCEL, ABANDON = "cancel", "abandon"
 UNKNOWN = "its result is unknown"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationStrategy
 from unbounded.cli.operation_commands import lookup
-from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, Raw
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
@@ -31,12 +31,9 @@ from unbounded.metalman.disks_to_erase import ErasurePlan, choose_erasures
 from unbounded.operations import parameters as operation_parameters
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.executor_selection import executor_of, why_unsupported
+from unbounded.plan.consequences import DESTROYS
+from unbounded.plan.intent import Intent, Raw
 
-DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
-    OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
-    OperationKind.HOST_ERASE: "everything on the disks that it erases, for good; the host stays Off",
-    OperationKind.AGENT_RESET: "the agent, and the node with everything that runs on it; the host itself stays",
-}
 KIND: Final = "MachineOperation"
 REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
     "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict

@@ -13,12 +13,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from unbounded.api.names import GROUP
-from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Raw
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.plugin.output import GAP, NONE, rows, table
 from unbounded.cli.plugin.reader import ListReader, ServerTable
 from unbounded.cli.plugin.target import config_of
 from unbounded.cli.terminal_text import one_line
 from unbounded.kube.api import Forbidden
+from unbounded.plan.intent import Raw
 
 if TYPE_CHECKING:
     from unbounded.kube.config import ClientConfig

@@ -15,19 +15,19 @@ from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.cli.operation_commands import create, lookup
-from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.wait import report_result, wait_counter
 from unbounded.kube.api import Conflict, Forbidden, NotFound
 from unbounded.machina.csr_approval.plan import last_allowed
 from unbounded.machina.machines.eligibility import is_set_up_by_join
+from unbounded.plan.consequences import INSTALLS, UNDER_NODE
+from unbounded.plan.intent import Intent, IntentPatch
 
 TRIES: Final = 5
 FIELDS: Final = {"reboot": ("rebootCounter", "reboot_counter"), "repave": ("repaveCounter", "repave_counter")}
 OPEN: Final = "no change: its agent and its kubelet may each request one certificate already"
 ALLOWED: Final = "its agent and its kubelet may each request one more certificate"
-INSTALLS: Final = "machina runs the install script on its host again, over SSH"
-UNDER_NODE: Final = f"it is Ready, and {INSTALLS}, under the Node that runs now"
 
 
 async def run(session: CommandSession) -> int:

@@ -7,10 +7,11 @@ import asyncio
 from unbounded.api.disruption import MAINTENANCE, DisruptionStage
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.operation_commands import lookup
-from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
 from unbounded.operations.claim_gates import in_maintenance
+from unbounded.plan.intent import Intent, IntentPatch
 
 
 async def run(session: CommandSession) -> int:

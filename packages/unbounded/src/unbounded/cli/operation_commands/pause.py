@@ -9,10 +9,11 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.cli.operation_commands import lookup
-from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, IntentPatch
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.api import NotFound
 from unbounded.operations.claim_gates import is_paused
+from unbounded.plan.intent import Intent, IntentPatch
 
 
 async def run(session: CommandSession) -> int:

@@ -16,12 +16,13 @@ from unbounded.api.machine_status import RescueSystem, fingerprint
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.operation_commands import create, lookup
 from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent
+from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, report_result, wait_result, watched_object
 from unbounded.kube.clock import utc_now
 from unbounded.operations import parameters as operation_parameters
+from unbounded.plan.intent import Intent
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,

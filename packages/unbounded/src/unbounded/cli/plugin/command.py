@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from unbounded.cli.terminal_text import Style
+from unbounded.plan.intent import Intent, Raw
 
 if TYPE_CHECKING:
     from unbounded.api.meta import Kind
@@ -20,8 +21,6 @@ TIMED_OUT: Final = 3  # of the waiting; the operation continues
 INTERRUPTED: Final = 130
 
 MANAGER: Final = "kubectl-unbounded"  # field manager (server-side apply) and User-Agent
-
-Raw = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -107,45 +106,6 @@ class CommandSession:
     invocation: CliInvocation
     api: HttpApi
     printer: Printer
-
-
-@dataclass(frozen=True)
-class IntentPatch:
-    """A merge patch, for an Intent. `metadata.resourceVersion` in its body limits it to that version.
-
-    Args:
-        verb: the change in the output, such as `patched`.
-    """
-
-    kind: Kind[Any]
-    name: str
-    body: Raw
-    status: bool = False
-    namespace: str = ""
-    verb: str = "patched"
-
-
-@dataclass(frozen=True)
-class Intent:
-    """Writes that a command intends: `plan` shows them, the command performs them.
-
-    Args:
-        creates: whole objects.
-        patches: changes of existing objects.
-        destroys: Machines that lose something, whose names the user has to type.
-        loses: what they lose.
-        dry_run: none, client or server.
-        notes: messages to print before.
-        made: the change in the output for created objects.
-    """
-
-    creates: tuple[Raw, ...] = ()
-    patches: tuple[IntentPatch, ...] = ()
-    destroys: tuple[str, ...] = ()
-    dry_run: str = "none"
-    notes: tuple[str, ...] = field(default=())
-    loses: str = ""
-    made: str = "created"
 
 
 Run = Callable[[CommandSession], Coroutine[Any, Any, int]]

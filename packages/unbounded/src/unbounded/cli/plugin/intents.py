@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TextIO
 
-from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
-from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
-from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS
-from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin import command
 from unbounded.cli.plugin.wait import wait_operation
+from unbounded.plan.intent import Intent, IntentPatch, Raw
+from unbounded.plan.kinds import kind_of
 
 NO_DRY_RUN: Final = "none"
 CLIENT: Final = "client"
@@ -23,25 +20,13 @@ SERVER: Final = "server"
 DRY_RUNS: Final = (NO_DRY_RUN, CLIENT, SERVER)
 _WORDS: Final = {NO_DRY_RUN: "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
-Done = tuple[Kind[dict[str, Any]], command.Raw]
+Done = tuple[Kind[dict[str, Any]], Raw]
 
-_KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
-    (kind.api_version, kind.kind): kind
-    for kind in (
-        *(MACHINES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_CONFIGURATION_VERSIONS),
-        *(MACHINE_OPERATION_CREDENTIALS, SECRETS, CONFIG_MAPS, NODES, NAMESPACES, BARE_METAL_HOSTS),
-    )
-}
 SHOWN: Final = 20
 
 
-def kind_of(manifest: command.Raw) -> Kind[dict[str, Any]]:
-    """Return the kind of a manifest, decoded as plain JSON. Raises KeyError for a kind that no intent has."""
-    return _KINDS[str(manifest["apiVersion"]), str(manifest["kind"])].raw()
-
-
 async def execute_intent(
-    session: command.CommandSession, intent: command.Intent, *, wait: bool, timeout_s: float | None
+    session: command.CommandSession, intent: Intent, *, wait: bool, timeout_s: float | None
 ) -> int:
     """Perform the writes of an intent, after the user has confirmed what is destroyed.
 
@@ -69,7 +54,7 @@ async def execute_intent(
     return command.DONE
 
 
-async def _patched(session: command.CommandSession, patch: command.IntentPatch, dry_run: str) -> Done:
+async def _patched(session: command.CommandSession, patch: IntentPatch, dry_run: str) -> Done:
     kind, written = patch.kind.raw(), patch.body
     if dry_run != CLIENT:
         written = await session.api.patch(
@@ -85,7 +70,7 @@ async def _patched(session: command.CommandSession, patch: command.IntentPatch, 
     return kind, written
 
 
-async def _created(session: command.CommandSession, manifest: command.Raw, verb: str, dry_run: str) -> Done:
+async def _created(session: command.CommandSession, manifest: Raw, verb: str, dry_run: str) -> Done:
     kind, made = kind_of(manifest), manifest
     if dry_run != CLIENT:
         made = await session.api.create(kind, manifest, manager=_manager(session), dry_run=dry_run == SERVER)

@@ -56,7 +56,7 @@ async def _in_session(command: CliCommand, invocation: CliInvocation) -> int:
     async with open_api(invocation) as api:
         session = CommandSession(invocation, api, printer_for(invocation))
         if expected := getattr(invocation.args, "plan_hash", ""):
-            from unbounded.cli.plan.run import check_hash  # noqa: PLC0415  # few commands are planned first
+            from unbounded.cli.plan import check_hash  # noqa: PLC0415  # few commands are planned first
 
             await check_hash(session, cast("Intend", loaded(command.intend)), expected)
         return await run(session)

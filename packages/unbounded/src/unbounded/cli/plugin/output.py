@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from unbounded.cli import terminal_text
-from unbounded.cli.plugin.command import CliInvocation, Raw
+from unbounded.cli.plugin.command import CliInvocation
 from unbounded.cli.terminal_text import PLAIN, Style
+from unbounded.plan.intent import Raw, full_name
 
 if TYPE_CHECKING:
     from unbounded.api.crd import PrinterColumn
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
 NONE: Final = "<none>"
 GAP: Final = "   "
 LEAST_MESSAGE: Final = 12  # characters; where there is less room, the terminal wraps the line
-
-
-def full_name(kind: Kind[Any], name: str) -> str:
-    """Return the name as kubectl writes it: machine.unbounded-cloud.io/m1, secret/s1."""
-    singular = kind.kind.lower()
-    return f"{singular}.{kind.group}/{name}" if kind.group else f"{singular}/{name}"
 
 
 class TextPrinter:

@@ -1,0 +1,147 @@
+"""The command `why`: print the chain of an object, from `unbounded.explain`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
+from unbounded.cli.plugin.output import as_yaml
+from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
+from unbounded.cli.view import age
+from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explained
+from unbounded.explain.links import PLUGIN, ExplainLink, Topic, links_data
+from unbounded.kube.clock import utc_now
+
+WATCH_EVERY_S: Final = 2.0
+WIDTH: Final = 100  # where there is no terminal
+
+
+async def run(session: CommandSession) -> int:
+    """Run `why NAME`: print the chain once, or with --watch after each change until nothing blocks any more."""
+    refuse_output(session.invocation, "name", "wide", what="an answer can be text, json or yaml")
+    args, program = session.invocation.args, session.invocation.program
+    topic, name = parsed(args.name, program)
+    is_namespaced = topic is not None and KINDS[topic].namespaced
+    namespace = (args.namespace or session.api.config.namespace) if is_namespaced else ""
+    before: tuple[ExplainLink, ...] = ()
+    while True:
+        with _next_steps(program, name):
+            links, settled, unread = await explained(session.api, topic, name, namespace=namespace, program=program)
+        if links != before:
+            show(session, links, unread)
+        if settled or not args.watch:
+            return DONE
+        before = links
+        await asyncio.sleep(WATCH_EVERY_S)
+
+
+@contextmanager
+def _next_steps(program: str, name: str) -> Iterator[None]:
+    """Add the next step to the errors of the subject."""
+    try:
+        yield
+    except SubjectAmbiguous as error:
+        step = f"{program} why machine/{name}, or {program} why operation/{name}"
+        raise CliError(str(error), next_step=step, status=USAGE) from error
+    except SubjectNotFound as error:
+        kind, step = error.kind, "kubectl get mach,machineoperations"
+        if kind is not None and kind.namespaced:
+            step = f"kubectl get {kind.plural}.{kind.group} --all-namespaces"
+        raise CliError(str(error), next_step=step) from error
+
+
+def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
+    """Parse `machine/m1`, `operation/op`, `configuration/c`, `ma/m`, `bmh/h`, `cluster.cluster.k8s.io/c`, `mp/p`, or
+    a bare name, to the topic and the name.
+
+    Raises:
+        CliError
+    """
+    kind, slash, name = text.partition("/")
+    if not slash:
+        return None, text
+    topic = TOPICS.get(kind.lower())
+    if topic is None or not name:
+        raise CliError(
+            f"{text!r} is neither machine/NAME nor operation/NAME nor configuration/NAME, nor, of Container Cloud, "
+            "machine.cluster.k8s.io/NAME, bmh/NAME, cluster.cluster.k8s.io/NAME or mp/NAME",
+            next_step=f"{program} why machine/NAME",
+            status=USAGE,
+        )
+    return topic, name
+
+
+def show(session: CommandSession, links: tuple[ExplainLink, ...], unread: tuple[str, ...]) -> None:
+    """Print a chain in the format of -o."""
+    form = getattr(session.invocation.args, "output", "")
+    if form == "json":
+        session.invocation.out.write(
+            msgspec.json.format(msgspec.json.encode(links_data(links)), indent=2).decode() + "\n"
+        )
+    elif form == "yaml":
+        session.invocation.out.write(as_yaml(links_data(links)))
+    else:
+        session.invocation.out.write("\n".join(links_text(links, utc_now(), session.invocation.style)) + "\n")
+    for what in unread:
+        session.printer.warn(f"note: {what}; the answer ignores it")
+
+
+def links_text(links: Sequence[ExplainLink], now: datetime, style: Style = PLAIN) -> list[str]:
+    """Return one paragraph for each link, each cause below what it blocks; then the next step, and the fixes."""
+    shown: list[str] = []
+    for depth, link in enumerate(links):
+        shown += _head(link, depth, style)
+        shown += [style.paint(one_line(_indent(depth + 1) + word), DIM) for word in _times(link, now)]
+    steps = [link for link in links if link.next_step]
+    for link in dict.fromkeys((steps[0], steps[-1])) if steps else ():
+        shown += style.wrapped(one_line(f"next: {link.about}: {link.next_step}"), usual=WIDTH)
+    shown += _fixes(links, style)
+    return shown
+
+
+def _head(link: ExplainLink, depth: int, style: Style) -> Iterator[str]:
+    """Yield the wrapped lines of a link: its subject bold, and the phase behind it in its colour."""
+    because = f"{_indent(depth)}{'because ' if depth else ''}"
+    first, *rest = style.wrapped(one_line(f"{because}{link.about} {link.what}"), usual=WIDTH)
+    _, about, what = first.partition(one_line(link.about))
+    phase, colon, words = what.lstrip().partition(":")
+    reported = f" {style.phase(phase)}{colon}{words}" if what else ""
+    yield f"{because}{style.paint(about, BOLD)}{reported}"
+    yield from rest
+
+
+def _fixes(links: Sequence[ExplainLink], style: Style) -> Iterator[str]:
+    """Yield the fixes, those of the last link first."""
+    seen: set[str] = set()
+    for link in reversed(links):
+        for fix in link.fixes:
+            if fix.command not in seen:
+                seen.add(fix.command)
+                yield f"try:  {style.paint(one_line(fix.command), CYAN)}"
+                yield style.paint(one_line(f"      # {fix.does}"), DIM)
+
+
+def _times(link: ExplainLink, now: datetime) -> Iterator[str]:
+    if link.held_by:
+        yield f"held by {link.held_by}"
+    if link.since:
+        yield f"since {link.since}{_ago(link.since, now)}"
+    if link.until:
+        yield f"until {link.until}"
+
+
+def _ago(since: str, now: datetime) -> str:
+    try:
+        return f" ({age(since, now)} by the local clock)"
+    except ValueError:
+        return ""
+
+
+def _indent(depth: int) -> str:
+    return "  " * depth

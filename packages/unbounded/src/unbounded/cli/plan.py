@@ -1,0 +1,308 @@
+"""The command `plan`: parse the planned command, get its intent, forecast the effects, and print them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Final, cast
+
+import yaml
+
+from unbounded.api.conditions import counted
+from unbounded.api.configuration import UpdateFailurePolicy
+from unbounded.api.operation import FailurePolicy
+from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend
+from unbounded.cli.plugin.output import as_yaml, printer_for
+from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
+from unbounded.cli.plugin.target import config_of, open_api
+from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
+from unbounded.explain.links import PLUGIN, ExplainLink, Fix, with_program
+from unbounded.plan import container_cloud, model
+from unbounded.plan.changes import changes_of, changes_of_file
+from unbounded.plan.container_cloud import PLANNED
+from unbounded.plan.intent import Raw
+from unbounded.plan.model import MachineForecast, OperationForecast, PlannedChange, RolloutLine, UpdateForecast
+
+SHOWN: Final = 20  # targets that are listed one by one
+
+
+async def run(session: CommandSession) -> int:
+    """Run `plan COMMAND…` or `plan -f FILE`; the exit status is FAILED if a change would be rejected."""
+    if session.invocation.args.filename:
+        return await _run_file(session)
+    inner, intend = _inner(session)
+    async with open_api(inner.invocation) as api:
+        planned = replace(inner, api=api)
+        intent = await intend(planned)
+        changes = await changes_of(api, intent)
+    for note in intent.notes:
+        session.printer.warn(note)
+    output(planned, changes, model.plan_hash(intent, changes) if changes else "")
+    return FAILED if any(_is_refused(change) for change in changes) else DONE
+
+
+async def _run_file(session: CommandSession) -> int:
+    """Plan the objects of Container Cloud in a file."""
+    args = session.invocation.args
+    if args.command:
+        raise CliError("-f has the place of a command: give one of them", status=USAGE)
+    namespace = args.namespace or config_of(session.invocation).namespace
+    manifests, others = read_manifests(args.filename, namespace)
+    async with open_api(session.invocation) as api:
+        opened = replace(session, api=api)
+        intent = await container_cloud.intend_file(api, manifests)
+        changes = await changes_of_file(api, manifests)
+    if others:
+        session.printer.warn(f"note: not planned: {', '.join(others)}")
+    output(opened, changes, model.plan_hash(intent, changes))
+    return FAILED if any(map(_is_refused, changes)) else DONE
+
+
+def read_manifests(path: str, namespace: str) -> tuple[list[Raw], list[str]]:
+    """Return the objects of a file that can be planned, with their namespace, and the names of the others.
+
+    Raises:
+        CliError: the file cannot be read, or has none of them.
+    """
+    try:
+        found = [one for one in yaml.load_all(Path(path).read_bytes(), Loader=yaml.CSafeLoader) if one is not None]
+    except OSError as error:
+        raise CliError(f"-f {path}: {error.strerror}", status=USAGE) from None
+    except yaml.YAMLError:
+        raise CliError(f"-f {path}: not YAML", status=USAGE) from None
+    if not all(isinstance(one, dict) and one.get("kind") and (one.get("metadata") or {}).get("name") for one in found):
+        raise CliError(f"-f {path}: each object needs apiVersion, kind and metadata.name", status=USAGE)
+    planned = [one for one in found if (one.get("apiVersion"), one["kind"]) in PLANNED]
+    if not planned:
+        kinds = ", ".join(f"{kind} ({group})" for group, kind in PLANNED)
+        raise CliError(f"-f {path}: has no object that can be planned: {kinds}", status=USAGE)
+    own = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in planned]
+    return own, [f"{one['kind']} {one['metadata']['name']}" for one in found if one not in planned]
+
+
+def _is_refused(change: PlannedChange) -> bool:
+    operation = change.operation
+    if change.server or (operation is not None and operation.refused):
+        return True
+    return operation is not None and bool(operation.targets) and all(one.fails_at_once for one in operation.targets)
+
+
+def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
+    """Return the planned command as if the user had typed it directly.
+
+    Raises:
+        CliError: the command has no intent.
+    """
+    invocation = session.invocation
+    known = [command for command in commands() if command.intend]
+    found = find(commands(), invocation.args.command)
+    if not isinstance(found, CommandMatch) or not found.command.intend:
+        there = ", ".join(" ".join(command.path) for command in known)
+        raise CliError(
+            f"--plan does not support {' '.join(invocation.args.command) or 'no command'}",
+            next_step=f"supported commands: {there}",
+            status=USAGE,
+        )
+    args = arguments_of(found.command, found.words, program=f"{invocation.program} plan")
+    for name in ("kubeconfig", "context", "as_user", "as_groups", "as_uid", "output", "no_color"):
+        setattr(args, name, getattr(args, name, None) or getattr(invocation.args, name))
+    invocation = replace(invocation, args=args)
+    return CommandSession(invocation, session.api, printer_for(invocation)), cast(
+        "Intend", loaded(found.command.intend)
+    )
+
+
+async def check_hash(session: CommandSession, intend: Intend, expected: str) -> None:
+    """Raise CliError where the plan of a command has another hash than `plan` printed."""
+    intent = await intend(session)
+    found = model.plan_hash(intent, await changes_of(session.api, intent))
+    if found != expected:
+        text = f"--plan-hash: the plan has changed: its hash is {found}, not {expected}; nothing was changed"
+        raise CliError(text, next_step="`plan` with the same command shows it")
+
+
+def output(session: CommandSession, changes: list[PlannedChange], digest: str) -> None:
+    """Print the plan in the format of -o."""
+    match getattr(session.invocation.args, "output", ""):
+        case "json":
+            session.invocation.out.write(
+                json.dumps(model.plan_data(changes, digest), indent=4, ensure_ascii=False) + "\n"
+            )
+        case "yaml":
+            session.invocation.out.write(as_yaml(model.plan_data(changes, digest)))
+        case "name":
+            session.invocation.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
+        case form:
+            invocation = session.invocation
+            is_wide, style = form == "wide", invocation.style
+            shown = plan_lines(changes, invocation.program, wide=is_wide, style=style, digest=digest)
+            invocation.out.write("\n".join(shown) + "\n")
+
+
+def plan_lines(
+    changes: Sequence[PlannedChange],
+    program: str = PLUGIN,
+    *,
+    wide: bool = False,
+    style: Style = PLAIN,
+    digest: str = "",
+) -> Iterator[str]:
+    """Yield a paragraph for each write: the Machines first, then what holds for all.
+
+    Args:
+        program: name of this program, for the commands in fixes.
+        wide: show the stages of operations, too.
+        digest: the hash of the plan.
+    """
+    for line in map(one_line, _change_lines(changes, program, wide=wide, digest=digest)):
+        command = line.lstrip().startswith(_TRY)
+        for one in [line] if command else style.wrapped(line):
+            yield style.paint(one, _colour(line))
+
+
+def _colour(line: str) -> str:
+    return next((code for pattern, code in _COLOURS if pattern.search(line)), "")
+
+
+_TRY: Final = "try:  "
+_COLOURS: Final = (
+    (re.compile(r"^would "), BOLD),
+    (re.compile(r"would end(?: at once)? as Failed/|the server refuses it:"), RED),
+    (re.compile(rf"^ +{_TRY}"), CYAN),
+    (re.compile(r"^ +loses |: would wait$"), YELLOW),
+    (re.compile(r"^nothing was changed$"), DIM),
+)
+
+
+def _change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool, digest: str) -> Iterator[str]:
+    for change in changes:
+        yield f"would {change.what}"
+        for effect in change.effects:
+            yield f"  {effect}"
+        if change.operation is not None:
+            yield from _operation(change.operation, program, wide=wide)
+        if change.update is not None:
+            yield from _update(change.update, program)
+        if change.server:
+            yield f"  the server refuses it: {change.server}"
+    if digest:
+        yield f"plan hash: {digest}"
+    yield "nothing was changed"
+
+
+def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Iterator[str]:
+    if planned.refused:
+        yield f"  it would end at once as Failed/{planned.refused}"
+        return
+    yield from _targets(planned, program)
+    if len(planned.targets) != 1 or planned.targets[0].operation != planned.name:
+        yield f"  {counted(len(planned.targets), 'Machine')}, at most {planned.max_concurrent} at once, in this order;"
+        where = " in one stage" if planned.rollout else ""
+        then = ": it halts" if planned.on_failure == FailurePolicy.HALT else ""
+        yield f"  after {counted(planned.max_failures, 'failure')}{where}, no further ones start{then}"
+    yield from _few("  ", planned.budgets)
+    yield (
+        f"  it fails if it has not started within {planned.start_deadline_s} s, or not completed "
+        f"{planned.deadline_s} s after that"
+    )
+    yield from _few("  loses ", planned.loses)
+    yield from _few("  not checked: ", planned.unchecked)
+    if planned.stages and wide:
+        yield "  stages:"
+        yield from (
+            f"    {one.name}: waits for {one.waits_for}, at most {one.limit_s:.0f} s; a cancel {one.cancel}"
+            for one in planned.stages
+        )
+    elif planned.stages:
+        yield f"  -o wide shows its {len(planned.stages)} stages"
+
+
+def _update(planned: UpdateForecast, program: str) -> Iterator[str]:
+    if planned.refused:
+        yield f"  no update would start: {planned.refused}"
+        return
+    yield from _targets(planned, program)
+    outdated = counted(len(planned.targets), "outdated Machine")
+    yield f"  {outdated}, at most {planned.max_concurrent} unavailable at once, in this order;"
+    where = " in one stage" if planned.rollout else ""
+    then = "all return to the last good version" if planned.on_failure == UpdateFailurePolicy.ROLLBACK else "it halts"
+    yield f"  after {counted(planned.max_failures, 'failure')}{where}, {then}"
+    yield f"  then {planned.now}"
+    if planned.starts:
+        yield f"  at work then: {', '.join(planned.starts[:SHOWN])}"
+
+
+def _targets(planned: OperationForecast | UpdateForecast, program: str) -> Iterator[str]:
+    """Yield the stages, each of the first SHOWN targets, and of the others those with different findings."""
+    shown, alike, known = 0, 0, set[tuple[str, str]]()
+    stages = {stage.name: stage for stage in planned.rollout}
+    for (name, wave), members in groupby(planned.targets, key=lambda one: (one.stage, one.wave)):
+        if (stage := stages.pop(name, None)) is not None:
+            yield f"  stage {_rollout_text(stage)}"
+        for one in members:
+            shown += 1
+            obstacles = {(each.reason, each.what) for each in one.obstacles}
+            if shown <= SHOWN or one.refused or one.held or not obstacles <= known:
+                yield from _target(one, wave, program)
+            else:
+                alike += bool(obstacles)
+            known |= obstacles
+    if shown > SHOWN:
+        yield f"  … {shown} in all; after the first {SHOWN}, only blocked ones are shown"
+    if alike:
+        yield f"  … {alike} of those have the same obstacles as others before them"
+
+
+def _rollout_text(stage: RolloutLine) -> str:
+    count = f"{counted(stage.size, 'Machine')}, at most {stage.at_once} at once"
+    return "; ".join(part for part in (f"{stage.name}: {count}", stage.starts, stage.ends) if part)
+
+
+def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
+    head = f"  {wave}. {one.machine}{f' by {one.executor}' if one.executor else ''}"
+    if one.refused:
+        yield f"{head}: would end at once as Failed/{one.refused}"
+        return
+    if one.held:
+        yield f"{head}: would wait"
+        yield from (f"     {_blocker_text(link)}" for link in one.held)
+        yield from _tries(one.held[-1].fixes, program)
+    else:
+        yield f"{head}: starts in its turn"
+    if one.image:
+        yield f"     its host is replaced with image {one.image}"
+    if one.drains:
+        yield f"     {one.drains}"
+    for obstacle in one.obstacles:
+        comes = f"it would end as Failed/{obstacle.reason}" if obstacle.reason else "in its way"
+        yield f"     then {comes}: {obstacle.about}: {obstacle.what}"
+        yield from _tries(obstacle.fixes, program)
+    for loss in one.losses:
+        less = ", which decreases security" if loss.lessens_security else ""
+        yield f"     loses {loss.field}: {loss.consequence}{less}"
+    if one.disk:
+        yield from (f"     {line}" for line in one.disk.splitlines())
+    if one.boot:
+        yield f"     {one.boot}"
+    if one.network:
+        yield f"     {one.network}"
+    if one.reference:
+        yield f"     {one.reference}"
+
+
+def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:
+    yield from (f"     {_TRY}{with_program(fix, program).command}" for fix in fixes[:1])
+
+
+def _blocker_text(link: ExplainLink) -> str:
+    return f"{link.about} {link.what}"
+
+
+def _few(head: str, words: Sequence[str]) -> Iterator[str]:
+    yield from (f"{head}{one}" for one in words[:SHOWN])
+    if len(words) > SHOWN:
+        yield f"{head}the same on {len(words) - SHOWN} more"

@@ -1,0 +1,196 @@
+"""Explanations: find the subject, read the facts, and follow the chain to the first cause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
+from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, Cluster, MachinePool
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
+from unbounded.api.failures import Rejected
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
+from unbounded.explain.configurations import SETTLED, explain_configuration, explain_rolling_update
+from unbounded.explain.container_cloud import (
+    explain_claim,
+    explain_cluster,
+    explain_container_cloud,
+    explain_host,
+    explain_pool,
+    is_idle,
+    is_settled,
+    is_whole,
+    unready_condition,
+)
+from unbounded.explain.facts import ExplainFacts
+from unbounded.explain.facts_reader import FactsReader
+from unbounded.explain.links import (
+    PLUGIN,
+    Explained,
+    ExplainLink,
+    LinkSubject,
+    Topic,
+    links_with_program,
+)
+from unbounded.explain.machines import explain_condition, explain_machine
+from unbounded.explain.operations import explain_operation
+from unbounded.kube.api import Api, ApiError, NotFound, key_of
+from unbounded.kube.clock import WallClock, utc_now
+
+EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
+    Topic.MACHINE: explain_machine,
+    Topic.OPERATION: explain_operation,
+    Topic.PAUSE: explain_pause,
+    Topic.SLOT: explain_lock,
+    Topic.EXECUTOR: explain_executor,
+    Topic.MACHINA: explain_machina,
+    Topic.NODE: explain_node,
+    Topic.CONDITION: explain_condition,
+    Topic.CONFIGURATION: explain_rolling_update,
+    Topic.CLAIM: explain_claim,
+    Topic.HOST: explain_host,
+    Topic.CLUSTER: explain_cluster,
+    Topic.POOL: explain_pool,
+    Topic.CONTAINER_CLOUD: explain_container_cloud,
+}
+
+
+def chain(facts: ExplainFacts, subject: LinkSubject) -> tuple[ExplainLink, ...]:
+    """Return the links from a subject on; the last one is the first cause. No subject occurs twice."""
+    links: list[ExplainLink] = []
+    seen: set[LinkSubject] = set()
+    following: LinkSubject | None = subject
+    while following is not None and following not in seen:
+        seen.add(following)
+        found = EXPLAIN[following.topic](following.name, facts)
+        links.append(found.link)
+        following = found.then
+    return tuple(links)
+
+
+KINDS: Final[Mapping[Topic, Kind[Any]]] = {
+    Topic.MACHINE: MACHINES,
+    Topic.OPERATION: MACHINE_OPERATIONS,
+    Topic.CONFIGURATION: MACHINE_CONFIGURATIONS,
+    Topic.CLAIM: CONTAINER_CLOUD_MACHINES,
+    Topic.HOST: BARE_METAL_HOSTS,
+    Topic.CLUSTER: CLUSTERS,
+    Topic.POOL: MACHINE_POOLS,
+}
+TOPICS: Final = {
+    **dict.fromkeys(("machine", "machines", "mach", "machine.unbounded-cloud.io"), Topic.MACHINE),
+    **dict.fromkeys(
+        ("configuration", "configurations", "mc", "machineconfiguration", "machineconfigurations"), Topic.CONFIGURATION
+    ),
+    **dict.fromkeys(("operation", "operations", "mop", "machineoperation", "machineoperations"), Topic.OPERATION),
+    **dict.fromkeys(("ma", "machine.cluster.k8s.io", "machines.cluster.k8s.io"), Topic.CLAIM),
+    **dict.fromkeys(
+        ("bmh", "baremetalhost", "baremetalhosts", "baremetalhost.metal3.io", "baremetalhosts.metal3.io"), Topic.HOST
+    ),
+    **dict.fromkeys(("cluster.cluster.k8s.io", "clusters.cluster.k8s.io"), Topic.CLUSTER),
+    **dict.fromkeys(
+        ("mp", "machinepool", "machinepools", "machinepool.kaas.mirantis.com", "machinepools.kaas.mirantis.com"),
+        Topic.POOL,
+    ),
+}
+
+Found = (
+    Machine | MachineOperation | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
+)
+
+
+async def explained(
+    api: Api,
+    topic: Topic | None,
+    name: str,
+    *,
+    namespace: str = "",
+    now: WallClock = utc_now,
+    program: str = PLUGIN,
+) -> tuple[tuple[ExplainLink, ...], bool, tuple[str, ...]]:
+    """Return the chain of an object, whether nothing blocks it any more, and what could not be read.
+
+    Args:
+        namespace: of an object of Container Cloud.
+    """
+    found = await find(api, topic, name, namespace)
+    if isinstance(found, MachineConfiguration):
+        link = explain_configuration(found)
+        rollout = found.status.rollout
+        return links_with_program((link,), program), rollout is None or rollout.phase in SETTLED, ()
+    reader = FactsReader(api, now, ApiError)
+    if isinstance(found, Machine):
+        facts = await reader.of_machine(found)
+        subject = LinkSubject(Topic.MACHINE, found.name)
+        links = links_with_program(chain(facts, subject), program)
+        return links, len(links) == 1 and not links[0].held_by and not links[0].fixes, facts.unread
+    if not isinstance(found, MachineOperation):
+        facts, topic, settled = await _of_container_cloud(reader, found)
+        links = links_with_program(chain(facts, LinkSubject(topic, str(key_of(found)))), program)
+        return links, settled, facts.unread
+    facts = await reader.of_operation(found)
+    links = links_with_program(chain(facts, LinkSubject(Topic.OPERATION, found.name)), program)
+    return links, found.terminal, facts.unread
+
+
+async def _of_container_cloud(
+    reader: FactsReader, found: ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
+) -> tuple[ExplainFacts, Topic, bool]:
+    """Read the facts on an object of Container Cloud; return them, its topic, and whether nothing blocks it."""
+    match found:
+        case ContainerCloudMachine():
+            return await reader.of_claim(found), Topic.CLAIM, is_settled(found)
+        case BareMetalHost():
+            return await reader.of_host(found), Topic.HOST, is_idle(found)
+        case Cluster():
+            is_ready = found.provider_status.ready and unready_condition(found) is None
+            return await reader.of_cluster(found), Topic.CLUSTER, is_ready
+        case MachinePool():
+            return await reader.of_pool(found), Topic.POOL, is_whole(found)
+
+
+class SubjectNotFound(Rejected):
+    """No object of this kind and name exists; `kind` is None where neither a Machine nor an operation does."""
+
+    def __init__(self, kind: Kind[Any] | None, name: str, namespace: str = "") -> None:
+        self.kind = kind
+        if kind is not None and kind.namespaced:
+            super().__init__(f"{kind.kind} {name} of {kind.group} does not exist in namespace {namespace}")
+        else:
+            super().__init__(f"{'Machine or operation' if kind is None else kind.kind} {name} does not exist")
+
+
+class SubjectAmbiguous(Rejected):
+    """Both a Machine and an operation have the name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"both a Machine and an operation have the name {name}")
+
+
+async def find(api: Api, topic: Topic | None, name: str, namespace: str = "") -> Found:
+    """Return the object of this name; a Machine or an operation where no topic is given.
+
+    Raises:
+        SubjectNotFound, SubjectAmbiguous, ApiError
+    """
+    kinds: list[Kind[Any]] = [MACHINES, MACHINE_OPERATIONS] if topic is None else [KINDS[topic]]
+    found: list[Found] = [
+        one for one in await asyncio.gather(*(_get(api, kind, name, namespace) for kind in kinds)) if one is not None
+    ]
+    if len(found) > 1:
+        raise SubjectAmbiguous(name)
+    if not found:
+        raise SubjectNotFound(None if topic is None else KINDS[topic], name, namespace)
+    return found[0]
+
+
+async def _get(api: Api, kind: Kind[Any], name: str, namespace: str) -> Any:
+    try:
+        return await api.get(kind, name, namespace=namespace if kind.namespaced else "")
+    except NotFound:
+        return None

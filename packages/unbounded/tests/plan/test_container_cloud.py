@@ -1,0 +1,206 @@
+"""Plans of files with objects of Container Cloud, whose controllers run in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+import yaml
+
+from tests.api.test_container_cloud_rules import SEED
+from tests.containercloud.site import Site, site_story
+from tests.containercloud.test_site import begun
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
+from unbounded.api.meta import Kind
+from unbounded.cli.plan import plan_lines, read_manifests
+from unbounded.cli.plugin.command import CliError
+from unbounded.plan.changes import changes_of_file
+from unbounded.plan.model import PlannedChange, plan_data
+
+MACHINE: Final[dict[str, Any]] = next(one for one in yaml.safe_load_all(SEED) if one["kind"] == "Machine")
+PROVIDER: Final = {"kaas.mirantis.com/provider": "baremetal"}
+CLUSTER: Final = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
+
+
+class DryRuns:
+    """An API that takes writes in dry runs only."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    async def get(self, *given: Any, **more: Any) -> Any:
+        return await self._api.get(*given, **more)
+
+    async def list(self, *given: Any, **more: Any) -> Any:
+        return await self._api.list(*given, **more)
+
+    async def create(self, _kind: Kind[Any], body: Mapping[str, Any], *, dry_run: bool, **_more: Any) -> Any:
+        assert dry_run
+        return body
+
+    async def patch(self, _kind: Kind[Any], _name: str, body: Mapping[str, Any], *, dry_run: bool, **_more: Any) -> Any:
+        assert dry_run
+        return body
+
+
+async def planned(world: Site, *bodies: dict[str, Any]) -> list[PlannedChange]:
+    changes = await changes_of_file(cast("Any", DryRuns(world.api)), list(bodies))
+    assert plan_data(changes)["changes"]
+    return changes
+
+
+def machine(name: str = "example-control-plane", *, pin: bool = True, **value: Any) -> dict[str, Any]:
+    """The Machine of the API reference, with other fields."""
+    meta = {**MACHINE["metadata"], "name": name}
+    if not pin:
+        meta.pop("annotations")
+    spec = {**MACHINE["spec"]["providerSpec"]["value"], **value}
+    return {**MACHINE, "metadata": meta, "spec": {"providerSpec": {"value": spec}}}
+
+
+async def spare_host(world: Site) -> None:
+    await world.secret("bmc", "example-ns")
+    await world.host("h1", "example-ns", bootMACAddress="02:00:00:00:00:21")
+    await world.state("available", "h1", "example-ns")
+
+
+def cluster(**value: Any) -> dict[str, Any]:
+    full = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec"}
+    meta = {"name": "example-cluster", "namespace": "example-ns", "labels": PROVIDER}
+    head = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster"}
+    return {**head, "metadata": meta, "spec": {"providerSpec": {"value": full | value}}}
+
+
+@site_story
+async def test_a_new_machine_names_its_host_its_image_and_its_network(world: Site) -> None:
+    await world.surroundings()
+    await world.state("available", "master-0")
+    (change,) = await planned(world, machine())
+    assert change.what == "create machine.cluster.k8s.io/example-control-plane"
+    assert change.effects == (
+        "claims BareMetalHost default/master-0",
+        "it becomes a manager of Cluster example-cluster, as Node master-0.default",
+        "HostReplace writes registry.example.com/jammy:1 (ubuntu/jammy) to its disks, with the layout default/default",
+        "its network follows L2Template one-nic, with addresses of lcm",
+    )
+
+
+@site_story
+async def test_what_a_new_machine_would_wait_for_is_named(world: Site) -> None:
+    (missing,) = await planned(world, machine())
+    assert missing.effects == ("it would wait (ClusterMissing): Cluster example-ns/example-cluster does not exist",)
+    await world.surroundings()
+    await world.state("available", "master-0")
+    (label,) = await planned(world, machine(nodeLabels=[{"key": "ceph", "value": "yes"}]))
+    assert "it would wait (InvalidConfiguration): nodeLabels: ceph is not among" in label.effects[0]
+    (other,) = await planned(world, machine(l2TemplateSelector={"name": "none"}, bareMetalHostProfile={"name": "p"}))
+    assert "the install would wait (ProfileMissing):" in other.effects[2]
+    assert "the install would wait (NoTemplate):" in other.effects[-1]
+
+
+@site_story
+async def test_machines_of_one_file_claim_different_hosts_in_their_order(world: Site) -> None:
+    await world.surroundings()
+    await spare_host(world)
+    changes = await planned(world, *(machine(name, pin=False, hostSelector=None) for name in ("a", "b")))
+    assert [change.effects[0] for change in changes] == [
+        "claims BareMetalHost example-ns/h1",
+        "it would wait (InsufficientResources): no host in namespace example-ns is available and has the labels of "
+        "hostSelector",
+    ]
+
+
+@site_story
+async def test_a_deletion_names_its_steps_and_its_guard(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    (change,) = await planned(world, machine(delete=True, deletionPolicy="graceful"))
+    assert change.effects == (
+        "the deletion would wait (ManagersMissing): 0 other managers of Cluster example-cluster are ready, and 2 have "
+        "to be (--min-other-managers)",
+        "1. drains Node master-0.default",
+        "2. resets the host by AgentReset, from where on the deletion cannot be aborted",
+        "3. switches the host off",
+        "4. deletes Node master-0.default",
+        "5. gives BareMetalHost default/master-0 back to stock",
+    )
+    (forced,) = await planned(world, machine(delete=True, deletionPolicy="forced"))
+    assert forced.effects[0] == (
+        "1. tries once to switch the host off, without a drain, and waits for no disruption budget"
+    )
+    (kept,) = await planned(world, machine(maintenance=True))
+    assert kept.effects == ("its Node master-0.default is drained, and stays cordoned until the maintenance ends",)
+    (same,) = await planned(world, machine())
+    assert same.effects == ("no host changes",)
+
+
+@site_story
+async def test_another_release_of_a_cluster_is_a_rolling_update_in_its_order(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    (absent,) = await planned(world, cluster(release="r2"))
+    assert absent.effects == ("its Machines would wait: ClusterRelease r2 does not exist",)
+    found = await world.api.get(CLUSTER_RELEASES.raw(), "mke-17-3-0")
+    spec = found["spec"] | {"kubernetes": {"version": "v1.35.0"}}
+    await world.api.create(CLUSTER_RELEASES, {"metadata": {"name": "r2"}, "spec": spec})
+    (change,) = await planned(world, cluster(release="r2"))
+    assert change.effects == ("changes MachineConfiguration example-cluster.example-ns",)
+    assert change.update is not None
+    assert [(one.machine, one.stage, one.executor) for one in change.update.targets] == [
+        ("master-0.default", "control-plane", "unbounded-agent/master-0.default")
+    ]
+    spec["allowedDistributions"] = [
+        {"id": "ubuntu/jammy", "default": True, "image": {"url": "oci://r.example/jammy:2"}}
+    ]
+    await world.api.create(CLUSTER_RELEASES, {"metadata": {"name": "r3"}, "spec": spec})
+    text = "\n".join(plan_lines(await planned(world, cluster(release="r3"))))
+    assert "its host is replaced with image r.example/jammy:2" in text
+    assert "nothing was changed" in text
+
+
+@site_story
+async def test_a_pool_names_its_new_machines_and_their_hosts(world: Site) -> None:
+    await world.surroundings()
+    await spare_host(world)
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+    body = {
+        "apiVersion": "kaas.mirantis.com/v1alpha1",
+        "kind": "MachinePool",
+        "metadata": {"name": "workers", "namespace": "example-ns", "labels": PROVIDER | CLUSTER},
+        "spec": {"replicas": 2, "machineSpec": {"providerSpec": {"value": value}}},
+    }
+    (change,) = await planned(world, body)
+    assert change.effects[:3] == (
+        "creates Machine workers-0",
+        "  claims BareMetalHost example-ns/h1",
+        "  it becomes a worker of Cluster example-cluster, as Node h1.example-ns",
+    )
+    assert change.effects[-2] == "creates Machine workers-1"
+    assert change.effects[-1].startswith("  it would wait (InsufficientResources):")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("kind: [", "not YAML"),
+        ("apiVersion: v1\nkind: ConfigMap\n", "each object needs apiVersion, kind and metadata.name"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "has no object that can be planned: Machine"),
+    ],
+)
+def test_a_file_that_cannot_be_planned_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(content)
+    with pytest.raises(CliError, match=message):
+        read_manifests(str(path), "default")
+    with pytest.raises(CliError, match="No such file"):
+        read_manifests(str(tmp_path / "none"), "default")
+
+
+def test_objects_get_the_namespace_of_the_flag_and_others_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(f"{SEED}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
+    planned, others = read_manifests(str(path), "shop")
+    assert [one["metadata"]["namespace"] for one in planned] == ["example-ns"]
+    assert others == ["ConfigMap c"]
