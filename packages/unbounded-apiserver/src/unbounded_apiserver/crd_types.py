@@ -15,6 +15,7 @@ from unbounded_apiserver import (
     metadata,
     name_validation,
     resource_model,
+    scale,
     type_descriptor_parser,
 )
 from unbounded_apiserver.builtin_resources import BuiltInType
@@ -209,6 +210,7 @@ class CustomType:
     schema: Schema
     status: bool
     merge_fields: ObjectKind
+    scale: resource_model.ScalePaths | None = None
     generation: bool = True
     name_check: name_validation.Check = name_validation.subdomain
     unconditional_update: bool = False
@@ -238,7 +240,8 @@ class CustomType:
     def validate(
         self, obj: resource_model.Object, old: resource_model.Object | None, warnings: list[str] | None = None
     ) -> list[FieldError]:
-        return self.schema.validate(obj, old, warnings)
+        errors = self.schema.validate(obj, old, warnings)
+        return errors if self.scale is None else [*errors, *scale.errors(self.scale, obj)]
 
     def advise(self, obj: resource_model.Object) -> list[str]:  # noqa: ARG002 - the protocol's
         return []
@@ -289,7 +292,21 @@ def _stored(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 def _type(kind: str, version: Mapping[str, Any]) -> CustomType:
     written = version["schema"]["openAPIV3Schema"]
     schema = crd_version_validation.draft(written, "spec.validation.openAPIV3Schema").schema
-    return CustomType(kind, schema, (version.get("subresources") or {}).get("status") is not None, of_schema(written))
+    subresources = version.get("subresources") or {}
+    return CustomType(
+        kind,
+        schema,
+        subresources.get("status") is not None,
+        of_schema(written),
+        _scale_paths(subresources.get("scale")),
+    )
+
+
+def _scale_paths(given: Mapping[str, Any] | None) -> resource_model.ScalePaths | None:
+    if given is None:
+        return None
+    selector = given.get("labelSelectorPath") or ""
+    return resource_model.ScalePaths(given["specReplicasPath"], given["statusReplicasPath"], selector)
 
 
 def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> resource_model.Resource:
@@ -310,6 +327,7 @@ def _resource(definition: Mapping[str, Any], version: Mapping[str, Any]) -> reso
         categories=tuple(names.get("categories", ())),
         verbs=resource_model.ALL_VERBS,
         subresources=_STATUS if this.status else {},
+        scale=this.scale,
         storage_version=stored["name"],
         stored_type=None if stored is version else _type(names["kind"], stored),
         selectable={f["jsonPath"].lstrip("."): f["jsonPath"].lstrip(".") for f in version.get("selectableFields", ())},

@@ -26,6 +26,7 @@ Object = dict[str, Any]
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 STATUS_VERBS: Final = ("get", "patch", "update")
+SCALE: Final = "scale"
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,15 @@ class ResourceView:
     to_stored: Callable[[Object], Object]
 
 
+@dataclass(frozen=True)
+class ScalePaths:
+    """The paths of an object's replicas, desired and present, and of the selector of their labels; '' for none."""
+
+    spec: str
+    status: str
+    selector: str = ""
+
+
 STATUS: Final[Mapping[str, Subresource]] = {"status": Subresource(keep_all_but_status)}
 
 
@@ -177,6 +187,7 @@ class Resource:
     subresources: Mapping[str, Subresource] = field(
         default_factory=dict
     )  # subresources that are stored with the object
+    scale: ScalePaths | None = None  # a subresource that shows the replicas of each object as a Scale
     storage_version: str = ""
     stored_type: ResourceType | None = None  # the type of the stored version, where it is another one
     selectable: Mapping[str, str] = field(default_factory=dict)  # field of a selector: dotted path in the object
@@ -195,6 +206,12 @@ class Resource:
     @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def changed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """The subresources that show or change stored objects, with their verbs."""
+        scale = {} if self.scale is None else {SCALE: STATUS_VERBS}
+        return {name: part.verbs for name, part in self.subresources.items()} | scale
 
     @cached_property
     def stored_as(self) -> str:

@@ -18,6 +18,7 @@ from unbounded_apiserver import (
     metadata,
     name_validation,
     patches,
+    scale,
     server_side_apply,
     status,
 )
@@ -31,6 +32,7 @@ from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.resource_model import (
     Object,
     Resource,
+    ScalePaths,
     decode_stored,
     is_stored_version,
     served_body,
@@ -170,27 +172,17 @@ class Writes:
             return await self.create_object(resource, target.namespace, obj, options)
         expected = _expected_revision(target, meta)
         old = decode_stored(resource, current)
-        uid = old["metadata"]["uid"]
-        if meta.get("uid") and meta["uid"] != uid:
-            raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], uid))
+        _check_uid(target, meta, old)
         return await self._replace(target, obj, old, current, expected, options)
 
     async def patch(self, target: WriteTarget, kind: str, data: bytes, options: WriteOptions) -> WriteResult:
         """Patch an object. Raises StatusError."""
         resource = target.resource
-        current = await self._store.wait_current(resource.name, target.key)
-        if current is None:
-            raise status.not_found(resource.group, resource.plural, target.name)
+        current = await self._found(target)
         live = decode_stored(resource, current)
         if kind == patches.JSON and current.owners:  # the one kind of patch that can test existing fields
             live["metadata"]["managedFields"] = current.owners.shown()
-        try:
-            patched = patches.apply(kind, data, live, resource.type.shape)
-        except RecursionError as error:
-            raise status.bad_request("exceeded max depth") from error
-        shown = field_errors.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
-        complaints = patches.strict_errors(kind, data) if options.validation != "Ignore" else ()
-        obj = decoding.decode_patched(resource, patched, options, shown, complaints)
+        obj = _patched(resource, kind, data, live, options)
         meta = obj["metadata"]
         _check_name(target, meta)
         set_namespace(resource, target.namespace, meta)
@@ -219,6 +211,40 @@ class Writes:
             return await self.create_object(resource, target.namespace, obj, options, done.owners)
         old = decode_stored(resource, current)
         return await self._replace(target, obj, old, current, metadata.revision_of(meta), options, done.owners)
+
+    async def update_scale(self, target: WriteTarget, document: RequestDocument, options: WriteOptions) -> WriteResult:
+        """Replace the Scale of an object. Raises StatusError."""
+        given = decoding.decode_object(scale.SCALES, document, options)
+        return await self._scale(target, given, await self._found(target), options)
+
+    async def patch_scale(self, target: WriteTarget, kind: str, data: bytes, options: WriteOptions) -> WriteResult:
+        """Patch the Scale of an object. Raises StatusError."""
+        current = await self._found(target)
+        live = scale.scale_to_change(_paths(target), decode_stored(target.resource, current))
+        return await self._scale(target, _patched(scale.SCALES, kind, data, live, options), current, options)
+
+    async def _found(self, target: WriteTarget) -> StoredObject:
+        current = await self._store.wait_current(target.resource.name, target.key)
+        if current is None:
+            raise status.not_found(target.resource.group, target.resource.plural, target.name)
+        return current
+
+    async def _scale(
+        self, target: WriteTarget, given: Object, current: StoredObject, options: WriteOptions
+    ) -> WriteResult:
+        """Write the replicas of a Scale into its object; return the Scale as it is then.
+
+        As in Kubernetes, the replicas have no owner afterwards.
+        """
+        resource, paths, meta = target.resource, _paths(target), given["metadata"]
+        _check_name(target, meta)
+        set_namespace(resource, target.namespace, meta)
+        obj, old = decode_stored(resource, current), decode_stored(resource, current)
+        _check_uid(target, meta, old)
+        scale.set_replicas(paths, obj, given)
+        owners = ownership.without_path(current.owners, scale.owner_path(paths))
+        done = await self._replace(target, obj, old, current, metadata.revision_of(meta), options, owners)
+        return WriteResult(msgspec.json.encode(scale.scale_of(paths, msgspec.json.decode(done.body))))
 
     async def edit(self, target: WriteTarget, edit: Callable[[Object], None]) -> StoredObject | None:
         """Edit a stored object on behalf of the server itself; None if the object does not exist (any more).
@@ -318,6 +344,23 @@ class Writes:
         )
 
 
+def _patched(resource: Resource, kind: str, data: bytes, live: Object, options: WriteOptions) -> Object:
+    """Return the object that a patch makes of `live`, in the form of its type. Raises StatusError."""
+    try:
+        patched = patches.apply(kind, data, live, resource.type.shape)
+    except RecursionError as error:
+        raise status.bad_request("exceeded max depth") from error
+    shown = field_errors.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
+    complaints = patches.strict_errors(kind, data) if options.validation != "Ignore" else ()
+    return decoding.decode_patched(resource, patched, options, shown, complaints)
+
+
+def _paths(target: WriteTarget) -> ScalePaths:
+    if target.resource.scale is None:
+        raise status.not_found(target.resource.group, target.resource.plural, target.name)
+    return target.resource.scale
+
+
 async def wait_stored(future: asyncio.Future[StoredObject]) -> StoredObject:
     """Wait for a write, which cannot be cancelled. Raises StatusError (500) if it was not stored."""
     try:
@@ -368,6 +411,14 @@ def _check_name(target: WriteTarget, meta: Object) -> None:
         why = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
         raise status.bad_request(why)
     meta["name"] = target.name
+
+
+def _check_uid(target: WriteTarget, meta: Object, old: Object) -> None:
+    """Raise StatusError (409) if a client means another object of this name."""
+    uid = old["metadata"]["uid"]
+    if meta.get("uid") and meta["uid"] != uid:
+        resource = target.resource
+        raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], uid))
 
 
 def set_namespace(resource: Resource, namespace: str, meta: Object) -> None:

@@ -18,11 +18,9 @@ from unbounded_apiserver.controllers.nodes.lifecycle import NodeLifecycle
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-NO_SCALE = "the scale subresource is not served"
 NO_PROTOBUF = "answers are never protobuf, and the message does not promise it"
 NOT_OURS = "a request that cannot be read is the client's fault, and no 5xx here"
 DIFFERENT: dict[str, str] = {
-    "01-discovery/group-v1": NO_SCALE,
     "01-discovery/agg-bad-version": NO_PROTOBUF,
     "01-discovery/version": "our version is our own",
     "02-crud-errors/not-acceptable": NO_PROTOBUF,
@@ -37,7 +35,6 @@ DIFFERENT: dict[str, str] = {
     "05-patch/apply-duplicate-key": NOT_OURS,
     "05-patch/apply-cm-unknown": NOT_OURS,
     "05-patch/apply-bad-yaml": "the YAML parser words its errors otherwise",
-    "06-subresources/after": NO_SCALE,
     "09-tables/table-roles": "no rows are an empty list, not null",
     "09-tables/table-bad-version": NO_PROTOBUF,
     "10-core/bad-bearer": "the list shows namespaces of the recorded cluster",
@@ -47,13 +44,10 @@ DIFFERENT: dict[str, str] = {
     "11-auth/alice-discovery": "our version is our own",
     "12-expired/watch-cm-old": "the ConfigMaps that controllers of a cluster put into each namespace",
 }
-DIFFERENT_PREFIXES: dict[str, str] = {
-    "06-subresources/scale-": NO_SCALE,
-}
 
 
 def reason(exchange: str) -> str | None:
-    return DIFFERENT.get(exchange) or next((r for p, r in DIFFERENT_PREFIXES.items() if exchange.startswith(p)), None)
+    return DIFFERENT.get(exchange)
 
 
 def exchanges(name: str) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath
-from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.resource_model import SCALE, Resource
+from unbounded_apiserver.scale import SCALES
 from unbounded_apiserver.served_resources import Catalog
 
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -51,7 +52,7 @@ def _resources(catalog: Catalog, group: str, version: str) -> dict[str, Any]:
             entry["categories"] = list(resource.categories)
         shown.append(entry)
         for subresource, verbs in _subresources(resource):
-            of = resource.transient.get(subresource, resource)
+            of = _shown(resource, subresource)
             entry = {"name": f"{resource.plural}/{subresource}", "singularName": "", "namespaced": resource.namespaced}
             if of is not resource:
                 entry |= {"group": of.group, "version": of.version}
@@ -103,7 +104,7 @@ def _aggregated(resource: Resource) -> dict[str, Any]:
     if resource.categories:
         entry["categories"] = list(resource.categories)
     subresources = [
-        {"subresource": name, "responseKind": _kind(resource.transient.get(name, resource)), "verbs": verbs}
+        {"subresource": name, "responseKind": _kind(_shown(resource, name)), "verbs": verbs}
         for name, verbs in _subresources(resource)
     ]
     subresources += [
@@ -125,7 +126,12 @@ def _verbs(resource: Resource) -> list[str]:
 
 def _subresources(resource: Resource) -> list[tuple[str, list[str]]]:
     transient = [(name, ["create"]) for name in resource.transient]
-    return [*transient, *((name, list(part.verbs)) for name, part in resource.subresources.items())]
+    return [*transient, *((name, list(verbs)) for name, verbs in resource.changed_by.items())]
+
+
+def _shown(resource: Resource, subresource: str) -> Resource:
+    """Return the resource whose objects a subresource shows."""
+    return SCALES if subresource == SCALE else resource.transient.get(subresource, resource)
 
 
 def roots(catalog: Catalog) -> dict[str, list[str]]:

@@ -57,7 +57,7 @@ def request_labels(method: str, verb: str, resource: Resource | None, subresourc
         return RequestLabels(method if method in METHODS else _OTHER)
     if subresource in resource.proxied:
         return RequestLabels(CONNECT, resource.group, resource.version, resource.plural, subresource)
-    known = not subresource or subresource in {"status", "finalize"} or subresource in resource.transient
+    known = not subresource or subresource in resource.changed_by or subresource in resource.transient
     return RequestLabels(
         VERBS.get(verb, _OTHER), resource.group, resource.version, resource.plural, subresource if known else _OTHER
     )

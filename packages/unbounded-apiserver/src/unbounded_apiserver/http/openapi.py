@@ -12,7 +12,8 @@ import msgspec
 from unbounded_apiserver import patches, type_descriptor_parser, type_descriptors
 from unbounded_apiserver.builtin_resources import BuiltInType
 from unbounded_apiserver.http import openapi_facts, openapi_v2
-from unbounded_apiserver.resource_model import Resource
+from unbounded_apiserver.resource_model import SCALE, Resource
+from unbounded_apiserver.scale import SCALES
 from unbounded_apiserver.served_resources import Catalog
 from unbounded_apiserver.type_descriptor_parser import API_VERSION, KIND, META, OBJECT_META
 
@@ -182,9 +183,10 @@ class _Components:
         else:
             self.found[name] = self._custom(resource)
         self.found[name]["x-kubernetes-group-version-kind"] = [_kind(resource)]
-        for transient in resource.transient.values():
-            if isinstance(transient.type, BuiltInType):
-                self.found[self.shape(transient.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(transient)]
+        shown = (*resource.transient.values(), *(() if resource.scale is None else (SCALES,)))
+        for other in shown:
+            if isinstance(other.type, BuiltInType):
+                self.found[self.shape(other.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(other)]
         if "list" not in resource.verbs:
             return
         self.found[f"{name}List"] = {
@@ -347,7 +349,7 @@ def _paths(resource: Resource) -> Schema:
         collection: {**_collection(resource), "parameters": shared},
         f"{collection}/{{name}}": {**_item(resource, ""), "parameters": named},
     }
-    for part in resource.subresources:
+    for part in resource.changed_by:
         paths[f"{collection}/{{name}}/{part}"] = {**_item(resource, part), "parameters": named}
     for name, asked in resource.transient.items():
         post = _verb(asked, "create", f"Of{resource.kind}", _WRITE_PARAMETERS, schema_name(asked), body=True)
@@ -370,20 +372,23 @@ def _collection(resource: Resource) -> Schema:
 
 
 def _item(resource: Resource, subresource: str) -> Schema:
-    name = schema_name(resource)
+    shown = SCALES if subresource == SCALE else resource
+    name = schema_name(shown)
     suffix = subresource.capitalize()
     operations = {
         "get": _verb(resource, "read", suffix, (), name),
         "put": _verb(resource, "replace", suffix, _WRITE_PARAMETERS, name, body=True),
         "patch": _verb(resource, "patch", suffix, (*_WRITE_PARAMETERS, ("force", "boolean", "Take over.")), name),
     }
+    for operation in operations.values():
+        operation["x-kubernetes-group-version-kind"] = _kind(shown)
     kinds = [patches.JSON, patches.MERGE]
     if resource.type.shape is not None:
         kinds.append(patches.STRATEGIC)
     content = {kind: {"schema": {"$ref": V3 + _PATCH}} for kind in kinds}
     operations["patch"]["requestBody"] = {"content": content, "required": True}
     if subresource:
-        verbs = resource.subresources[subresource].verbs
+        verbs = resource.changed_by[subresource]
         return {method: operations[method] for method, verb in _PART_METHODS.items() if verb in verbs}
     operations["delete"] = _verb(resource, "delete", "", _DELETE_PARAMETERS, _STATUS)
     return operations

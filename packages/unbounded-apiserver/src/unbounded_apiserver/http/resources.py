@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from unbounded_apiserver import decoding, metadata, name_validation, patches, status
+from unbounded_apiserver import decoding, metadata, name_validation, patches, scale, status
 from unbounded_apiserver.access.node_authorizer import node_of
 from unbounded_apiserver.access.node_restriction import NodeRestriction
 from unbounded_apiserver.access.rbac_authorizer import EscalationCheck
@@ -41,7 +41,7 @@ from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.streams import EventLines, WatchStream
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded_apiserver.reads import ObjectPage
-from unbounded_apiserver.resource_model import Object, Resource, ResourcePath, served_body
+from unbounded_apiserver.resource_model import SCALE, Object, Resource, ResourcePath, decode_stored, served_body
 from unbounded_apiserver.server_core import ServerCore
 from unbounded_apiserver.workloads.evictions import Evictions, accept_earlier_version
 from unbounded_apiserver.workloads.pods import EVICTIONS
@@ -142,6 +142,9 @@ class Resources:
         resource = _known(place)
         requested = revision(first(call.query, "resourceVersion"))
         record = await self._core.reads.get(resource, place.namespace, place.name, requested)
+        if place.subresource == SCALE and resource.scale is not None:
+            body = msgspec.json.encode(scale.scale_of(resource.scale, decode_stored(resource, record)))
+            return self._one(call, scale.SCALES, WriteResult(body))
         return self._one(call, resource, WriteResult(served_body(resource, record.body)))
 
     async def _list(self, call: ApiCall, place: ResourcePath) -> HttpReply:
@@ -231,26 +234,38 @@ class Resources:
             self._escalation.check(call.user, resource, obj, old)
         self._signers.check(call.user, resource, place.subresource, obj, old)
         self._param_rights.check(call.user, resource, obj, old)
-        self._policy_checks.check_write(call, resource, obj, old)
+        kind = None
+        if place.subresource == SCALE and resource.scale is not None and old is not None:
+            obj, old = (scale.scale_to_change(resource.scale, one) for one in (obj, old))
+            kind = scale.SCALES
+        self._policy_checks.check_write(call, resource, obj, old, kind)
 
     async def _update(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         options = self._write_options(call, place, "UpdateOptions")
-        document = await read_object(call, resource)
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
-        return self._one(call, resource, await self._core.writes.update(target, document, options))
+        writes = self._core.writes
+        if place.subresource == SCALE:
+            document = await read_object(call, scale.SCALES)
+            return self._one(call, scale.SCALES, await writes.update_scale(target, document, options))
+        return self._one(call, resource, await writes.update(target, await read_object(call, resource), options))
 
     async def _patch(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         kind = call.head.media
         options = self._write_options(call, place, "PatchOptions", applies=kind == patches.APPLY)
-        supported = [patches.JSON, patches.MERGE, patches.APPLY]
+        supported = [patches.JSON, patches.MERGE]
+        if place.subresource != SCALE:
+            supported.append(patches.APPLY)
         if resource.type.shape is not None:
             supported.insert(2, patches.STRATEGIC)
         if kind not in supported:
             raise status.unsupported_media(supported)
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         writes = self._core.writes
+        if place.subresource == SCALE:
+            outcome = await writes.patch_scale(target, kind, await read_body(call), options)
+            return self._one(call, scale.SCALES, outcome)
         if kind == patches.APPLY:
             outcome = await writes.apply(target, await read_configuration(call), options)
         else:
@@ -310,7 +325,7 @@ def _check_place(place: ResourcePath, verb: str) -> None:
         return
     for why in name_validation.path_segment(place.name):
         raise status.bad_request(f'Name parameter invalid: "{place.name}": {why}')
-    if place.subresource and place.subresource not in {*resource.transient, *resource.subresources}:
+    if place.subresource and place.subresource not in {*resource.transient, *resource.changed_by}:
         if resource.custom:
             raise status.not_found(resource.group, resource.plural, place.name)
         raise status.no_such_resource()
@@ -323,5 +338,5 @@ def _check_place(place: ResourcePath, verb: str) -> None:
     if verb == "create" or (verb == "delete" and place.subresource):
         custom = status.not_supported(resource.group, resource.plural, verb)
         raise custom if resource.custom else status.method_not_allowed()
-    if place.subresource and verb not in resource.subresources[place.subresource].verbs:
+    if place.subresource and verb not in resource.changed_by[place.subresource]:
         raise status.method_not_allowed()

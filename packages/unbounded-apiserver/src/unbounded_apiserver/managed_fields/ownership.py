@@ -129,6 +129,14 @@ def after_edit(resource: Resource, obj: Object, old: Object, owners: ManagedFiel
     return encode_entries(without(decode_entries(owners), change).values())
 
 
+def without_path(owners: ManagedFields, path: fieldsets.Path) -> ManagedFields:
+    """Return the owners of all fields but one, which nobody owns then."""
+    if not owners:
+        return owners
+    change = merge.FieldChanges({}, fieldsets.single(path))
+    return encode_entries(without(decode_entries(owners), change).values())
+
+
 def _without_status(obj: Object) -> Object:
     return {k: v for k, v in obj.items() if k != "status"}
 
