@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import component_runtime, publish_cluster_info
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.join.cluster_facts import FactsFollower
@@ -366,7 +366,7 @@ async def test_machina_without_token_list_right_reports_it_and_uses_named_token(
     token = await one_to_set_up(server, admin)
     async with setting_up(server, []), HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
         await until_it_is("Failed", admin)
-        links, _, _ = await explained(api, Topic.MACHINE, "m1")
+        links = (await explain(api, Topic.MACHINE, "m1")).links
         assert links[0].what.startswith("Failed: default bootstrap tokens may not be read (")
         assert f'User "{ACCOUNT}machina" cannot list resource "secrets"' in links[0].what
         assert links[0].held_by == "condition Provisioning=False (TokenForbidden)"

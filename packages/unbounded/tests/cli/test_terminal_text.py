@@ -41,7 +41,12 @@ MACHINE = Machine(
     status=MachineStatus(phase="Failed", message=HOSTILE, recent_operations=(RECENT,)),
 )
 LINK = ExplainLink(
-    about="Machine m", what=HOSTILE, held_by=HOSTILE, next_step=HOSTILE, fixes=(Fix(f"run {HOSTILE}", HOSTILE),)
+    about="Machine m",
+    what=HOSTILE,
+    code=HOSTILE,
+    held_by=HOSTILE,
+    next_step=HOSTILE,
+    fixes=(Fix(f"run {HOSTILE}", HOSTILE),),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,7 +21,7 @@ from unbounded.cli.deploy.trust_host_key import key_of, patch_of
 from unbounded.cli.operation_commands.machine_counters import counter_after
 from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import ExplainLink, Topic
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import rfc3339
@@ -50,9 +51,13 @@ async def why(
     """Return the explanation, with these processes alive."""
     for process in alive:
         await beat(api, process)
-    links, _, _ = await explained(api, topic, name, namespace=namespace, now=virtual_now)
+    links = (await explain(api, topic, name, namespace=namespace, now=virtual_now)).links
     for command in commands(links):
         can_be_typed(command)
+    for link in links:
+        assert re.fullmatch("[A-Z][A-Za-z0-9]*", link.code), link
+        assert link.topic
+        assert link.name or link.topic in ("machina", "container-cloud"), link
     return links
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
+import msgspec
 import pytest
 import yaml
 
@@ -23,8 +24,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.command_tables.general import COMMANDS
 from unbounded.cli.explain import WIDTH, links_text, parsed, run
 from unbounded.cli.plugin.command import CliError, CliInvocation, CommandSession
-from unbounded.explain.chain import SubjectAmbiguous, SubjectNotFound, explained, find
-from unbounded.explain.links import ExplainLink, Fix, Topic, links_data
+from unbounded.explain.chain import SubjectAmbiguous, SubjectNotFound, explain, find
+from unbounded.explain.links import ExplainLink, Fix, LinkCode, Topic
+from unbounded.explain.results import Explanation
 from unbounded.kube.api import Forbidden, ServerError
 
 NOW: Final = datetime(2030, 1, 1, 0, 5, tzinfo=UTC)
@@ -32,6 +34,7 @@ LINKS: Final = (
     ExplainLink(
         "operation/op",
         "HostReboot, not started: paused",
+        "Paused",
         held_by="Machine m1",
         since="2030-01-01T00:00:00Z",
         until="2030-01-01T01:00:00Z",
@@ -40,6 +43,7 @@ LINKS: Final = (
     ExplainLink(
         "machine/m1",
         "has the annotation",
+        "Paused",
         next_step="nothing starts until the annotation is removed",
         fixes=(Fix("kubectl unbounded machine resume m1", "takes it off"),),
     ),
@@ -110,7 +114,8 @@ async def staged() -> CountingApi:
 def test_an_answer_takes_few_requests_and_writes_nothing(topic: Topic | None, name: str) -> None:
     async def ask() -> None:
         api = await staged()
-        links, settled, unread = await explained(api, topic, name, now=virtual_now)
+        found = await explain(api, topic, name, now=virtual_now)
+        links, settled, unread = found.links, found.settled, found.unread
         assert len(links) >= 2
         assert not settled
         assert unread == ()
@@ -123,13 +128,58 @@ def test_what_may_not_be_read_is_left_out_and_said() -> None:
     async def ask() -> None:
         api = await staged()
         api.secret = frozenset({"leases", "nodes", "configmaps", "events"})
-        links, _, unread = await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
+        found = await explain(api, Topic.OPERATION, "op-2", now=virtual_now)
+        links, unread = found.links, found.unread
         assert links[0].about == "operation/op-2"
         hidden = {"Leases", "its Node", "the pause of all operations", "Events"}
-        assert set(unread) == {f"{what} you have no permission to read it" for what in hidden}
+        assert {fact.text for fact in unread} == {f"{what} you have no permission to read it" for what in hidden}
         api.secret = frozenset({"machineoperations"})
         with pytest.raises(Forbidden):
-            await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
+            await explain(api, Topic.OPERATION, "op-2", now=virtual_now)
+
+    run_virtual(ask())
+
+
+def test_hidden_objects_are_not_reported_as_absent() -> None:
+    async def ask() -> None:
+        api = await staged()
+        api.secret = frozenset({"machines"})
+        found = await explain(api, Topic.OPERATION, "op-2", now=virtual_now)
+        assert not found.complete
+        texts = [f"{link.about} {link.what}" for link in found.links]
+        assert not any("does not exist" in text or "MachineNotFound" in text for text in texts), texts
+        assert found.links[0].code == LinkCode.NOT_READABLE
+        api.secret = frozenset({"machineoperations"})
+        found = await explain(api, Topic.MACHINE, "m1", now=virtual_now)
+        texts = [f"{link.about} {link.what} {link.next_step}" for link in found.links]
+        assert not any("not exist" in text for text in texts), texts
+        assert [fact.resource for fact in found.unread] == ["machineoperations.unbounded-cloud.io"]
+
+    run_virtual(ask())
+
+
+def test_hidden_node_leaves_the_phase_of_the_status() -> None:
+    async def ask() -> None:
+        api = await staged()
+        api.closed = False
+        status = {"phase": "Ready", "message": "Node m1 is Ready", "activeOperation": None}
+        await api.patch(MACHINES, "m1", {"status": status}, subresource="status")
+        for name in ("op-1", "op-2"):
+            await api.delete(MACHINE_OPERATIONS, name)
+        api.secret = frozenset({"nodes", "events"})
+        (link,) = (await explain(api, Topic.MACHINE, "m1", now=virtual_now)).links
+        assert (link.code, link.what) == ("Ready", "Ready: Node m1 is Ready; nothing blocks it")
+
+    run_virtual(ask())
+
+
+def test_explanation_is_the_same_after_json() -> None:
+    async def ask() -> None:
+        api = await staged()
+        api.secret = frozenset({"leases"})
+        found = await explain(api, Topic.OPERATION, "op-2", now=virtual_now)
+        assert found.unread
+        assert msgspec.json.decode(msgspec.json.encode(found), type=Explanation) == found
 
     run_virtual(ask())
 
@@ -183,13 +233,13 @@ def test_what_people_read() -> None:
 
 def test_long_words_are_wrapped_and_commands_are_not() -> None:
     command = f"kubectl {'x' * 200}"
-    shown = links_text((ExplainLink("machine/m1", "word " * 60, fixes=(Fix(command, "does"),)),), NOW)
+    shown = links_text((ExplainLink("machine/m1", "word " * 60, "Paused", fixes=(Fix(command, "does"),)),), NOW)
     assert f"try:  {command}" in shown
     assert all(len(line) <= WIDTH for line in shown if not line.startswith("try:"))
 
 
 def test_a_time_that_is_none_is_shown_as_it_is() -> None:
-    assert links_text((ExplainLink("machine/m1", "x", since="soon"),), NOW)[1] == "  since soon"
+    assert links_text((ExplainLink("machine/m1", "x", "Paused", since="soon"),), NOW)[1] == "  since soon"
 
 
 def told_of(*, output: str = "", watch: bool = False, program: str = "kubectl unbounded") -> CliInvocation:
@@ -237,13 +287,15 @@ def test_what_programs_read() -> None:
     assert status == 0
     links = json.loads(shown)["links"]
     assert [link["about"] for link in links[:2]] == ["operation/op-2", "operation/op-1"]
-    assert links[0].keys() == {"about", "what", "heldBy", "since", "until", "next", "fixes"}
+    assert links[0].keys() == {
+        *("about", "what", "code", "heldBy", "since", "until", "next", "fixes"),
+        *("topic", "namespace", "name"),
+    }
     fixes = [fix for link in links for fix in link["fixes"]]
     assert fixes
-    assert all(fix.keys() == {"command", "does"} for fix in fixes)
-    assert yaml.safe_load(run_virtual(_shown("yaml"))[0]).keys() == {"links"}
+    assert all(fix.keys() == {"command", "does", "onceEnded"} for fix in fixes)
+    assert yaml.safe_load(run_virtual(_shown("yaml"))[0]).keys() == json.loads(shown).keys()
     assert run_virtual(_shown(""))[0].startswith("operation/op-2 HostReboot, not started: waiting for the older")
-    assert json.dumps(links_data(LINKS))
 
 
 @pytest.mark.parametrize("program", ["kubectl unbounded", "unbounded"])
@@ -266,10 +318,12 @@ def test_a_server_in_trouble_is_answered_about_with_what_it_does_tell() -> None:
     async def ask() -> None:
         api = await staged()
         api.broken = frozenset({"leases", "nodes", "configmaps", "events"})
-        links, _, unread = await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
+        found = await explain(api, Topic.OPERATION, "op-2", now=virtual_now)
+        links, unread = found.links, found.unread
         assert links[0].about == "operation/op-2"
-        assert "Leases it cannot be read: leases: try later" in unread
-        assert "Events it cannot be read: events: try later" in unread
+        texts = [fact.text for fact in unread]
+        assert "Leases it cannot be read: leases: try later" in texts
+        assert "Events it cannot be read: events: try later" in texts
         assert len(set(unread)) == len(unread)
 
     run_virtual(ask())
@@ -281,6 +335,6 @@ def test_unreadable_object_is_an_error_and_not_reported_as_absent(kind: str) -> 
         api = await staged()
         api.broken = frozenset({kind})
         with pytest.raises(ServerError):
-            await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
+            await explain(api, Topic.OPERATION, "op-2", now=virtual_now)
 
     run_virtual(ask())

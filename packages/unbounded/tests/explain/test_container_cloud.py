@@ -31,7 +31,7 @@ from unbounded.containercloud.network.rendering import NetworkReason
 from unbounded.containercloud.pools import PoolReason
 from unbounded.containercloud.profiles.plan import ProfileReason
 from unbounded.explain import container_cloud_fixes as fixes
-from unbounded.explain.chain import SubjectNotFound, explained
+from unbounded.explain.chain import SubjectNotFound, explain
 from unbounded.explain.container_cloud_fixes import ReasonRow
 from unbounded.explain.links import ExplainLink, Topic
 
@@ -257,7 +257,8 @@ async def test_nothing_blocks_a_ready_machine_its_host_and_its_cluster(world: Si
     await world.until_machine(lambda one: one.provider_status.ready)
     links = await of_machine(world)
     assert [link.what for link in links] == ["Ready: nothing blocks it"]
-    _, settled, unread = await explained(world.api, Topic.CLAIM, NAME, namespace="example-ns")
+    found = await explain(world.api, Topic.CLAIM, NAME, namespace="example-ns")
+    settled, unread = found.settled, found.unread
     assert (settled, unread) == (True, ())
     links = await why(world.api, "master-0", topic=Topic.HOST, namespace="default", alive=PROCESSES)
     assert (links[0].what, links[0].held_by) == (f"provisioned: used by Machine example-ns/{NAME}",) * 1 + (
@@ -408,7 +409,8 @@ async def test_a_pool_leads_to_its_first_machine_that_is_not_ready(world: Site) 
     await world.settle()
     first = (await links())[0]
     assert (first.held_by, first.next_step) == ("condition Complete (MoreThanReplicas)", "a pool deletes no Machine")
-    _, settled, _ = await explained(world.api, Topic.POOL, "workers", namespace="example-ns")
+    found = await explain(world.api, Topic.POOL, "workers", namespace="example-ns")
+    settled = found.settled
     assert not settled
 
 
@@ -435,4 +437,4 @@ def test_the_kind_of_the_subject_decides(text: str, topic: Topic) -> None:
 @site_story
 async def test_an_object_that_does_not_exist_names_its_namespace(world: Site) -> None:
     with pytest.raises(SubjectNotFound, match=r"BareMetalHost h of metal3\.io does not exist in namespace n"):
-        await explained(world.api, Topic.HOST, "h", namespace="n")
+        await explain(world.api, Topic.HOST, "h", namespace="n")

@@ -22,7 +22,7 @@ from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SECRETS, Cer
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.servers import component_runtime
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import ExplainLink, Topic
 from unbounded.join.bootstrap_tokens import TokenIssuer
 from unbounded.join.cluster_facts import FactsFollower
@@ -224,7 +224,8 @@ async def test_join_and_denial_are_reported_at_the_machine(admin: HttpApi) -> No
         return len(events) == count
 
     async def answer() -> ExplainLink:
-        links, _, unread = await explained(admin, Topic.MACHINE, machine.name)
+        found = await explain(admin, Topic.MACHINE, machine.name)
+        links, unread = found.links, found.unread
         assert unread == ()
         return links[0]
 
@@ -270,7 +271,7 @@ async def test_a_token_opens_neither_another_machine_nor_one_that_was_made_again
             assert await host.is_refused(other.name, purpose) == "ForeignToken"
 
         async def told() -> bool:
-            links, _, _ = await explained(admin, Topic.MACHINE, other.name)
+            links = (await explain(admin, Topic.MACHINE, other.name)).links
             another = [f"kubectl unbounded machine manual-bootstrap {other.name} --site SITE"]
             return f"was created for a Machine other than {other.name}" in links[0].what and commands(links) == another
 

@@ -26,7 +26,7 @@ from unbounded.api.configuration import (
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import ExplainLink, Topic
 
 SITE: Final = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
@@ -154,7 +154,8 @@ class Fleet(NodeAgents):
 
 async def why_of(fleet: Fleet, machine: str) -> tuple[ExplainLink, ...]:
     """Return the answer of `why` about a Machine; no answer proposes to delete its Node by hand."""
-    links, is_settled, unread = await explained(fleet.api, Topic.MACHINE, machine, now=virtual_now)
+    found = await explain(fleet.api, Topic.MACHINE, machine, now=virtual_now)
+    links, is_settled, unread = found.links, found.settled, found.unread
     assert is_settled == ("nothing blocks it" in links[0].what)
     assert not unread
     assert not [fix for link in links for fix in link.fixes if "delete node" in fix.command]
@@ -218,7 +219,8 @@ async def test_a_failed_node_halts_the_update(fleet: Fleet) -> None:
     await asyncio.sleep(3600)
     assert fleet.created == [("m0", "c-v2")]
     await fleet.quiet()
-    (link,), is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    found = await explain(fleet.api, Topic.CONFIGURATION, "c")
+    (link,), is_settled = found.links, found.settled
     assert not is_settled
     assert link.what == f"Halted version 2: {status.message}"
     pause = "kubectl unbounded config pause c"
@@ -279,7 +281,7 @@ async def test_a_pause_ends_a_drain_and_starts_nothing(fleet: Fleet) -> None:
     status = await fleet.until(lambda one: one.waiting is not None and one.waiting.held_by == blocker)
     assert status.waiting is not None
     assert status.waiting.reason == "WaitingForDrain"
-    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    (link,) = (await explain(fleet.api, Topic.CONFIGURATION, "c")).links
     assert (link.held_by, link.since) == (blocker, status.waiting.since)
     assert [fix.command for fix in link.fixes] == ["kubectl -n default describe pdb web"]
     (link,) = await why_of(fleet, "m0")
@@ -335,7 +337,7 @@ async def test_an_agent_that_is_silent_for_long_is_named(fleet: Fleet) -> None:
     (link,) = await why_of(fleet, "m0")
     assert "the rolling update of configuration c: its agent is silent" in link.what
     assert link.fixes[-1].does == "starts it again"
-    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    (link,) = (await explain(fleet.api, Topic.CONFIGURATION, "c")).links
     assert [fix.command for fix in link.fixes] == ["kubectl unbounded why machine/m0"]
 
 
@@ -524,7 +526,7 @@ async def test_stages_that_leave_a_machine_out_halt_with_its_name(fleet: Fleet) 
         "spec.updateStrategy.rollingUpdate.stages",
     )
     assert "(m1)" in (status.message or "")
-    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    (link,) = (await explain(fleet.api, Topic.CONFIGURATION, "c")).links
     assert ([fix.command for fix in link.fixes], link.next_step) == (["kubectl edit mc c"], "")
     await asyncio.sleep(600)
     assert fleet.created == []
@@ -572,7 +574,7 @@ async def test_an_update_pauses_after_its_canary_until_it_is_resumed(fleet: Flee
     assert "paused after stage canary" in (status.message or "")
     await asyncio.sleep(1800)
     assert fleet.created == [("m0", "c-v2")]
-    (link,), _is_settled, _unread = await explained(fleet.api, Topic.CONFIGURATION, "c")
+    (link,) = (await explain(fleet.api, Topic.CONFIGURATION, "c")).links
     assert [fix.command for fix in link.fixes] == ["kubectl unbounded config resume c"]
     await fleet.rolling(paused=False)
     await fleet.phase("Complete", 2)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
+
+import msgspec
 
 from tests.operations.world import defaults
 from tests.support.memory_api import MemoryApi
@@ -24,7 +26,7 @@ from unbounded.cli.plugin.parsing import commands, loaded, parse
 from unbounded.kube.api import AlreadyExists, EvictionBlocked, Forbidden, InvalidObject
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.plan.changes import changes_of
-from unbounded.plan.model import PlannedChange, plan_data
+from unbounded.plan.model import Plan, PlannedChange
 
 SECRET = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
 LAB = {"unbounded-cloud.io/site": "lab"}
@@ -146,6 +148,12 @@ class Staged:
 
     async def shown(self, *words: str, wide: bool = False) -> str:
         return "\n".join(plan_lines(await self.plan(*words), wide=wide))
+
+
+def plan_data(changes: Sequence[PlannedChange]) -> dict[str, Any]:
+    """The JSON values of a plan."""
+    values: dict[str, Any] = msgspec.to_builtins(Plan(tuple(changes)))
+    return values
 
 
 def story(report: Any) -> Any:

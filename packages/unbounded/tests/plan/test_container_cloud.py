@@ -12,12 +12,13 @@ import yaml
 from tests.api.test_container_cloud_rules import SEED
 from tests.containercloud.site import Site, site_story
 from tests.containercloud.test_site import begun
+from tests.plan.staging import plan_data
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
 from unbounded.api.meta import Kind
 from unbounded.cli.plan import plan_lines, read_manifests
 from unbounded.cli.plugin.command import CliError
 from unbounded.plan.changes import changes_of_file
-from unbounded.plan.model import PlannedChange, plan_data
+from unbounded.plan.model import PlannedChange
 
 MACHINE: Final[dict[str, Any]] = next(one for one in yaml.safe_load_all(SEED) if one["kind"] == "Machine")
 PROVIDER: Final = {"kaas.mirantis.com/provider": "baremetal"}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.machineops.oci.world import TIMES, NearCalls, NearOci
 from tests.operations.faults import FAIR, Incarnation
-from tests.plan.staging import Staged, story
+from tests.plan.staging import Staged, plan_data, story
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.names import NAMESPACE
@@ -19,7 +19,7 @@ from unbounded.cli.plan import plan_lines
 from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.plan import obstacles
-from unbounded.plan.model import OperationForecast, plan_data
+from unbounded.plan.model import OperationForecast
 from unbounded_lab.cloud.oci.seeding import Disks
 
 FIELDS = ["vnic.privateIp", "vnic.publicIp"]

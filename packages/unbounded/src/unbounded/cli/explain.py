@@ -14,8 +14,9 @@ from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, 
 from unbounded.cli.plugin.output import as_yaml
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
 from unbounded.cli.view import age
-from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explained
-from unbounded.explain.links import PLUGIN, ExplainLink, Topic, links_data
+from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explain
+from unbounded.explain.links import PLUGIN, ExplainLink, Topic
+from unbounded.explain.results import Explanation
 from unbounded.kube.clock import utc_now
 
 WATCH_EVERY_S: Final = 2.0
@@ -32,12 +33,12 @@ async def run(session: CommandSession) -> int:
     before: tuple[ExplainLink, ...] = ()
     while True:
         with _next_steps(program, name):
-            links, settled, unread = await explained(session.api, topic, name, namespace=namespace, program=program)
-        if links != before:
-            show(session, links, unread)
-        if settled or not args.watch:
+            found = await explain(session.api, topic, name, namespace=namespace, program=program)
+        if found.links != before:
+            show(session, found)
+        if found.settled or not args.watch:
             return DONE
-        before = links
+        before = found.links
         await asyncio.sleep(WATCH_EVERY_S)
 
 
@@ -77,19 +78,18 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
     return topic, name
 
 
-def show(session: CommandSession, links: tuple[ExplainLink, ...], unread: tuple[str, ...]) -> None:
-    """Print a chain in the format of -o."""
+def show(session: CommandSession, found: Explanation) -> None:
+    """Print an explanation in the format of -o."""
     form = getattr(session.invocation.args, "output", "")
+    out = session.invocation.out
     if form == "json":
-        session.invocation.out.write(
-            msgspec.json.format(msgspec.json.encode(links_data(links)), indent=2).decode() + "\n"
-        )
+        out.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
     elif form == "yaml":
-        session.invocation.out.write(as_yaml(links_data(links)))
+        out.write(as_yaml(msgspec.to_builtins(found)))
     else:
-        session.invocation.out.write("\n".join(links_text(links, utc_now(), session.invocation.style)) + "\n")
-    for what in unread:
-        session.printer.warn(f"note: {what}; the answer ignores it")
+        out.write("\n".join(links_text(found.links, utc_now(), session.invocation.style)) + "\n")
+    for fact in found.unread:
+        session.printer.warn(f"note: {fact.text}; the answer ignores it")
 
 
 def links_text(links: Sequence[ExplainLink], now: datetime, style: Style = PLAIN) -> list[str]:

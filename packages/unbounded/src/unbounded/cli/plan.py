@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, cast
 
+import msgspec
 import yaml
 
 from unbounded.api.conditions import counted
@@ -21,11 +22,10 @@ from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, f
 from unbounded.cli.plugin.target import config_of, open_api
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
 from unbounded.explain.links import PLUGIN, ExplainLink, Fix, with_program
-from unbounded.plan import container_cloud, model
-from unbounded.plan.changes import changes_of, changes_of_file
+from unbounded.plan.changes import plan_intent, plan_manifests
 from unbounded.plan.container_cloud import PLANNED
 from unbounded.plan.intent import Raw
-from unbounded.plan.model import MachineForecast, OperationForecast, PlannedChange, RolloutLine, UpdateForecast
+from unbounded.plan.model import MachineForecast, OperationForecast, Plan, PlannedChange, RolloutLine, UpdateForecast
 
 SHOWN: Final = 20  # targets that are listed one by one
 
@@ -38,11 +38,11 @@ async def run(session: CommandSession) -> int:
     async with open_api(inner.invocation) as api:
         planned = replace(inner, api=api)
         intent = await intend(planned)
-        changes = await changes_of(api, intent)
+        plan = await plan_intent(api, intent)
     for note in intent.notes:
         session.printer.warn(note)
-    output(planned, changes, model.plan_hash(intent, changes) if changes else "")
-    return FAILED if any(_is_refused(change) for change in changes) else DONE
+    output(planned, plan)
+    return FAILED if plan.is_refused else DONE
 
 
 async def _run_file(session: CommandSession) -> int:
@@ -53,13 +53,11 @@ async def _run_file(session: CommandSession) -> int:
     namespace = args.namespace or config_of(session.invocation).namespace
     manifests, others = read_manifests(args.filename, namespace)
     async with open_api(session.invocation) as api:
-        opened = replace(session, api=api)
-        intent = await container_cloud.intend_file(api, manifests)
-        changes = await changes_of_file(api, manifests)
+        plan = await plan_manifests(api, manifests)
     if others:
         session.printer.warn(f"note: not planned: {', '.join(others)}")
-    output(opened, changes, model.plan_hash(intent, changes))
-    return FAILED if any(map(_is_refused, changes)) else DONE
+    output(session, plan)
+    return FAILED if plan.is_refused else DONE
 
 
 def read_manifests(path: str, namespace: str) -> tuple[list[Raw], list[str]]:
@@ -82,13 +80,6 @@ def read_manifests(path: str, namespace: str) -> tuple[list[Raw], list[str]]:
         raise CliError(f"-f {path}: has no object that can be planned: {kinds}", status=USAGE)
     own = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in planned]
     return own, [f"{one['kind']} {one['metadata']['name']}" for one in found if one not in planned]
-
-
-def _is_refused(change: PlannedChange) -> bool:
-    operation = change.operation
-    if change.server or (operation is not None and operation.refused):
-        return True
-    return operation is not None and bool(operation.targets) and all(one.fails_at_once for one in operation.targets)
 
 
 def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
@@ -118,28 +109,25 @@ def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
 
 async def check_hash(session: CommandSession, intend: Intend, expected: str) -> None:
     """Raise CliError where the plan of a command has another hash than `plan` printed."""
-    intent = await intend(session)
-    found = model.plan_hash(intent, await changes_of(session.api, intent))
+    found = (await plan_intent(session.api, await intend(session))).hash
     if found != expected:
         text = f"--plan-hash: the plan has changed: its hash is {found}, not {expected}; nothing was changed"
         raise CliError(text, next_step="`plan` with the same command shows it")
 
 
-def output(session: CommandSession, changes: list[PlannedChange], digest: str) -> None:
+def output(session: CommandSession, plan: Plan) -> None:
     """Print the plan in the format of -o."""
-    match getattr(session.invocation.args, "output", ""):
+    invocation = session.invocation
+    match getattr(invocation.args, "output", ""):
         case "json":
-            session.invocation.out.write(
-                json.dumps(model.plan_data(changes, digest), indent=4, ensure_ascii=False) + "\n"
-            )
+            invocation.out.write(json.dumps(msgspec.to_builtins(plan), indent=4, ensure_ascii=False) + "\n")
         case "yaml":
-            session.invocation.out.write(as_yaml(model.plan_data(changes, digest)))
+            invocation.out.write(as_yaml(msgspec.to_builtins(plan)))
         case "name":
-            session.invocation.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
+            invocation.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in plan.changes)
         case form:
-            invocation = session.invocation
             is_wide, style = form == "wide", invocation.style
-            shown = plan_lines(changes, invocation.program, wide=is_wide, style=style, digest=digest)
+            shown = plan_lines(plan.changes, invocation.program, wide=is_wide, style=style, digest=plan.hash)
             invocation.out.write("\n".join(shown) + "\n")
 
 

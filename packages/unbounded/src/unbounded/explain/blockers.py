@@ -9,12 +9,13 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.core import Node
 from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
-from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.explain.conditions import agent_fixes, condition
 from unbounded.explain.facts import MACHINA, ExplainFacts, scopes_of
 from unbounded.explain.fix_commands import has_reported, manual_bootstrap
-from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkCode, LinkSubject, Topic
 from unbounded.machineops.settings import deployment_name
+from unbounded.operations import reasons
 from unbounded.operations.claim_gates import NO_PROGRESS_S, is_paused, is_recreation, lock_gate
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
 
@@ -36,7 +37,8 @@ def explain_pause(machine: str, facts: ExplainFacts) -> Explained:
 def _paused(about: str, value: str, fix: Fix) -> ExplainLink:
     reason = f": {value}" if value.lower() not in {"", "true"} else ""
     step = "nothing starts until the annotation is removed; operations in progress continue"
-    return ExplainLink(about, f"has the annotation {ANNOTATION_PAUSED}{reason}", next_step=step, fixes=(fix,))
+    what = f"has the annotation {ANNOTATION_PAUSED}{reason}"
+    return ExplainLink(about, what, reasons.PAUSED, next_step=step, fixes=(fix,))
 
 
 def lock_holder(machine: str, facts: ExplainFacts) -> LinkSubject:
@@ -58,7 +60,7 @@ def explain_lock(machine: str, facts: ExplainFacts) -> Explained:
     found = facts.machines[machine]
     holder = found.status.active_operation
     if holder is None:
-        return Explained(ExplainLink(f"machine/{machine}", "it has released the lock"))
+        return Explained(ExplainLink(f"machine/{machine}", "it has released the lock", LinkCode.LOCK_RELEASED))
     if is_recreation(holder):
         return _recreation(found, holder)
     if holder.kind not in _KINDS:  # machina provisions the Machine
@@ -71,13 +73,17 @@ def explain_lock(machine: str, facts: ExplainFacts) -> Explained:
     if any(one.metadata.uid == holder.uid for one in facts.operations.values()):
         link = _slot(found, holder, f"it has ended: {holder.executor} releases the lock")
         return Explained(link, LinkSubject(Topic.EXECUTOR, holder.executor))
+    if facts.hides(MACHINE_OPERATIONS):
+        return Explained(_slot(found, holder, "you have no permission to read its operation"))
     link = _slot(found, holder, "its operation does not exist any more: machina releases the lock")
     return Explained(link, LinkSubject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
 
 
 def _slot(machine: Machine, holder: ActiveOperation, step: str) -> ExplainLink:
     gate = lock_gate(machine, holder)
-    return ExplainLink(f"machine/{machine.name}", gate.text, held_by=gate.held_by, since=holder.since, next_step=step)
+    return ExplainLink(
+        f"machine/{machine.name}", gate.text, gate.reason, held_by=gate.held_by, since=holder.since, next_step=step
+    )
 
 
 def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
@@ -91,6 +97,7 @@ def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
     link = ExplainLink(
         f"machine/{machine.name}",
         f"{holder.executor} recreates the node{how_far}",
+        LinkCode.NODE_RECREATION,
         held_by=holder.executor,
         since=holder.since,
         next_step=step,
@@ -118,9 +125,7 @@ def _metalman(name: str, site: str, facts: ExplainFacts) -> Explained:
     if silence is None:
         text = "is running: it works on other operations, or waits for the answer of a BMC"
         fix = Fix(f"{PLUGIN} machine operation list --phase InProgress", "shows its operations in progress")
-        return Explained(
-            ExplainLink(name, text, next_step="it claims the oldest operation as soon as it has capacity", fixes=(fix,))
-        )
+        return Explained(ExplainLink(name, text, LinkCode.RUNNING, next_step=_CLAIMS_OLDEST, fixes=(fix,)))
     deployment = f"deployment/metalman-controller-{site}" if site else "deployment/metalman-controller"
     fixes = (
         Fix(f"{PLUGIN} site deploy-pxe --site {site}", "deploys it, if it is not deployed"),
@@ -128,11 +133,16 @@ def _metalman(name: str, site: str, facts: ExplainFacts) -> Explained:
     )
     return Explained(
         ExplainLink(
-            name, f"is not running: {silence}", next_step=_SUCCESSOR_CONTINUES, fixes=fixes if site else fixes[1:]
+            name,
+            f"is not running: {silence}",
+            LinkCode.NOT_RUNNING,
+            next_step=_SUCCESSOR_CONTINUES,
+            fixes=fixes if site else fixes[1:],
         )
     )
 
 
+_CLAIMS_OLDEST: Final = "it claims the oldest operation as soon as it has capacity"
 _SUCCESSOR_CONTINUES: Final = "its successor continues from the recorded state"
 
 
@@ -151,7 +161,8 @@ def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
             Fix(install, "deploys machine-ops-controller for all sites"),
             Fix("kubectl get deployments --all-namespaces", "shows whether one is deployed"),
         )
-        return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=fixes))
+        code = LinkCode.NOT_READABLE if facts.leader_leases is None else LinkCode.NOT_RUNNING
+        return Explained(ExplainLink(name, text, code, next_step=_CLAIMS, fixes=fixes))
     scopes = scopes_of(name)
     logs = tuple(
         Fix(
@@ -161,11 +172,11 @@ def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
         for beat in beats
     )
     if silence is not None:
-        return Explained(ExplainLink(name, f"is not running: {silence}", next_step=_SUCCESSOR_CONTINUES, fixes=logs))
+        what = f"is not running: {silence}"
+        link = ExplainLink(name, what, LinkCode.NOT_RUNNING, next_step=_SUCCESSOR_CONTINUES, fixes=logs)
+        return Explained(link)
     text = f"is running: it works on other operations, waits for its cloud, or has no provider {provider}"
-    return Explained(
-        ExplainLink(name, text, next_step="it claims the oldest operation as soon as it has capacity", fixes=logs)
-    )
+    return Explained(ExplainLink(name, text, LinkCode.RUNNING, next_step=_CLAIMS_OLDEST, fixes=logs))
 
 
 def _explain_embedded_provider(name: str, facts: ExplainFacts) -> Explained:
@@ -181,7 +192,10 @@ def _explain_embedded_provider(name: str, facts: ExplainFacts) -> Explained:
         text += f"; or it is deployed separately ({who})"
         lookup = f"kubectl -n {NAMESPACE} get lease {beat.name} -o yaml"
         fixes.insert(0, Fix(lookup, "shows the holder: see the log of that controller"))
-    return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=tuple(fixes)))
+    code = LinkCode.RUNNING
+    if absence is not None:
+        code = LinkCode.NOT_RUNNING if absence.is_problem else LinkCode.STARTING
+    return Explained(ExplainLink(name, text, code, next_step=_CLAIMS, fixes=tuple(fixes)))
 
 
 _CLAIMS: Final = "it claims the operation once it is running"
@@ -193,7 +207,10 @@ def explain_machina(_name: str, facts: ExplainFacts) -> Explained:
     if silence is None:
         return Explained(
             ExplainLink(
-                MACHINA, "is running: it acts within seconds", next_step="run the command again in a few seconds"
+                MACHINA,
+                "is running: it acts within seconds",
+                LinkCode.RUNNING,
+                next_step="run the command again in a few seconds",
             )
         )
     fixes = (
@@ -201,7 +218,9 @@ def explain_machina(_name: str, facts: ExplainFacts) -> Explained:
         Fix(f"kubectl -n {NAMESPACE} logs deployment/machina-controller --tail=50", "shows why it stopped"),
         Fix(f"{PLUGIN} install", "deploys it, if it is not deployed"),
     )
-    return Explained(ExplainLink(MACHINA, f"is not running: {silence}", next_step=_SUCCESSOR_CONTINUES, fixes=fixes))
+    what = f"is not running: {silence}"
+    link = ExplainLink(MACHINA, what, LinkCode.NOT_RUNNING, next_step=_SUCCESSOR_CONTINUES, fixes=fixes)
+    return Explained(link)
 
 
 def _agent(machine: str, facts: ExplainFacts) -> Explained:
@@ -214,16 +233,18 @@ def _agent(machine: str, facts: ExplainFacts) -> Explained:
         text = "has not reported to this Machine yet: its host has no agent, or has not joined"
         step = "it claims operations as soon as it has joined"
         return Explained(
-            ExplainLink(name, text, next_step=step, fixes=_agent_install_fixes(found, node)),
+            ExplainLink(name, text, LinkCode.NOT_REPORTED, next_step=step, fixes=_agent_install_fixes(found, node)),
             LinkSubject(Topic.MACHINE, machine),
         )
     fixes = agent_fixes(found)
     if node is not None and not node.ready:
-        link = ExplainLink(name, f"is silent{lease}", next_step="it claims operations when its host is back")
+        step = "it claims operations when its host is back"
+        link = ExplainLink(name, f"is silent{lease}", LinkCode.SILENT, next_step=step)
         return Explained(link, LinkSubject(Topic.NODE, machine))
     version = found.status.agent.version if found is not None and found.status.agent is not None else ""
     text = f"(version {version}) does not claim it, although its Node is alive{lease}" if node else f"is silent{lease}"
-    return Explained(ExplainLink(name, text, next_step="it claims operations when it runs again", fixes=fixes))
+    step = "it claims operations when it runs again"
+    return Explained(ExplainLink(name, text, LinkCode.SILENT, next_step=step, fixes=fixes))
 
 
 def _agent_install_fixes(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
@@ -260,7 +281,9 @@ def explain_node(machine: str, facts: ExplainFacts) -> Explained:
     if found is None or (has_reported(found) and not _is_rebooted(machine, facts)):
         reboot = f"{PLUGIN} machine node-reboot {machine}"
         fixes = (*fixes, Fix(reboot, "restarts the node, if its agent is alive"))
-    return Explained(ExplainLink(f"node/{node.metadata.name}", f"is not Ready: {why}", fixes=fixes))
+    return Explained(
+        ExplainLink(f"node/{node.metadata.name}", f"is not Ready: {why}", LinkCode.NODE_NOT_READY, fixes=fixes)
+    )
 
 
 def _is_rebooted(machine: str, facts: ExplainFacts) -> bool:

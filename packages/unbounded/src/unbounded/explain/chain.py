@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import structs
+
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, Cluster, MachinePool
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
@@ -28,19 +30,21 @@ from unbounded.explain.container_cloud import (
     unready_condition,
 )
 from unbounded.explain.facts import ExplainFacts
-from unbounded.explain.facts_reader import FactsReader
+from unbounded.explain.facts_reader import FactsReader, ReadApi
 from unbounded.explain.links import (
     PLUGIN,
     Explained,
     ExplainLink,
     LinkSubject,
     Topic,
+    UnreadFact,
     links_with_program,
 )
 from unbounded.explain.machines import explain_condition, explain_machine
 from unbounded.explain.operations import explain_operation
-from unbounded.kube.api import Api, ApiError, NotFound, key_of
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.explain.results import Explanation
+from unbounded.kube.api import ApiError, NotFound, key_of
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
 
 EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.MACHINE: explain_machine,
@@ -68,9 +72,15 @@ def chain(facts: ExplainFacts, subject: LinkSubject) -> tuple[ExplainLink, ...]:
     while following is not None and following not in seen:
         seen.add(following)
         found = EXPLAIN[following.topic](following.name, facts)
-        links.append(found.link)
+        links.append(_about(found.link, following))
         following = found.then
     return tuple(links)
+
+
+def _about(link: ExplainLink, subject: LinkSubject) -> ExplainLink:
+    """Return a link with its subject."""
+    namespace, _, name = subject.name.rpartition("/") if subject.topic in NAMESPACED else ("", "", subject.name)
+    return structs.replace(link, topic=subject.topic.value, namespace=namespace, name=name)
 
 
 KINDS: Final[Mapping[Topic, Kind[Any]]] = {
@@ -82,6 +92,7 @@ KINDS: Final[Mapping[Topic, Kind[Any]]] = {
     Topic.CLUSTER: CLUSTERS,
     Topic.POOL: MACHINE_POOLS,
 }
+NAMESPACED: Final = frozenset(topic for topic, kind in KINDS.items() if kind.namespaced)
 TOPICS: Final = {
     **dict.fromkeys(("machine", "machines", "mach", "machine.unbounded-cloud.io"), Topic.MACHINE),
     **dict.fromkeys(
@@ -104,38 +115,52 @@ Found = (
 )
 
 
-async def explained(
-    api: Api,
+async def explain(
+    api: ReadApi,
     topic: Topic | None,
     name: str,
     *,
     namespace: str = "",
     now: WallClock = utc_now,
     program: str = PLUGIN,
-) -> tuple[tuple[ExplainLink, ...], bool, tuple[str, ...]]:
-    """Return the chain of an object, whether nothing blocks it any more, and what could not be read.
+) -> Explanation:
+    """Explain what blocks an object, with what the reader may read.
 
     Args:
+        topic: one of KINDS; None for a Machine or an operation, whichever has the name.
         namespace: of an object of Container Cloud.
+        program: first words of the commands in the answer.
+
+    Raises:
+        SubjectNotFound, SubjectAmbiguous
+        ApiError: the object cannot be read.
     """
     found = await find(api, topic, name, namespace)
+    links, settled, unread = await _chain_of(FactsReader(api, now, ApiError), found)
+    return Explanation(
+        links=links_with_program(links, program),
+        settled=settled,
+        complete=not unread,
+        unread=unread,
+        read_at=rfc3339(now()),
+    )
+
+
+async def _chain_of(reader: FactsReader, found: Found) -> tuple[tuple[ExplainLink, ...], bool, tuple[UnreadFact, ...]]:
+    """Return the chain of an object, whether nothing blocks it any more, and what could not be read."""
     if isinstance(found, MachineConfiguration):
-        link = explain_configuration(found)
         rollout = found.status.rollout
-        return links_with_program((link,), program), rollout is None or rollout.phase in SETTLED, ()
-    reader = FactsReader(api, now, ApiError)
+        subject = LinkSubject(Topic.CONFIGURATION, found.metadata.name)
+        return (_about(explain_configuration(found), subject),), rollout is None or rollout.phase in SETTLED, ()
     if isinstance(found, Machine):
         facts = await reader.of_machine(found)
-        subject = LinkSubject(Topic.MACHINE, found.name)
-        links = links_with_program(chain(facts, subject), program)
+        links = chain(facts, LinkSubject(Topic.MACHINE, found.name))
         return links, len(links) == 1 and not links[0].held_by and not links[0].fixes, facts.unread
-    if not isinstance(found, MachineOperation):
-        facts, topic, settled = await _of_container_cloud(reader, found)
-        links = links_with_program(chain(facts, LinkSubject(topic, str(key_of(found)))), program)
-        return links, settled, facts.unread
-    facts = await reader.of_operation(found)
-    links = links_with_program(chain(facts, LinkSubject(Topic.OPERATION, found.name)), program)
-    return links, found.terminal, facts.unread
+    if isinstance(found, MachineOperation):
+        facts = await reader.of_operation(found)
+        return chain(facts, LinkSubject(Topic.OPERATION, found.name)), found.terminal, facts.unread
+    facts, topic, settled = await _of_container_cloud(reader, found)
+    return chain(facts, LinkSubject(topic, str(key_of(found)))), settled, facts.unread
 
 
 async def _of_container_cloud(
@@ -172,7 +197,7 @@ class SubjectAmbiguous(Rejected):
         super().__init__(f"both a Machine and an operation have the name {name}")
 
 
-async def find(api: Api, topic: Topic | None, name: str, namespace: str = "") -> Found:
+async def find(api: ReadApi, topic: Topic | None, name: str, namespace: str = "") -> Found:
     """Return the object of this name; a Machine or an operation where no topic is given.
 
     Raises:
@@ -189,7 +214,7 @@ async def find(api: Api, topic: Topic | None, name: str, namespace: str = "") ->
     return found[0]
 
 
-async def _get(api: Api, kind: Kind[Any], name: str, namespace: str) -> Any:
+async def _get(api: ReadApi, kind: Kind[Any], name: str, namespace: str) -> Any:
     try:
         return await api.get(kind, name, namespace=namespace if kind.namespaced else "")
     except NotFound:

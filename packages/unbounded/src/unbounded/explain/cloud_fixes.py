@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -246,7 +245,7 @@ def _quota(machine: Machine | None, operation: MachineOperation, _facts: Explain
 def _by_hand(fix: Fix, machine: Machine | None) -> Fix:
     """Add the guide to a fix in the cloud itself; a running operation retries by itself."""
     guide = _GUIDE.get((machine.provider if machine is not None else None) or "")
-    return replace(fix, does=f"{fix.does}{f'; see {guide}' if guide else ''}")
+    return msgspec.structs.replace(fix, does=f"{fix.does}{f'; see {guide}' if guide else ''}")
 
 
 def _cloud_again(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec import structs
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import MachineConfiguration, UpdatePhase, UpdateStatus
@@ -14,7 +15,7 @@ from unbounded.explain.conditions import agent_fixes, condition_fixes
 from unbounded.explain.facts import ExplainFacts
 from unbounded.explain.fix_commands import manual_bootstrap
 from unbounded.explain.fixes import blocker_fixes, fixes_for_disruption
-from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkCode, LinkSubject, Topic
 from unbounded.machina import node_update_plan
 from unbounded.machina.rolling_update_plan import is_rolling
 from unbounded.operations import reasons
@@ -30,7 +31,7 @@ def explain_rolling_update(name: str, facts: ExplainFacts) -> Explained:
     """Explain the rolling update that the Machine of the facts waits for."""
     link = explain_configuration(facts.configurations[name])
     asked = {f"{PLUGIN} why machine/{one}" for one in facts.machines}
-    return Explained(replace(link, fixes=tuple(fix for fix in link.fixes if fix.command not in asked)))
+    return Explained(structs.replace(link, fixes=tuple(fix for fix in link.fixes if fix.command not in asked)))
 
 
 def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
@@ -43,7 +44,7 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
     rolling = LinkSubject(Topic.CONFIGURATION, name)
     head = f"the rolling update of configuration {name}"
     if update is not None and update.phase in node_update_plan.OPEN:
-        _reason, held_by, text = node_update_plan.running_wait(machine, facts.read_at)
+        reason, held_by, text = node_update_plan.running_wait(machine, facts.read_at)
         is_late = node_update_plan.is_late(machine, facts.read_at)
         if update.phase in (NodeUpdatePhase.DRAINING, NodeUpdatePhase.REPLACING):
             fixes = fixes_for_disruption(machine, facts)
@@ -55,21 +56,25 @@ def explain_update(machine: Machine, facts: ExplainFacts) -> Explained | None:
         has_turn = is_late or rollout is None or machine.name in rollout.updating
         if update.phase == NodeUpdatePhase.PREPARING and not has_turn:
             text = f"{text}, ahead of its turn"
-            return Explained(_of_machine(machine, f"{head}: {text}", held_by, update.since, fixes).link, rolling)
+            return Explained(
+                _of_machine(machine, f"{head}: {text}", reason, held_by, update.since, fixes).link, rolling
+            )
         text = f"{text}; meanwhile, other Machines take its turn" if is_late else text
-        return _of_machine(machine, f"{head}: {text}", held_by, update.since, fixes)
+        return _of_machine(machine, f"{head}: {text}", reason, held_by, update.since, fixes)
     if update is not None and update.phase in (NodeUpdatePhase.FAILED, NodeUpdatePhase.PENDING):
         what = f"its update to {update.version} by {head} failed"
         what += f": {update.message}" if update.message else ""
-        return Explained(_of_machine(machine, what, f"configuration/{name}", update.since).link, rolling)
+        return Explained(
+            _of_machine(machine, what, LinkCode.UPDATE_FAILED, f"configuration/{name}", update.since).link, rolling
+        )
     image = _outdated_image(machine, node, configuration)
     target = f"image {image}" if image is not None else _outdated_version(machine, configuration)
     if node is None or target is None:
         return None
     if (blocker := start_blocker(machine, node, image)) is not None:
-        return Explained(replace(blocker, what=f"{head} to {target} {blocker.what}"))
+        return Explained(structs.replace(blocker, what=f"{head} to {target} {blocker.what}"))
     what = f"{head} to {target} has not reached it"
-    return Explained(_of_machine(machine, what, f"configuration/{name}").link, rolling)
+    return Explained(_of_machine(machine, what, LinkCode.UPDATE_PENDING, f"configuration/{name}").link, rolling)
 
 
 def image_note(machine: Machine, facts: ExplainFacts) -> str:
@@ -105,11 +110,13 @@ def start_blocker(machine: Machine, node: Node | None, image: str | None) -> Exp
             agent_fixes(machine)[0],
             Fix(manual_bootstrap(machine), "prints the commands that install an agent"),
         )
-    return _of_machine(machine, f"does not start: {text}", held_by, fixes=fixes).link
+    return _of_machine(machine, f"does not start: {text}", LinkCode.UPDATE_BLOCKED, held_by, fixes=fixes).link
 
 
-def _of_machine(machine: Machine, what: str, held_by: str, since: str = "", fixes: tuple[Fix, ...] = ()) -> Explained:
-    return Explained(ExplainLink(f"machine/{machine.name}", what, held_by=held_by, since=since, fixes=fixes))
+def _of_machine(
+    machine: Machine, what: str, code: str, held_by: str, since: str = "", fixes: tuple[Fix, ...] = ()
+) -> Explained:
+    return Explained(ExplainLink(f"machine/{machine.name}", what, code, held_by=held_by, since=since, fixes=fixes))
 
 
 def _outdated_image(machine: Machine, node: Node | None, configuration: MachineConfiguration) -> str | None:
@@ -137,11 +144,14 @@ def explain_configuration(configuration: MachineConfiguration) -> ExplainLink:
     about = f"configuration/{name}"
     if rollout is None:
         strategy = configuration.spec.update_strategy.type
-        return ExplainLink(about, f"{strategy}: a Node gets the newest version when the Node is deleted")
+        return ExplainLink(
+            about, f"{strategy}: a Node gets the newest version when the Node is deleted", LinkCode.ON_DELETE
+        )
     wait = rollout.waiting
     return ExplainLink(
         about,
         f"{rollout.phase} version {rollout.version}: {rollout.message}",
+        rollout.phase if wait is None else wait.reason,
         held_by="" if wait is None else wait.held_by or "",
         since="" if wait is None else wait.since,
         until="" if wait is None else wait.until or "",

@@ -39,7 +39,7 @@ from unbounded.explain.container_cloud_fixes import (
     ReasonRow,
 )
 from unbounded.explain.facts import CONTAINER_CLOUD, MACHINA, ExplainFacts
-from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkCode, LinkSubject, Topic
 from unbounded.kube.api import ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.operations.executor_selection import ExecutorKind
@@ -58,7 +58,9 @@ def explain_claim(name: str, facts: ExplainFacts) -> Explained:
         return _missing("machine.cluster.k8s.io", "ma", name)
     about, execution = _about("machine.cluster.k8s.io", key_of(machine)), machine.status.execution
     if execution is None:
-        link = ExplainLink(about, "has not been processed by container-cloud", held_by=CONTAINER_CLOUD)
+        link = ExplainLink(
+            about, "has not been processed by container-cloud", LinkCode.NOT_PROCESSED, held_by=CONTAINER_CLOUD
+        )
         return _by_container_cloud(link, facts)
     waiting = execution.waiting
     if waiting is None:
@@ -68,6 +70,7 @@ def explain_claim(name: str, facts: ExplainFacts) -> Explained:
     link = ExplainLink(
         about,
         f"{_state(machine)}: {message}{_hosts_note(machine, facts)}{_unproven(machine)}",
+        waiting.reason,
         held_by=waiting.held_by or "",
         since=waiting.since or "",
         until=waiting.until or "",
@@ -103,7 +106,9 @@ def _going_on(machine: ContainerCloudMachine, facts: ExplainFacts) -> Explained:
     """Explain a Machine that waits for nothing: it serves, or container-cloud is at work."""
     execution, about = machine.status.execution, _about("machine.cluster.k8s.io", key_of(machine))
     if execution is None or execution.stage not in SETTLED:
-        link = ExplainLink(about, f"{_state(machine)}: the next step is due", held_by=CONTAINER_CLOUD)
+        link = ExplainLink(
+            about, f"{_state(machine)}: the next step is due", LinkCode.NEXT_STEP_DUE, held_by=CONTAINER_CLOUD
+        )
         return _by_container_cloud(link, facts)
     unready = [one for one in machine.provider_status.conditions if not one.ready]
     failed = [one for one in unready if one.type != ProviderConditionType.REBOOT]
@@ -114,6 +119,7 @@ def _going_on(machine: ContainerCloudMachine, facts: ExplainFacts) -> Explained:
     link = ExplainLink(
         about,
         f"{_state(machine)}: {text}",
+        (failed[0].reason if failed else None) or LinkCode.READY,
         held_by=f"condition {failed[0].type} ({failed[0].reason})" if failed else "",
         fixes=fixes,
     )
@@ -222,7 +228,12 @@ def explain_host(name: str, facts: ExplainFacts) -> Explained:
     reason, message, since = _availability(host)
     key, consumer = key_of(host), consumer_of(host)
     if not reason:
-        link = ExplainLink(_about("bmh", key), "has not been processed by container-cloud", held_by=CONTAINER_CLOUD)
+        link = ExplainLink(
+            _about("bmh", key),
+            "has not been processed by container-cloud",
+            LinkCode.NOT_PROCESSED,
+            held_by=CONTAINER_CLOUD,
+        )
         return _by_container_cloud(link, facts)
     is_chained = consumer is not None and str(consumer) in facts.claims
     error = host.status.error_message or ""
@@ -231,6 +242,7 @@ def explain_host(name: str, facts: ExplainFacts) -> Explained:
     link = ExplainLink(
         _about("bmh", key),
         f"{host.state or 'unregistered'}: {message}{more}",
+        reason,
         held_by=f"Machine {consumer}" if consumer is not None and not is_chained else "",
         since=since,
         next_step="" if is_chained else row.next_step,
@@ -293,15 +305,18 @@ def explain_cluster(name: str, facts: ExplainFacts) -> Explained:
     about = _about("cluster.cluster.k8s.io", key_of(cluster))
     status = cluster.status.provider_status
     if status is None or not status.conditions:
-        link = ExplainLink(about, "has not been processed by container-cloud", held_by=CONTAINER_CLOUD)
+        link = ExplainLink(
+            about, "has not been processed by container-cloud", LinkCode.NOT_PROCESSED, held_by=CONTAINER_CLOUD
+        )
         return _by_container_cloud(link, facts)
     first = unready_condition(cluster)
     if first is None:
-        return Explained(ExplainLink(about, "Ready: nothing blocks it"))
+        return Explained(ExplainLink(about, "Ready: nothing blocks it", LinkCode.READY))
     row = CLUSTER.get(first.reason or "", ReasonRow("", ()))
     link = ExplainLink(
         about,
         f"{first.type}: {first.message or first.reason}{_machines_note(cluster, facts)}",
+        first.reason or first.type,
         held_by=f"condition {first.type} ({first.reason})",
         next_step=row.next_step,
         fixes=row.fixes(_cluster_fields(cluster)),
@@ -366,7 +381,9 @@ def explain_pool(name: str, facts: ExplainFacts) -> Explained:
         return _missing("mp", "machinepools.kaas.mirantis.com", name)
     about, found = _about("mp", key_of(pool)), _completeness(pool)
     if found is None:
-        link = ExplainLink(about, "has not been processed by container-cloud", held_by=CONTAINER_CLOUD)
+        link = ExplainLink(
+            about, "has not been processed by container-cloud", LinkCode.NOT_PROCESSED, held_by=CONTAINER_CLOUD
+        )
         return _by_container_cloud(link, facts)
     row = ReasonRow("", ()) if found.status == ConditionStatus.TRUE else POOL[found.reason]
     waiting = unready(facts.claims.values())
@@ -374,6 +391,7 @@ def explain_pool(name: str, facts: ExplainFacts) -> Explained:
     link = ExplainLink(
         about,
         f"{found.message}{f'; not ready: {names}' if names else ''}",
+        found.reason,
         held_by="" if found.status == ConditionStatus.TRUE else f"condition {found.type} ({found.reason})",
         since="" if found.status == ConditionStatus.TRUE else found.since,
         next_step=row.next_step,
@@ -405,9 +423,11 @@ def explain_container_cloud(_name: str, facts: ExplainFacts) -> Explained:
     silence = facts.silence(CONTAINER_CLOUD)
     if silence is None:
         text = "is running: it acts within seconds"
-        return Explained(ExplainLink(CONTAINER_CLOUD, text, next_step="run the command again in a few seconds"))
+        step = "run the command again in a few seconds"
+        return Explained(ExplainLink(CONTAINER_CLOUD, text, LinkCode.RUNNING, next_step=step))
     step = "its successor continues from the recorded states"
-    link = ExplainLink(CONTAINER_CLOUD, f"is not running: {silence}", next_step=step, fixes=CONTAINER_CLOUD_FIXES)
+    what = f"is not running: {silence}"
+    link = ExplainLink(CONTAINER_CLOUD, what, LinkCode.NOT_RUNNING, next_step=step, fixes=CONTAINER_CLOUD_FIXES)
     return Explained(link)
 
 
@@ -424,4 +444,5 @@ def _about(kind: str, key: ObjectKey) -> str:
 def _missing(kind: str, plural: str, name: str) -> Explained:
     namespace, _, own = name.partition("/")
     fix = Fix(f"kubectl get {plural} -n {namespace}", "shows the existing ones")
-    return Explained(ExplainLink(_about(kind, ObjectKey(namespace, own)), "does not exist", fixes=(fix,)))
+    about = _about(kind, ObjectKey(namespace, own))
+    return Explained(ExplainLink(about, "does not exist", LinkCode.NOT_FOUND, fixes=(fix,)))

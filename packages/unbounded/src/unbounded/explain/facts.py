@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.container_cloud.cluster import Cluster, MachinePool
@@ -16,8 +16,10 @@ from unbounded.api.container_cloud.names import LEASE_CONTAINER_CLOUD
 from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.explain.links import UnreadFact
 from unbounded.kube.clock import utc_now
 from unbounded.operations.executor_selection import ExecutorKind, Unavailability, bmc_of, provider_of
 from unbounded.workflow.procedure import Procedure
@@ -60,7 +62,7 @@ class ExplainFacts:
         clusters: by NAMESPACE/NAME: the Cluster of the subject.
         pools: MachinePools, by NAMESPACE/NAME: the subject.
         sites: of all Machines; read only where the Machine of the subject does not exist.
-        unread: facts that could not be read, each with the reason, as text.
+        unread: facts that could not be read.
         read_at: the time of the reading.
     """
 
@@ -80,12 +82,16 @@ class ExplainFacts:
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     pools: Mapping[str, MachinePool] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
-    unread: tuple[str, ...] = ()
+    unread: tuple[UnreadFact, ...] = ()
     read_at: datetime = field(default_factory=utc_now)
 
     def is_site(self, name: str) -> bool:
         """Return whether a site of this name is known: it has Machines, or a metalman."""
         return name in self.sites or bool(self.leases_of_process(f"{ExecutorKind.METALMAN}/{name}"))
+
+    def hides(self, kind: Kind[Any]) -> bool:
+        """Return whether objects of a kind could not be read, so that a missing one may exist."""
+        return any(one.resource == resource_of(kind) for one in self.unread)
 
     def on(self, machine: str) -> tuple[MachineOperation, ...]:
         """Return the operations on one Machine."""
@@ -130,6 +136,11 @@ class ExplainFacts:
     def leases_of_process(self, process: str) -> tuple[LeaderLease, ...]:
         """Return the existing Leases of processes that can do the work of this one."""
         return tuple(beat for name in leases_of(process) if (beat := (self.leader_leases or {}).get(name)) is not None)
+
+
+def resource_of(kind: Kind[Any]) -> str:
+    """Return the name of a kind's resource: `nodes`, `machines.unbounded-cloud.io`."""
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
 def _why_away(beat: LeaderLease) -> str | None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
@@ -26,9 +26,10 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PAREN
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.explain.container_cloud import host_of, unready, unready_machines
-from unbounded.explain.facts import CONTAINER_CLOUD, ExplainFacts, LeaderLease, leases_of
+from unbounded.explain.facts import CONTAINER_CLOUD, ExplainFacts, LeaderLease, leases_of, resource_of
+from unbounded.explain.links import UnreadFact
 from unbounded.explain.operations import blocking
-from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, key_of, version_number
+from unbounded.kube.api import ApiError, Forbidden, NotFound, ObjectList, key_of, version_number
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.operations import reasons
 from unbounded.operations.component_record import COMPONENTS, absent_in
@@ -42,6 +43,19 @@ POLL_S: Final = 1.0
 T = TypeVar("T")
 
 
+class ReadApi(Protocol):
+    """Reads of an explanation: those of an `Api`, or of watch caches that hold only what the reader may read.
+
+    A list has to be whole. Both raise the ApiErrors of an `Api`.
+    """
+
+    async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T: ...
+
+    async def list(
+        self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> ObjectList[T]: ...
+
+
 @dataclass
 class FactsReader:
     """One reading of the facts.
@@ -51,10 +65,10 @@ class FactsReader:
             Forbidden leaves one out: an unread one would count as missing.
     """
 
-    api: Api
+    api: ReadApi
     now: WallClock = utc_now
     spares: type[ApiError] = Forbidden
-    unread: list[str] = field(default_factory=list)
+    unread: list[UnreadFact] = field(default_factory=list)
     watched: set[str] = field(default_factory=set)  # further Leases whose holders count
 
     async def of_machine(self, machine: Machine) -> ExplainFacts:
@@ -268,7 +282,7 @@ class FactsReader:
         try:
             found = await self.api.list(LEASES, namespace=NAMESPACE)
         except self.spares as error:
-            self._leave_out("Leases", error)
+            self._leave_out(LEASES, "Leases", error)
             return None
         return {lease.metadata.name: _beat(lease) for lease in found.items}
 
@@ -310,7 +324,7 @@ class FactsReader:
         except NotFound:
             return None
         except self._spared(kind) as error:
-            self._leave_out(what, error)
+            self._leave_out(kind, what, error)
             return None
 
     async def _listed(
@@ -319,16 +333,19 @@ class FactsReader:
         try:
             return (await self.api.list(kind, namespace=namespace, labels=labels, fields=fields)).items
         except self._spared(kind) as error:
-            self._leave_out(what, error)
+            self._leave_out(kind, what, error)
             return ()
 
     def _spared(self, kind: Kind[T]) -> type[ApiError]:
         return Forbidden if kind.plural in {MACHINES.plural, MACHINE_OPERATIONS.plural} else self.spares
 
-    def _leave_out(self, what: str, error: ApiError) -> None:
-        why = "you have no permission to read it" if isinstance(error, Forbidden) else f"it cannot be read: {error}"
-        if f"{what} {why}" not in self.unread:  # some facts are read several times
-            self.unread.append(f"{what} {why}")
+    def _leave_out(self, kind: Kind[Any], what: str, error: ApiError) -> None:
+        code, why = "Unreadable", f"it cannot be read: {error}"
+        if isinstance(error, Forbidden):  # its message has the name of the object
+            code, why = "Forbidden", "you have no permission to read it"
+        fact = UnreadFact(resource_of(kind), what, code, why)
+        if fact not in self.unread:  # some facts are read several times
+            self.unread.append(fact)
 
 
 def _names_a_duplicate(reported: Condition) -> bool:

@@ -1,4 +1,4 @@
-"""Elements of an answer of `why`, and their JSON values.
+"""Elements of an explanation.
 
 The elements are links from the subject to the first cause, and the commands that resolve the cause.
 """
@@ -6,16 +6,49 @@ The elements are links from the subject to the first cause, and the commands tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any, Final
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 # prefix of this program's commands in every Fix; `links_with_program` replaces it by the program's name
 PLUGIN: Final = "kubectl unbounded"
 
 
-@dataclass(frozen=True)
-class Fix:
+class LinkCode(StrEnum):
+    """Codes of links for which no condition, no operation and no phase has a reason."""
+
+    BEING_DELETED = "BeingDeleted"
+    COUNTER_RAISED = "CounterRaised"
+    JOINING = "Joining"
+    LOCK_RELEASED = "LockReleased"
+    NEXT_STEP_DUE = "NextStepDue"
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_RECREATION = "NodeRecreation"
+    NOT_FOUND = "NotFound"
+    NOT_PROCESSED = "NotProcessed"
+    NOT_READABLE = "NotReadable"  # the reader has no permission
+    NOT_REPORTED = "NotReported"  # no agent has ever reported
+    NOT_RUNNING = "NotRunning"
+    NOT_SET_UP = "NotSetUp"
+    OF_HOST = "OfBareMetalHost"
+    ON_DELETE = "OnDelete"
+    OPERATION_OPEN = "OperationOpen"
+    POD_BLOCKS_DRAIN = "PodBlocksDrain"
+    PROVISIONING = "Provisioning"
+    READY = "Ready"
+    RUNNING = "Running"
+    SELECTOR_UNRESOLVED = "SelectorUnresolved"
+    SILENT = "Silent"
+    STARTING = "Starting"
+    UPDATE_BLOCKED = "UpdateBlocked"
+    UPDATE_FAILED = "UpdateFailed"
+    UPDATE_PENDING = "UpdatePending"
+
+
+class Fix(msgspec.Struct, frozen=True, rename="camel"):
     """A command that unblocks, quoted for a shell, and its effect; capital words in it are placeholders.
 
     Attributes:
@@ -27,25 +60,33 @@ class Fix:
     once_ended: bool = False
 
 
-@dataclass(frozen=True)
-class ExplainLink:
+_RENAMED: Final = {"held_by": "heldBy", "next_step": "next"}
+
+
+class ExplainLink(msgspec.Struct, frozen=True, rename=_RENAMED):
     """A blocked object, or the cause that blocks others.
 
     Attributes:
         about: `machine/m1`, `operation/reboot-1`, or the process: `metalman/lab`.
         what: its state or the reason for waiting, in the words of the code that decided.
+        code: the reason in CamelCase: of an operation, a condition or a phase, else a LinkCode.
         held_by: the blocker; empty for a first cause.
         since, until: RFC 3339 by their writer's clock; empty where none is recorded.
         next_step: what happens without intervention.
+        topic, namespace, name: the subject of a link in a chain, as LinkSubject has it.
     """
 
     about: str
     what: str
+    code: str
     held_by: str = ""
     since: str = ""
     until: str = ""
     next_step: str = ""
     fixes: tuple[Fix, ...] = ()
+    topic: str = ""
+    namespace: str = ""
+    name: str = ""
 
 
 def links_with_program(links: Sequence[ExplainLink], program: str) -> tuple[ExplainLink, ...]:
@@ -98,19 +139,21 @@ class Explained:
     then: LinkSubject | None = None
 
 
-def links_data(links: Sequence[ExplainLink]) -> dict[str, Any]:
-    """Return the chain as JSON values."""
-    return {"links": [link_data(link) for link in links]}
+class UnreadFact(msgspec.Struct, frozen=True, rename="camel"):
+    """A fact that an explanation leaves out, without the name of an object.
 
+    Attributes:
+        resource: `nodes`, `machines.unbounded-cloud.io`.
+        what: `its Node`.
+        code: Forbidden, or Unreadable.
+        message: the reason.
+    """
 
-def link_data(link: ExplainLink) -> dict[str, Any]:
-    """Return one link as JSON values, with names in the API's style."""
-    return {
-        "about": link.about,
-        "what": link.what,
-        "heldBy": link.held_by,
-        "since": link.since,
-        "until": link.until,
-        "next": link.next_step,
-        "fixes": [{"command": fix.command, "does": fix.does} for fix in link.fixes],
-    }
+    resource: str
+    what: str
+    code: str
+    message: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.what} {self.message}"

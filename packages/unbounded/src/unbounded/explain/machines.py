@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.core import NODES
 from unbounded.api.disruption import MAINTENANCE, DisruptionStage
-from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
+from unbounded.api.machine import MACHINES, PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
 from unbounded.api.meta import Condition
-from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import CurrentPhase, machine_phase
 from unbounded.containercloud.hosts.model import host_of_machine
 from unbounded.explain.blockers import lock_holder
@@ -19,7 +22,7 @@ from unbounded.explain.configurations import explain_update, image_note
 from unbounded.explain.facts import MACHINA, ExplainFacts
 from unbounded.explain.fix_commands import has_reported, manual_bootstrap, patch_machine
 from unbounded.explain.fixes import fixes_for_disruption, fixes_for_maintenance
-from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkCode, LinkSubject, Topic
 from unbounded.explain.ssh_fixes import OF_RESET
 from unbounded.machina.csr_approval.plan import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import has_finalizer, requested_reset
@@ -39,24 +42,33 @@ def explain_machine(name: str, facts: ExplainFacts) -> Explained:
     machine = facts.machines.get(name)
     if machine is None:
         fix = Fix("kubectl get mach", "shows the existing ones")
-        return Explained(ExplainLink(f"machine/{name}", "does not exist", fixes=(fix,)))
+        if facts.hides(MACHINES):
+            words = "cannot be read: you have no permission"
+            return Explained(ExplainLink(f"machine/{name}", words, LinkCode.NOT_READABLE))
+        return Explained(ExplainLink(f"machine/{name}", "does not exist", LinkCode.NOT_FOUND, fixes=(fix,)))
     found = next(found for check in CHECKS if (found := check(machine, facts)) is not None)
     update = explain_update(machine, facts)
     found = found if update is None else _with_update(found, update)
-    return replace(found, link=replace(found.link, what=f"{found.link.what}{image_note(machine, facts)}"))
+    return replace(found, link=structs.replace(found.link, what=f"{found.link.what}{image_note(machine, facts)}"))
 
 
 def _with_update(found: Explained, update: Explained) -> Explained:
     """Return a link with the state of the rolling update, which is the cause where nothing else is."""
     link, its = found.link, update.link
-    link = replace(link, what=f"{link.what}; {its.what}", fixes=tuple(dict.fromkeys((*link.fixes, *its.fixes))))
+    link = structs.replace(link, what=f"{link.what}; {its.what}", fixes=tuple(dict.fromkeys((*link.fixes, *its.fixes))))
     if not link.held_by:
-        link = replace(link, held_by=its.held_by, since=its.since)
+        link = structs.replace(link, code=its.code, held_by=its.held_by, since=its.since)
     return Explained(link, found.then or update.then)
 
 
 def phase_of(machine: Machine, facts: ExplainFacts) -> CurrentPhase:
-    """Return the phase computed from the present facts; the phase in the status may be older."""
+    """Return the phase computed from the present facts; the phase in the status may be older.
+
+    It needs the Node. For a reader who may not read Nodes, the phase in the status counts.
+    """
+    status = machine.status
+    if facts.hides(NODES) and status.phase is not None:
+        return CurrentPhase(MachinePhase(status.phase), status.message or "", status.reason or "")
     return machine_phase(
         machine.spec,
         conditions=machine.status.conditions,
@@ -69,6 +81,7 @@ def phase_of(machine: Machine, facts: ExplainFacts) -> CurrentPhase:
 def _link(
     machine: Machine,
     what: str,
+    code: str,
     *,
     held_by: str = "",
     since: str = "",
@@ -77,7 +90,7 @@ def _link(
     fixes: tuple[Fix, ...] = (),
 ) -> ExplainLink:
     about = f"machine/{machine.name}"
-    return ExplainLink(about, what, held_by=held_by, since=since, until=until, next_step=next_step, fixes=fixes)
+    return ExplainLink(about, what, code, held_by=held_by, since=since, until=until, next_step=next_step, fixes=fixes)
 
 
 def _phase_text(machine: Machine, facts: ExplainFacts) -> str:
@@ -108,6 +121,7 @@ def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     link = _link(
         machine,
         f"is being deleted, and waits for its finalizers: {holders}{_reset_text(machine)}",
+        LinkCode.BEING_DELETED,
         held_by=holders,
         since=machine.metadata.deletion_timestamp,
         next_step=f"its host is reset first, for at most {PassIntervals().reset_s / 60:.0f} minutes; then the "
@@ -135,6 +149,7 @@ def _foreign_finalizers(machine: Machine) -> Explained:
     link = _link(
         machine,
         f"is being deleted, and waits for finalizers of others: {holders}" if holders else "is being deleted",
+        LinkCode.BEING_DELETED,
         held_by=holders,
         since=machine.metadata.deletion_timestamp or "",
         next_step=f"it is deleted as soon as {'those are' if ',' in holders else 'that is'} removed" if holders else "",
@@ -164,7 +179,7 @@ def _locked(machine: Machine, facts: ExplainFacts) -> Explained | None:
     holder = machine.status.active_operation
     if holder is None or holder.kind == PROVISIONING:
         return None
-    link = _link(machine, _phase_text(machine, facts), held_by=holder.name, since=holder.since)
+    link = _link(machine, _phase_text(machine, facts), reasons.SLOT_HELD, held_by=holder.name, since=holder.since)
     return Explained(link, lock_holder(machine.name, facts))
 
 
@@ -173,7 +188,7 @@ def _powered_off(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if off is None or off.status != ConditionStatus.TRUE:
         return None
     fix = Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on")
-    link = _link(machine, _phase_text(machine, facts), since=off.since, fixes=(fix,))
+    link = _link(machine, _phase_text(machine, facts), off.reason, since=off.since, fixes=(fix,))
     return Explained(link, _open_operation(machine, facts))
 
 
@@ -191,7 +206,7 @@ def _paused(machine: Machine, facts: ExplainFacts) -> Explained | None:
             trouble.fixes(machine, reported),
         )
     words = words if gate.text in words else f"{words}; {gate.text}"
-    link = _link(machine, words, held_by=gate.held_by, since=since, fixes=fixes)
+    link = _link(machine, words, gate.reason, held_by=gate.held_by, since=since, fixes=fixes)
     return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
 
 
@@ -216,6 +231,7 @@ def _explain_blocking_condition(machine: Machine, facts: ExplainFacts) -> Explai
     link = _link(
         machine,
         _condition_text(phase_of(machine, facts), reported),
+        reported.reason,
         held_by=f"condition {reported.type}={reported.status} ({reported.reason})",
         since=trouble.since(machine, reported),
         until=trouble.until(machine),
@@ -253,6 +269,7 @@ def _join_refused(machine: Machine, facts: ExplainFacts) -> Explained | None:
     link = _link(
         machine,
         f"{phase_of(machine, facts).phase}: {refused.message}",
+        refused.reason,
         held_by="machina, which approves certificates",
         since=refused.last_timestamp or "",
         next_step=f"it may join now; {asks}, and needs a token that was not created for another Machine"
@@ -286,6 +303,7 @@ def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
     link = _link(
         machine,
         _phase_text(machine, facts),
+        LinkCode.PROVISIONING,
         held_by=MACHINA,
         since=attempt.started_at,
         next_step=f"the attempt ends by itself: its limit is {minutes:.0f} minutes unless --provisioning-timeout "
@@ -307,7 +325,7 @@ def _not_set_up(machine: Machine, facts: ExplainFacts) -> Explained | None:
         fix = Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image")
     else:
         fix = Fix(_allow_join(machine), "sets up its host over SSH")
-    link = _link(machine, f"{phase_of(machine, facts).phase}: {words}", fixes=(fix,))
+    link = _link(machine, f"{phase_of(machine, facts).phase}: {words}", LinkCode.NOT_SET_UP, fixes=(fix,))
     return Explained(link, LinkSubject(Topic.NODE, machine.name) if node is not None else None)
 
 
@@ -320,6 +338,7 @@ def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
     link = _link(
         machine,
         f"{_phase_text(machine, facts)}; {heard}",
+        LinkCode.JOINING,
         held_by=f"unbounded-agent/{machine.name}",
         since=reported.since if reported is not None else "",
         next_step="it is Ready as soon as its Node registers",
@@ -331,14 +350,18 @@ def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
 def _counted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     """Check for a raised counter without its operation."""
     due_operation = due(machine)
-    if due_operation is None or due_operation.name in facts.operations:
+    if due_operation is None or due_operation.name in facts.operations or facts.hides(MACHINE_OPERATIONS):
         return None
     executor = executor_name(due_operation.kind, machine)
     text = f"spec.operations requests {due_operation.kind} {due_operation.name}, which does not exist yet"
     if executor is None:
         fix = Fix(f"kubectl edit mach {machine.name}", "sets its BMC (spec.pxe.redfish), which counters need")
-        return Explained(_link(machine, f"{text}: counters need spec.pxe.redfish", fixes=(fix,)))
-    link = _link(machine, text, held_by=executor, next_step="metalman creates it within seconds")
+        return Explained(
+            _link(machine, f"{text}: counters need spec.pxe.redfish", LinkCode.COUNTER_RAISED, fixes=(fix,))
+        )
+    link = _link(
+        machine, text, LinkCode.COUNTER_RAISED, held_by=executor, next_step="metalman creates it within seconds"
+    )
     return Explained(link, LinkSubject(Topic.EXECUTOR, executor) if facts.silence(executor) is not None else None)
 
 
@@ -350,7 +373,9 @@ def _operated(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if _waits_for_agent(machine, facts.operations[waiting.name]):
         state = _unready(machine, facts) or _noticed(machine, facts) or _unblocked(machine, facts)
         return state if state.then is not None else Explained(state.link, waiting)
-    return Explained(_link(machine, _phase_text(machine, facts), held_by=waiting.name), waiting)
+    return Explained(
+        _link(machine, _phase_text(machine, facts), LinkCode.OPERATION_OPEN, held_by=waiting.name), waiting
+    )
 
 
 def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
@@ -369,6 +394,7 @@ def _disrupted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     link = _link(
         machine,
         f"{_phase_text(machine, facts)}; {record.message or record.holder}",
+        record.reason or record.stage,
         held_by=record.held_by or "",
         since=record.since,
         fixes=find(machine, facts),
@@ -381,7 +407,7 @@ def _unready(machine: Machine, facts: ExplainFacts) -> Explained | None:
     node = facts.nodes.get(machine.name)
     if node is None or node.ready:
         return None
-    link = _link(machine, _phase_text(machine, facts), held_by=f"node/{node.metadata.name}")
+    link = _link(machine, _phase_text(machine, facts), LinkCode.NODE_NOT_READY, held_by=f"node/{node.metadata.name}")
     return Explained(link, LinkSubject(Topic.NODE, machine.name))
 
 
@@ -398,6 +424,7 @@ def _noticed(machine: Machine, facts: ExplainFacts) -> Explained | None:
     link = _link(
         machine,
         f"{_phase_text(machine, facts)}{_notices(machine)}",
+        reported.reason,
         held_by=f"condition {reported.type}={reported.status} ({reported.reason})",
         since=reported.since,
         next_step=notice.next_step,
@@ -417,7 +444,9 @@ def _of_host(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if host is None or machine.spec.kubernetes is not None:
         return None
     fix = Fix(f"{PLUGIN} why bmh/{host.name} -n {host.namespace}", "shows the state of the host")
-    link = _link(machine, f"{_phase_text(machine, facts)}; it is that of BareMetalHost {host}", fixes=(fix,))
+    link = _link(
+        machine, f"{_phase_text(machine, facts)}; it is that of BareMetalHost {host}", LinkCode.OF_HOST, fixes=(fix,)
+    )
     return Explained(link)
 
 
@@ -427,13 +456,21 @@ def _unblocked(machine: Machine, facts: ExplainFacts) -> Explained:
     if now.phase is MachinePhase.READY:
         gate = paused(machine, facts.pause)
         if gate is not None:
-            link = _link(machine, f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}", held_by=gate.held_by)
+            link = _link(
+                machine,
+                f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}",
+                gate.reason,
+                held_by=gate.held_by,
+            )
             return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
         is_busy = _open_operation(machine, facts) is not None or explain_update(machine, facts) is not None
         idle = "" if is_busy else "; nothing blocks it"
-        return Explained(_link(machine, f"{now.phase}: {now.message}{idle}{_notices(machine)}"))
+        return Explained(_link(machine, f"{now.phase}: {now.message}{idle}{_notices(machine)}", LinkCode.READY))
     if machine.spec.ssh is not None:
-        return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), LinkSubject(Topic.MACHINA))
+        return Explained(
+            _link(machine, f"{now.phase}: {now.message}", now.reason or now.phase, held_by=MACHINA),
+            LinkSubject(Topic.MACHINA),
+        )
     by = "lets its provider recreate it" if machine.provider else "installs it from the network, where it has a BMC"
     fixes: tuple[Fix, ...] = (
         Fix(f"{PLUGIN} machine replace {machine.name}", by),
@@ -443,7 +480,10 @@ def _unblocked(machine: Machine, facts: ExplainFacts) -> Explained:
     if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would act on the other host
         fixes = (Fix(f"{PLUGIN} why operation/{last.name}", "shows its former binding"),)
     what = f"{now.phase}: {now.message}{_last_failure(machine)}"
-    return _by_machina(_link(machine, what, held_by="an administrator, by setting up its host", fixes=fixes), facts)
+    return _by_machina(
+        _link(machine, what, LinkCode.NOT_SET_UP, held_by="an administrator, by setting up its host", fixes=fixes),
+        facts,
+    )
 
 
 def _last_failure(machine: Machine) -> str:

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from unbounded.api.conditions import ConditionType, counted, split_commands
 from unbounded.api.disruption import DisruptionStage, DrainTimeout
-from unbounded.api.machine import Machine
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.explain.blockers import lock_holder
 from unbounded.explain.conditions import blocking_condition
 from unbounded.explain.facts import MACHINA, ExplainFacts, procedure_of
 from unbounded.explain.fix_commands import has_reported, patch_operation
 from unbounded.explain.fixes import fixes_for
-from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkCode, LinkSubject, Topic
 from unbounded.kube.clock import utc_now
 from unbounded.operations import reasons, supervisor_plan
 from unbounded.operations.batch_plan import is_child_of, plan_batch
@@ -45,7 +45,10 @@ def explain_operation(name: str, facts: ExplainFacts) -> Explained:
     """Explain what an operation waits for, or its end."""
     operation = facts.operations.get(name)
     if operation is None:
-        return Explained(ExplainLink(f"operation/{name}", "it does not exist any more"))
+        if facts.hides(MACHINE_OPERATIONS):
+            words = "cannot be read: you have no permission"
+            return Explained(ExplainLink(f"operation/{name}", words, LinkCode.NOT_READABLE))
+        return Explained(ExplainLink(f"operation/{name}", "it does not exist any more", LinkCode.NOT_FOUND))
     if operation.terminal:
         return _explain_ended(operation, facts)
     if operation.spec.machine_ref is None:
@@ -74,6 +77,8 @@ def _machine(operation: MachineOperation, facts: ExplainFacts) -> Machine | None
 def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
+    if machine is None and facts.hides(MACHINES):
+        return Explained(_as_reported(operation))
     others, ages = (
         facts.on(operation.spec.machine_ref or ""),
         supervisor_plan.OperationAges(known_s=supervisor_plan.QUIET_S, stage_s=supervisor_plan.DRAIN_QUIET_S),
@@ -88,14 +93,16 @@ def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Expl
     if isinstance(decided, supervisor_plan.EndOperation):
         fixes = fixes_for(decided.reason, machine, operation, facts)
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
-        return _by_machina(ExplainLink(_about(operation), what, fixes=fixes), facts)
+        return _by_machina(ExplainLink(_about(operation), what, decided.reason, fixes=fixes), facts)
     if not isinstance(decided, supervisor_plan.ReportWait):
-        return _by_machina(ExplainLink(_about(operation), f"{kind}, being deleted before it started"), facts)
+        what = f"{kind}, being deleted before it started"
+        return _by_machina(ExplainLink(_about(operation), what, LinkCode.BEING_DELETED), facts)
     told_already = waiting is not None and waiting.reason == decided.reason
     text = message_without_times(operation) if told_already else decided.text
     link = ExplainLink(
         _about(operation),
         f"{kind}, not started: {text}",
+        decided.reason,
         held_by=decided.held_by or "",
         since=(waiting.since if waiting is not None and told_already else operation.metadata.creation_timestamp) or "",
         until=(waiting.until if waiting is not None else None) or "",
@@ -105,6 +112,20 @@ def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Expl
     if waiting is None and facts.silence(MACHINA) is not None and decided.reason == reasons.WAITING_FOR_MACHINE:
         return Explained(link, LinkSubject(Topic.MACHINA))
     return Explained(link, _next_subject(decided, operation, facts))
+
+
+def _as_reported(operation: MachineOperation) -> ExplainLink:
+    """Return the wait in the status, for a reader who may not read the Machine."""
+    waiting, message = operation.status.waiting, message_without_times(operation)
+    hidden = f"you have no permission to read Machine {operation.spec.machine_ref}"
+    return ExplainLink(
+        _about(operation),
+        f"{operation.spec.operation_kind}, not started: {f'{message}; ' if message else ''}{hidden}",
+        LinkCode.NOT_READABLE if waiting is None else waiting.reason,
+        held_by=(waiting.held_by if waiting is not None else None) or "",
+        since=(waiting.since if waiting is not None else operation.metadata.creation_timestamp) or "",
+        until=(waiting.until if waiting is not None else None) or "",
+    )
 
 
 def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
@@ -176,6 +197,7 @@ def _explain_claimed(operation: MachineOperation, run: Run, facts: ExplainFacts)
     link = ExplainLink(
         _about(operation),
         f"{operation.spec.operation_kind} on Machine {run.machine}, stage {run.stage}: {text}{going}",
+        reason,
         held_by=run.executor,
         since=(waiting.since if waiting is not None else run.called_at or run.started_at) or "",
         until=(waiting.until if waiting is not None else None) or "",
@@ -267,7 +289,12 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
     failed = status.phase == OperationPhase.FAILED
     fixes = (*fixes_for(reason, machine, operation, facts), *_kept_console(operation, machine)) if failed else ()
     link = ExplainLink(
-        _about(operation), what, since=status.completed_at or "", next_step=_deletion_text(operation), fixes=fixes
+        _about(operation),
+        what,
+        reason or f"{status.phase}",
+        since=status.completed_at or "",
+        next_step=_deletion_text(operation),
+        fixes=fixes,
     )
     if supervisor_plan.has_finalizer(operation) and operation.metadata.deletion_timestamp:
         return _by_machina(link, facts)
@@ -308,7 +335,8 @@ def _deletion_text(operation: MachineOperation) -> str:
 def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     kind = operation.spec.operation_kind
     if not operation.status.targets:
-        link = ExplainLink(_about(operation), f"{kind}, not started: machina has not resolved its selector yet")
+        what = f"{kind}, not started: machina has not resolved its selector yet"
+        link = ExplainLink(_about(operation), what, LinkCode.SELECTOR_UNRESOLVED)
         return _by_machina(link, facts)
     if operation.spec.strategy is not None or operation.status.waiting is not None:
         return _explain_rollout(operation, facts)
@@ -329,6 +357,7 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
     link = ExplainLink(
         _about(operation),
         "; ".join(notes),
+        reasons.IN_PROGRESS,
         held_by=running.name if running else "",
         since=operation.status.started_at or "",
         next_step="it ends when all of them have" if running else "it ends now",
@@ -354,6 +383,7 @@ def _explain_rollout(operation: MachineOperation, facts: ExplainFacts) -> Explai
     link = ExplainLink(
         _about(operation),
         "; ".join(notes),
+        reason or reasons.IN_PROGRESS,
         held_by=following.name if following else "",
         since=(waiting.since if waiting is not None else status.started_at) or "",
         until=(waiting.until if waiting is not None else None) or "",

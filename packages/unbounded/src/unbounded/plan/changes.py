@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.core import CONFIG_MAPS, PODS, SECRETS, Node, Pod, Secret
@@ -45,7 +46,7 @@ from unbounded.plan.effects import (
 )
 from unbounded.plan.intent import Intent, IntentPatch, Raw, full_name
 from unbounded.plan.kinds import kind_of
-from unbounded.plan.model import PlannedChange, UpdateForecast
+from unbounded.plan.model import Plan, PlannedChange, UpdateForecast, plan_hash
 
 AT_ONCE: Final = 10  # Secrets read concurrently
 
@@ -71,8 +72,32 @@ class DryRunApi(Api, Protocol):
     ) -> T: ...
 
 
+async def plan_intent(api: DryRunApi, intent: Intent) -> Plan:
+    """Return the plan of an intent; nothing is written.
+
+    Raises:
+        ApiError: an object to patch, or a fact of the plan, cannot be read.
+    """
+    changes = await changes_of(api, intent)
+    return Plan(tuple(changes), plan_hash(intent, changes) if changes else "")
+
+
+async def plan_manifests(api: DryRunApi, manifests: Sequence[Raw]) -> Plan:
+    """Return the plan of objects of Container Cloud, each created or changed, in this order; nothing is written.
+
+    Args:
+        manifests: whole objects of `container_cloud.PLANNED` with their namespace.
+
+    Raises:
+        ApiError: an object, or a fact of the plan, cannot be read.
+    """
+    intent = await container_cloud.intend_file(api, list(manifests))
+    changes = await changes_of_file(api, manifests)
+    return Plan(tuple(changes), plan_hash(intent, changes))
+
+
 async def changes_of(api: DryRunApi, intent: Intent) -> list[PlannedChange]:
-    """Return the writes of a command in its order: patches come before new objects."""
+    """Return the writes of an intent in their order: patches come before new objects."""
     changes = [await _of_patch(api, patch) for patch in intent.patches]
     return changes + [await _of_create(api, manifest) for manifest in intent.creates]
 
@@ -115,7 +140,7 @@ async def _facts_of(api: Api, operation: MachineOperation) -> ExplainFacts:
     covering = {name for machine in facts.machines.values() for name in machine.status.disruption_budgets}
     facts = await reader.with_budgets(facts, sorted(covering))
     others = {name: one for name, one in facts.operations.items() if name != operation.name}
-    return replace(facts, operations=others)
+    return dataclasses.replace(facts, operations=others)
 
 
 async def _of_patch(api: DryRunApi, patch: IntentPatch) -> PlannedChange:

@@ -6,10 +6,11 @@ The decisions are those of the controllers' own plans, made on the objects as th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.container_cloud.cluster import (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.conditions import counted
 from unbounded.api.configuration import MachineConfiguration, MachineConfigurationVersion, UpdateFailurePolicy
@@ -28,7 +29,7 @@ from unbounded.explain.chain import chain
 from unbounded.explain.configurations import start_blocker
 from unbounded.explain.facts import ExplainFacts, procedure_of
 from unbounded.explain.fixes import blocker_fixes
-from unbounded.explain.links import ExplainLink, Fix, LinkSubject, Topic
+from unbounded.explain.links import ExplainLink, Fix, LinkCode, LinkSubject, Topic
 from unbounded.kube.clock import utc_now
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
@@ -433,13 +434,20 @@ def _drain_of(operation: MachineOperation, machine: Machine, budgets: Sequence[M
 def _holds(node: Node | None) -> Iterator[ExplainLink]:
     """Yield the applications that hold the drain of a Node now."""
     if (hold := hold_of(node)) is not None:
-        yield ExplainLink(f"Node {node.metadata.name if node else ''}", hold.text, fixes=blocker_fixes(hold.held_by))
+        yield ExplainLink(
+            f"Node {node.metadata.name if node else ''}", hold.text, hold.reason, fixes=blocker_fixes(hold.held_by)
+        )
 
 
 def pod_blockers(progress: DrainProgress) -> tuple[ExplainLink, ...]:
     """Return the pods that would block a drain, as a trial of it found them."""
     links = [
-        ExplainLink(f"Pod {one.pod}", f"would block the drain: {one.why}", fixes=blocker_fixes(one.held_by or ""))
+        ExplainLink(
+            f"Pod {one.pod}",
+            f"would block the drain: {one.why}",
+            LinkCode.POD_BLOCKS_DRAIN,
+            fixes=blocker_fixes(one.held_by or ""),
+        )
         for one in progress.blockers[:BLOCKERS]
     ]
     if (more := len(progress.blockers) - BLOCKERS) > 0:
@@ -466,7 +474,7 @@ def _without_room(
             continue
         fix = Fix(f"kubectl describe mdb {budget.name}", "shows its groups, and the holders of its grants")
         what = f"has no room now: {_room_text(budget, group)}"
-        yield ExplainLink(f"MachineDisruptionBudget {budget.name}", what, fixes=(fix,))
+        yield ExplainLink(f"MachineDisruptionBudget {budget.name}", what, reasons.WAITING_FOR_BUDGET, fixes=(fix,))
 
 
 def _room_text(budget: MachineDisruptionBudget, group: BudgetGroup) -> str:
@@ -504,7 +512,7 @@ def _blockers(
     operation: MachineOperation, decided: supervisor_plan.ReportWait, facts: ExplainFacts
 ) -> tuple[ExplainLink, ...]:
     """Return the blockers of an operation; none if it waits only for the claim of a live executor."""
-    known = replace(facts, operations={**facts.operations, operation.name: operation})
+    known = dataclasses.replace(facts, operations={**facts.operations, operation.name: operation})
     first, *others = chain(known, LinkSubject(Topic.OPERATION, operation.name))
     links = (replace(first, since=""), *others)
     if decided.reason not in (reasons.WAITING_FOR_EXECUTOR, reasons.PROVIDER_NOT_SERVED):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Final
 
+import msgspec
+
 from unbounded.api.operation import FailurePolicy
-from unbounded.explain.links import ExplainLink, Fix, link_data
+from unbounded.explain.links import ExplainLink, Fix
+from unbounded.explain.results import RELEASE
 from unbounded.plan.intent import Intent
 
 HASH_DIGITS: Final = 16
@@ -17,8 +19,14 @@ _PASSING: Final = frozenset({"name", "resourceVersion"})  # of metadata: a verb 
 _SECRET: Final = frozenset({"data", "stringData"})
 
 
-@dataclass(frozen=True)
-class StageLine:
+def _api_name(field: str) -> str:
+    """Return the name of a field in JSON: `deadline_s` is `deadlineSeconds`."""
+    head, *rest = field.removesuffix("_s").split("_")
+    unit = "Seconds" if field.endswith("_s") else ""
+    return head + "".join(word.capitalize() for word in rest) + unit
+
+
+class StageLine(msgspec.Struct, frozen=True, rename=_api_name):
     """A stage of an operation.
 
     Attributes:
@@ -32,8 +40,7 @@ class StageLine:
     cancel: str
 
 
-@dataclass(frozen=True)
-class Obstacle:
+class Obstacle(msgspec.Struct, frozen=True, rename=_api_name):
     """An obstacle that an operation meets after its start.
 
     Attributes:
@@ -47,8 +54,7 @@ class Obstacle:
     fixes: tuple[Fix, ...] = ()
 
 
-@dataclass(frozen=True)
-class PlannedLoss:
+class PlannedLoss(msgspec.Struct, frozen=True, rename=_api_name):
     """A property that a replaced host will lose.
 
     Attributes:
@@ -61,8 +67,7 @@ class PlannedLoss:
     lessens_security: bool = False
 
 
-@dataclass(frozen=True)
-class MachineForecast:
+class MachineForecast(msgspec.Struct, frozen=True, rename=_api_name):
     """Forecast for one Machine.
 
     Attributes:
@@ -103,8 +108,7 @@ class MachineForecast:
         return bool(self.refused or (first is not None and first.reason))
 
 
-@dataclass(frozen=True)
-class RolloutLine:
+class RolloutLine(msgspec.Struct, frozen=True, rename=_api_name):
     """A stage of spec.strategy.
 
     Attributes:
@@ -121,8 +125,7 @@ class RolloutLine:
     ends: str = ""
 
 
-@dataclass(frozen=True)
-class OperationForecast:
+class OperationForecast(msgspec.Struct, frozen=True, rename=_api_name):
     """Forecast of an operation that would be created.
 
     Attributes:
@@ -153,8 +156,7 @@ class OperationForecast:
     budgets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class UpdateForecast:
+class UpdateForecast(msgspec.Struct, frozen=True, rename=_api_name):
     """Forecast of the rolling update of a MachineConfiguration.
 
     Attributes:
@@ -176,8 +178,7 @@ class UpdateForecast:
     starts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PlannedChange:
+class PlannedChange(msgspec.Struct, frozen=True, rename=_api_name):
     """One write of a command.
 
     Attributes:
@@ -192,10 +193,31 @@ class PlannedChange:
     update: UpdateForecast | None = None
     server: str = ""
 
+    @property
+    def is_refused(self) -> bool:
+        """True if the server rejects it, or its operation would end as Failed at once on each Machine."""
+        operation = self.operation
+        if self.server or (operation is not None and operation.refused):
+            return True
+        return operation is not None and bool(operation.targets) and all(one.fails_at_once for one in operation.targets)
 
-def plan_data(changes: Sequence[PlannedChange], digest: str = "") -> dict[str, Any]:
-    """Return the plan as JSON values."""
-    return {"changes": [_camel(change) for change in changes], **({"hash": digest} if digest else {})}
+
+class Plan(msgspec.Struct, frozen=True, rename=_api_name):
+    """Forecast of all writes of an intent, in their order.
+
+    Attributes:
+        hash: of what would be done; equal for two plans that would do the same.
+        version: release of the program that made it.
+    """
+
+    changes: tuple[PlannedChange, ...]
+    hash: str = ""
+    version: str = RELEASE
+
+    @property
+    def is_refused(self) -> bool:
+        """True if a change would be rejected, or would end as Failed at once."""
+        return any(change.is_refused for change in self.changes)
 
 
 def plan_hash(intent: Intent, changes: Sequence[PlannedChange]) -> str:
@@ -221,40 +243,15 @@ def _outcome(change: PlannedChange) -> list[Any]:
         update = change.update
         order = [[one.machine, one.stage, one.wave, one.image] for one in update.targets]
         limits = [update.version, update.max_concurrent, update.max_failures, update.on_failure, bool(update.refused)]
-        return [bool(change.server), limits, order, _camel(update.rollout)]
+        return [bool(change.server), limits, order, msgspec.to_builtins(update.rollout)]
     if planned is None:
         return [bool(change.server)]
     targets = [
         [one.machine, one.stage, one.wave, one.executor, _code(one.refused), [loss.field for loss in one.losses]]
         for one in planned.targets
     ]
-    return [bool(change.server), planned.kind, _code(planned.refused), targets, _camel(planned.rollout)]
+    return [bool(change.server), planned.kind, _code(planned.refused), targets, msgspec.to_builtins(planned.rollout)]
 
 
 def _code(refused: str) -> str:
     return refused.partition(":")[0]
-
-
-def _camel(value: Any) -> Any:
-    if isinstance(value, ExplainLink):
-        return link_data(value)
-    if isinstance(
-        value,
-        PlannedChange
-        | OperationForecast
-        | UpdateForecast
-        | MachineForecast
-        | Obstacle
-        | PlannedLoss
-        | RolloutLine
-        | StageLine
-        | Fix,
-    ):
-        return {_name(one.name): _camel(getattr(value, one.name)) for one in fields(value)}
-    return [_camel(one) for one in value] if isinstance(value, tuple) else value
-
-
-def _name(key: str) -> str:
-    head, *rest = key.removesuffix("_s").split("_")
-    unit = "Seconds" if key.endswith("_s") else ""
-    return head + "".join(word.capitalize() for word in rest) + unit

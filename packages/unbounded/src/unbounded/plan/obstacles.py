@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
@@ -95,7 +96,7 @@ def with_obstacles(
     )
     planned = replace(planned, targets=targets)
     unchecked = (
-        *facts.unread,
+        *(fact.text for fact in facts.unread),
         *_of_secrets(password_refs(planned, facts), secrets),
         *_uninspected(planned, facts),
         *_unobservable(planned),

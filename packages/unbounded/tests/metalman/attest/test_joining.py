@@ -30,7 +30,7 @@ from unbounded.api.core import EVENTS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import component_runtime, publish_cluster_info
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.join.attest_client import attest
 from unbounded.join.bootstrap_tokens import site_token_manifest
@@ -179,7 +179,7 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
             await attest(lab.url, socket_tpm(other.address))
         condition, _ = (await lab.root.get(MACHINES, "m1")).status.conditions
         assert (condition.status, condition.reason) == ("False", "ForeignEK")
-        (link,), _, _ = await explained(lab.root, Topic.MACHINE, "m1")
+        (link,) = (await explain(lab.root, Topic.MACHINE, "m1")).links
         assert condition.message in link.what
         assert link.next_step == "metalman challenges it again at its next boot"
         pin = """'{"status": {"tpm": {"ekPublicKey": null}}}'"""

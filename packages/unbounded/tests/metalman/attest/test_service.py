@@ -29,7 +29,7 @@ from unbounded.api.machine_status import TPMStatus
 from unbounded.api.meta import Kind, ObjectMeta
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, PCRPolicy
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.kube.api import Conflict, Forbidden, ServerUnreachable
@@ -267,7 +267,7 @@ async def test_only_the_enrolled_endorsement_key_gets_a_token(shown: Callable[[s
     assert str(answer.body["error"]) == f"the TPM's endorsement key is SHA256:{digest_of(foreign)}, {wanted}"
     assert await lab.attested() == ("False", "ForeignEK")
     assert await lab.pinned() is None
-    (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
+    (link,) = (await explain(lab.api, Topic.MACHINE, "m1")).links
     assert [fix.command for fix in link.fixes] == ["kubectl edit mach m1"]
     assert (await lab.proven(ours)).code == 200
     assert await lab.pinned() == parse_public(area_of(ours.ek), "ekPub").pem
@@ -474,7 +474,7 @@ async def test_with_roots_only_a_certified_key_is_trusted() -> None:
     answer = await lab.post(**client.keys, challenge=True)
     assert (answer.code, "--ek-ca requires the certificate" in str(answer.body["error"])) == (403, True)
     assert await lab.attested() == ("False", "EKNotTrusted")
-    (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
+    (link,) = (await explain(lab.api, Topic.MACHINE, "m1")).links
     assert "--ek-ca requires the certificate of the TPM's maker" in link.what
     assert "with the roots in the file of its --ek-ca" in link.next_step
     assert link.fixes == ()
@@ -568,7 +568,7 @@ async def test_a_changed_boot_gets_no_token_where_the_policy_requires_the_refere
     writes = lab.api.writes
     assert (await lab.quoted(client.booted(pcr7=b"7" * 32))).code == 403
     assert lab.api.writes == writes
-    (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
+    (link,) = (await explain(lab.api, Topic.MACHINE, "m1")).links
     assert [fix.command for fix in link.fixes] == ["kubectl unbounded machine replace m1 --accept-pcr 7"]
     assert (await lab.quoted(client, "boot-3")).code == 200  # as before
     assert await lab.attested() == ("True", "Succeeded")

@@ -23,7 +23,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import ExplainLink, Topic
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
@@ -118,7 +118,7 @@ class Lab:
 
     async def why(self) -> ExplainLink:
         """Return the explanation of `why machine/m1`."""
-        (link,), _, _ = await explained(self.api, Topic.MACHINE, "m1")
+        (link,) = (await explain(self.api, Topic.MACHINE, "m1")).links
         return link
 
     async def condition(self, name: str = "m1") -> tuple[str, str, str] | None:

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine, NetbootStatus
 from unbounded.api.meta import Kind
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.kube.api import Forbidden
 from unbounded.metalman.dhcp import packet as opt
@@ -58,7 +58,7 @@ async def netboot(world: World, machine: str = "m1") -> NetbootStatus:
 
 async def said_by_why(world: World, machine: str, reason: str) -> str:
     """Return the explanation of `why` for a Machine whose leases are not served."""
-    links, _, _ = await explained(world.api, Topic.MACHINE, machine)
+    links = (await explain(world.api, Topic.MACHINE, machine)).links
     assert links[0].held_by == f"condition NetbootServed=False ({reason})"
     assert links[0].next_step == "metalman serves it as soon as that is corrected"
     assert commands(links[:1]) == [f"kubectl edit mach {machine}"]

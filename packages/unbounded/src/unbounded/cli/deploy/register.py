@@ -35,7 +35,7 @@ from unbounded.cli.plugin.command import DONE, MANAGER, TIMED_OUT, USAGE, CliErr
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
 from unbounded.cli.terminal_text import one_line
-from unbounded.explain.chain import explained
+from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.join.cluster_facts import release_of
 from unbounded.kube.api import AlreadyExists, Forbidden, NotFound
@@ -286,7 +286,7 @@ async def _what_follows(session: CommandSession, machine: Machine) -> str:
     """Return what machina does next and the user's options, from the analysis of `why`."""
     program, lines = session.invocation.program, list[str]()
     with contextlib.suppress(CliError, Failure):  # the Machine is gone, or the user may not read it
-        links, _, _ = await explained(session.api, Topic.MACHINE, machine.name, program=program)
+        links = (await explain(session.api, Topic.MACHINE, machine.name, program=program)).links
         lines += [f"blocked by: {links[-1].about} {links[-1].what}"] if len(links) > 1 else []
         lines += [f"next: {link.next_step}" for link in links[-1:] if link.next_step]
         fixes = [fix for link in reversed(links) for fix in link.fixes]
