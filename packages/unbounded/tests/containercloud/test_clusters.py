@@ -259,7 +259,9 @@ async def test_a_pool_that_shrinks_deletes_nothing_and_says_so(running: HttpApi)
     await pool_that(running, namespace, complete(2))
     await running.patch(MACHINE_POOLS, "pool", {"spec": {"replicas": 1}}, namespace=namespace)
     found = await pool_that(running, namespace, lambda one: one.status.conditions[0].reason == "MoreThanReplicas")
-    assert "2 Machines for 1 replicas: a pool deletes none" in found.status.conditions[0].message
+    assert "2 Machines for 1 replica: a pool deletes none" in found.status.conditions[0].message
+    members = (await running.list(CONTAINER_CLOUD_MACHINES, namespace=namespace)).items
+    assert [(one.name, one.metadata.deletion_timestamp) for one in members] == [("pool-0", None), ("pool-1", None)]
     await running.delete(CONTAINER_CLOUD_MACHINES, "pool-0", namespace=namespace)
     await pool_that(running, namespace, complete(1))
 

@@ -124,6 +124,26 @@ def test_a_wrong_host_says_what_would_be_right(spec: dict[str, Any], reason: str
 
 
 @story
+async def test_all_faults_of_a_host_are_named_at_once(stock: Stock) -> None:
+    await stock.secret()
+    await stock.host("other", bootMACAddress="02:00:00:00:00:0a")
+    wrong: dict[str, Any] = {"bmc": {"address": "ipmi://192.0.2.1", "credentialsName": "no"}, "bootMode": "legacy"}
+    await stock.host("a", bootMACAddress="02:00:00:00:00:0a", **wrong)
+    message = await stock.reason("AddressInvalid")
+    for words in ("ipmi:// is not served", "legacy is not served", "default/other has the same bootMACAddress",
+                  "Secret default/no does not exist"):  # fmt: skip
+        assert words in message
+    assert (await stock.read("a")).status.error_message == message
+    await stock.edit(
+        bmc={"address": "redfish://192.0.2.1/redfish/v1/Systems/7", "credentialsName": "bmc"}, bootMode="UEFI"
+    )
+    assert (
+        await stock.reason("DuplicateHost")
+        == "BareMetalHost default/other has the same bootMACAddress, 02:00:00:00:00:0a"
+    )
+
+
+@story
 async def test_a_corrected_host_goes_on_by_itself(stock: Stock) -> None:
     await stock.host("a", bmc={"address": "ipmi://192.0.2.1", "credentialsName": "bmc"})
     await stock.reason("AddressInvalid")

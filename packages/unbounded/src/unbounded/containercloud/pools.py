@@ -126,7 +126,9 @@ def plan_pool(view: PoolView) -> PoolPlan:
     if made:
         last = status(PoolReason.CREATING, f"{counted(len(made), 'Machine')} to be created")
     elif have > desired:
-        text = f"{counted(have, 'Machine')} for {desired} replicas: a pool deletes none; delete Machines yourself"
+        text = (
+            f"{counted(have, 'Machine')} for {counted(desired, 'replica')}: a pool deletes none; delete them yourself"
+        )
         last = status(PoolReason.MORE_THAN_REPLICAS, text)
     elif fixed:
         more = f" (and {len(fixed) - 1} more)" if len(fixed) > 1 else ""

@@ -109,18 +109,24 @@ def _held(view: HostView, reason: HostReason, message: str, *actions: HostAction
 
 
 def _fault(view: HostView) -> tuple[HostFault | None, BmcAddress | None]:
-    """Return the first fault of the registration, and the address of the BMC if it is valid."""
-    bmc, address = view.host.spec.bmc, None
+    """Return the fault of the registration, and the address of the BMC if it is valid.
+
+    Its message has all that a user has to correct, and its reason is that of the first.
+    """
+    bmc, address, found = view.host.spec.bmc, None, list[HostFault]()
     try:
         address = None if bmc is None else parse_bmc_address(bmc.address)
     except ValueError as error:
-        return _registration(_R.ADDRESS_INVALID, str(error)), None
-    found = next((one for one in _faults(view, address) if one is not None), None)
-    return found, address
+        found.append(_registration(_R.ADDRESS_INVALID, str(error)))
+    found += [one for one in _configured(view, address) if one is not None]
+    if found:
+        return _registration(found[0].reason, "; ".join(one.message for one in found)), address
+    return next(_observed(view), None), address
 
 
-def _faults(view: HostView, address: BmcAddress | None) -> Iterator[HostFault | None]:
-    host, machine = view.host, view.machine
+def _configured(view: HostView, address: BmcAddress | None) -> Iterator[HostFault | None]:
+    """Yield the faults of the host's fields, and of the objects that it names."""
+    host = view.host
     if host.spec.boot_mode == "legacy":
         yield _registration(_R.BOOT_MODE_NOT_SERVED, "bootMode: legacy is not served; UEFI and UEFISecureBoot are")
     if view.rivals:
@@ -128,6 +134,11 @@ def _faults(view: HostView, address: BmcAddress | None) -> Iterator[HostFault | 
     yield _adoption_fault(view, address) if is_adopted(host) else _name_fault(view)
     if host.spec.bmc is not None and not is_adopted(host) and isinstance(view.login, str):
         yield _registration(_R.CREDENTIALS_MISSING, view.login)
+
+
+def _observed(view: HostView) -> Iterator[HostFault]:
+    """Yield the faults that metalman has observed."""
+    machine = view.machine
     if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return
     refused = machine.status.redfish.refused_secret_version if machine.status.redfish else None
