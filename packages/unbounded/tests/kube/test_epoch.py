@@ -19,6 +19,8 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.core import LEASES
 from unbounded.cli.servers import EpochFile
 from unbounded.kube.lease import LeaderElection
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import Runtime
 from unbounded.kube.process_epoch import SYSTEM, Epoch, Predecessor, ProcessEpoch, parse_epoch, runtime_folder
 
 THIRD = ProcessEpoch(Epoch("line-a", 3))
@@ -137,3 +139,30 @@ def test_the_lease_of_one_that_has_ended_is_free_at_once(ended: str, at_most_s: 
     took_s = run_virtual(main())
     assert took_s <= at_most_s
     assert (took_s < 5) is (ended == "dead")
+
+
+def test_a_process_that_leads_shows_its_term_and_no_longer_leads_after_it() -> None:
+    def of(metrics: ControllerMetrics, name: str) -> float | None:
+        return metrics.registry.get_sample_value(name, {"lease": "l"})
+
+    async def main() -> None:
+        elected, alone = ControllerMetrics(), ControllerMetrics()
+
+        async def lead(epoch: ProcessEpoch) -> None:
+            assert epoch.epoch is not None
+            assert (of(elected, "unbounded_leading"), of(elected, "unbounded_epoch")) == (1, epoch.epoch.number)
+
+        api = MemoryApi()
+        await api.create(
+            LEASES, {"metadata": {"name": "l"}, "spec": {"leaseTransitions": 4}}, namespace="unbounded-kube"
+        )
+        await LeaderElection(api, name="l", namespace="unbounded-kube", identity="a", metrics=elected).run(lead)
+        assert (of(elected, "unbounded_leading"), of(elected, "unbounded_epoch")) == (0, 5)
+
+        async def work(_epoch: ProcessEpoch) -> None:
+            pass
+
+        await Runtime(MemoryApi(), alone, epoch=ProcessEpoch(Epoch("data", 7))).lead("l", work)
+        assert (of(alone, "unbounded_leading"), of(alone, "unbounded_epoch")) == (1, 7)
+
+    run_virtual(main())

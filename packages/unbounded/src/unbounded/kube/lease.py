@@ -72,7 +72,8 @@ class LeaderElection:
         self._in_doubt = True  # what we saw may no longer be so
         self._begins = True  # the next write begins a term
         self._leads_until = float("-inf")
-        self._gauge = (metrics or ControllerMetrics()).leading.labels(name)
+        metrics = metrics or ControllerMetrics()
+        self._leading_gauge, self._epoch_gauge = metrics.leading.labels(name), metrics.epoch.labels(name)
         self._log = Log(__name__).bind(lease=name, identity=identity)
 
     @property
@@ -91,13 +92,15 @@ class LeaderElection:
                 await self._acquire()
                 epoch = self._epoch()
                 self._log.info("leading", epoch=str(epoch.epoch))
-                self._gauge.set(1)
+                self._leading_gauge.set(1)
+                if epoch.epoch is not None:
+                    self._epoch_gauge.set(epoch.epoch.number)
                 if await self._lead(lead(epoch)):
                     return
                 self._log.warning("leadership lost")
-                self._gauge.set(0)
+                self._leading_gauge.set(0)
         finally:
-            self._gauge.set(0)
+            self._leading_gauge.set(0)
             await self._release()
 
     async def _acquire(self) -> None:

@@ -44,6 +44,12 @@ class ControllerMetrics:
         self.leading = Gauge(
             "unbounded_leading", "Whether this process is the leader.", ("lease",), registry=self.registry
         )
+        self.epoch = Gauge(
+            "unbounded_epoch",
+            "Number of the leader's term; each new leader, and each start of `unbounded up`, has a higher one.",
+            ("lease",),
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "unbounded_events_dropped", "Events for users that were dropped.", registry=self.registry
         )

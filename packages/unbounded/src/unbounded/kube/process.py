@@ -156,6 +156,9 @@ class Runtime:
     ) -> None:
         """Do the work as long as this process leads, each time in another epoch: again after it lost the Lease."""
         if not self.elects:
+            self.metrics.leading.labels(lease).set(1)
+            if self.epoch.epoch is not None:
+                self.metrics.epoch.labels(lease).set(self.epoch.epoch.number)
             await work(self.epoch)
             return
         identity, predecessor = new_identity(), Predecessor(self.runtime_folder, lease)
