@@ -5,6 +5,7 @@ the claim.
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.operations.staging import Announced, announcing_steward, story
@@ -46,3 +47,18 @@ async def test_a_selector_operation_is_counted_with_its_duration(world: World) -
     assert _ended(registry, "HostReboot", "Succeeded", "Complete") == 1
     assert _timed(registry, "HostReboot", "Complete", "count") == 1
     assert (_timed(registry, "HostReboot", "Complete", "sum") or 0) > 1
+
+
+@story
+async def test_each_stage_that_a_claimed_operation_leaves_is_timed(world: World) -> None:
+    registry = CollectorRegistry()
+    world.redfish(metrics=OperationMetrics(registry)).start()
+    await world.machine("m1")
+    await world.operation("reboot", "HostReboot", "m1")
+    ended = await world.ended("reboot", within_s=600)
+    (family,) = [one for one in registry.collect() if one.name == "unbounded_operation_stage_duration_seconds"]
+    counts = {one.labels["stage"]: one.value for one in family.samples if one.name.endswith("_count")}
+    total_s = sum(one.value for one in family.samples if one.name.endswith("_sum"))
+    assert counts == {"ShuttingDown": 1, "WaitingOn": 1}
+    assert ended.status.completed_at
+    assert total_s == pytest.approx(_timed(registry, "HostReboot", "Complete", "sum") or 0, abs=2)

@@ -50,6 +50,7 @@ from unbounded.operations.caches import (
 from unbounded.operations.executor_engine import Engine
 from unbounded.operations.executor_protocol import Executor
 from unbounded.operations.executor_selection import ExecutorHealth
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor import Supervisor
 from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 
@@ -185,6 +186,7 @@ class World:
         concurrent: int = 10,
         alone: bool = False,
         watches_pause: bool = True,
+        metrics: OperationMetrics | None = None,
     ) -> Process:
         def main(life: Incarnation, api: Api) -> Coroutine[Any, Any, None]:
             made = make(life, api)
@@ -196,6 +198,7 @@ class World:
                 concurrent=concurrent,
                 alone=alone,
                 watches_pause=watches_pause,
+                metrics=metrics,
                 subscribe=made.subscribe if isinstance(made, SimulatedExecutor) else None,
             )
 

@@ -36,6 +36,7 @@ from unbounded.operations.executor_protocol import Executor, Target
 from unbounded.operations.executor_selection import executor_of
 from unbounded.operations.executor_status import (
     CRDOutdated,
+    EnteredStage,
     ExecutorStatus,
     ReconcileContext,
     TargetState,
@@ -425,7 +426,7 @@ class Engine:
                 return requeue_s
             case EnterStage():
                 run = self._status.stage_record(context, decision, where)
-                entered = await self._status.enter_stage(context, run, decision.text, decision.until_s)
+                entered = await self._enter_stage(context, run, decision.text, decision.until_s)
                 stage = context.procedure.stages[run.stage]
                 dwell_s = 0.0 if stage.is_cleanup else stage.dwell_s  # in a cleanup stage, an action may be due at once
                 poll_s = dwell_s or context.procedure.poll_s(0)
@@ -442,11 +443,25 @@ class Engine:
         if state.awaits_late:
             self._limiter.yield_(state.uid)
 
+    async def _enter_stage(
+        self, context: ReconcileContext, run: Run, text: str, until_s: float | None, *, blind: bool = False
+    ) -> EnteredStage:
+        """Write the record of the next stage, or of the next call in the present one."""
+        in_stage_s = context.state.in_stage_s(loop_time())
+        entered = await self._status.enter_stage(context, run, text, until_s, blind=blind)
+        if run.stage != context.run.stage:
+            self._count_stage(context, in_stage_s)
+        return entered
+
+    def _count_stage(self, context: ReconcileContext, seconds: float) -> None:
+        if context.claimed:
+            self._metrics.left_stage(context.operation.spec.operation_kind, context.run.stage, seconds)
+
     async def _call(self, context: ReconcileContext, step: CallAction, observed: Observation | None) -> float | None:
         """Write the intent, and act on it if the write did not take too long."""
         run = self._status.call_record(context, step, observed)
         blind = step.failing is not None
-        entered = await self._status.enter_stage(context, run, step.text, step.until_s, blind=blind)
+        entered = await self._enter_stage(context, run, step.text, step.until_s, blind=blind)
         machine = self._caches.machines.get(run.machine)
         before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())
         # it may have changed since the lock was checked
@@ -479,8 +494,10 @@ class Engine:
         decision = replace(decision, text=commands_last(decision.text))
         if context.state.late_calls(loop_time()):
             await self._status.keep_lock(context)
+        in_stage_s = context.state.in_stage_s(loop_time())
         written = await self._status.finish(context, decision, where)
         self._emit_event(written, "Normal" if decision.is_complete else "Warning", decision.reason, decision.text)
+        self._count_stage(context, in_stage_s)
         self._metrics.ended(written, context.state.spent(loop_time()))
         return await self._settle(written, context.run)
 

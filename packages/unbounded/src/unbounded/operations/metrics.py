@@ -32,9 +32,36 @@ class OperationMetrics:
             registry=registry,
         )
 
+        self._stage_seconds = Histogram(
+            "unbounded_operation_stage_duration_seconds",
+            "Time of a MachineOperation in a stage, by kind and stage.",
+            ("kind", "stage"),
+            buckets=(1, 5, 15, 60, 120, 300, 600, 1800, 3600),
+            registry=registry,
+        )
+        self._blocked_seconds = Histogram(
+            "unbounded_operation_blocked_duration_seconds",
+            "Ended waits of MachineOperations, by blocker and reason.",
+            ("by", "reason"),
+            buckets=(5, 30, 60, 300, 900, 3600, 14400, 86400),
+            registry=registry,
+        )
+
     def overrode(self, kind: str) -> None:
         """Count an operation that was granted over a disruption budget."""
         self._overrides.labels(kind).inc()
+
+    def left_stage(self, kind: str, stage: str, seconds: float) -> None:
+        """Record that an operation has left a stage."""
+        self._stage_seconds.labels(kind, stage).observe(seconds)
+
+    def unblocked(self, by: str, reason: str, seconds: float) -> None:
+        """Record the end of a wait.
+
+        Args:
+            by: the blocker, as `reasons.blocker_of` names it.
+        """
+        self._blocked_seconds.labels(by, reason).observe(seconds)
 
     def ended(self, operation: MachineOperation, seconds: float | None) -> None:
         """Count an operation whose status is terminal.

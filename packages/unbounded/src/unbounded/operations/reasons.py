@@ -4,6 +4,7 @@ An executor has additional reasons. Each set has a table of meanings, which the 
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 from unbounded.workflow import decisions
@@ -122,3 +123,41 @@ MEANING: Final[Mapping[str, str]] = {
     HOST_KEY_FORGOTTEN: "Event on the Machine: its host was replaced. machina trusts its next SSH key on first use.",
     HOST_SILENT: "Event on an AgentReset: the host is silent, as expected after a reset.",
 }
+
+
+class Blocker(StrEnum):
+    """The party that an operation waits for."""
+
+    BUDGET = "budget"
+    EXECUTOR = "executor"
+    HOST = "host"  # its BMC, its cloud or its agent
+    NODE = "node"  # a drain
+    OPERATION = "operation"  # another one, or its lock
+    USER = "user"
+
+
+_BLOCKERS: Final[Mapping[str, Blocker | None]] = {
+    EXECUTOR_SILENT: Blocker.EXECUTOR,
+    FOREIGN_MAINTENANCE: Blocker.NODE,
+    HALTED: Blocker.USER,
+    IN_PROGRESS: None,
+    PAUSED: Blocker.USER,
+    PROVIDER_NOT_SERVED: Blocker.EXECUTOR,
+    SETTLING: None,
+    SLOT_HELD: Blocker.OPERATION,
+    SOAKING: None,
+    TARGET_IN_USE: Blocker.OPERATION,
+    WAITING_FOR_BUDGET: Blocker.BUDGET,
+    WAITING_FOR_DRAIN: Blocker.NODE,
+    WAITING_FOR_EXECUTOR: Blocker.EXECUTOR,
+    WAITING_FOR_HOLD: Blocker.NODE,
+    WAITING_FOR_MACHINE: Blocker.USER,
+    WAITING_FOR_OLDER: Blocker.OPERATION,
+    WAITING_FOR_TARGETS: None,
+    WAITING_FOR_TURN: Blocker.EXECUTOR,
+}
+
+
+def blocker_of(reason: str) -> Blocker | None:
+    """Return the blocker of a wait; None for progress. An executor's own reason is about the host."""
+    return _BLOCKERS.get(reason, Blocker.HOST)
