@@ -210,6 +210,9 @@ class HostSystem(ApiStruct, frozen=True, kw_only=True):
         tuple[Annotated[str, Field(max_length=MAX_PACKAGE)], ...],
         Field("Packages whose installation asks for the reboot (/run/reboot-required.pkgs).", max_items=MAX_LIST),
     ] = ()
+    certificate_expires: Annotated[
+        Time | None, Field("End of the validity of the agent's certificate, with which it reaches the API server.")
+    ] = None
 
 
 class RescueSystem(ApiStruct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from cryptography import x509
 
 from tests.agent.daemon.joining import OURS, approving, make_token
 from tests.agent.daemon.light import STARTED_S, LightHost, all_requests_noted, kubelets, order, requests_of
@@ -31,8 +32,10 @@ from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, T
 from unbounded.api.failures import Rejected
 from unbounded.api.machine_status import HostSystem
 from unbounded.cli.servers import publish_cluster_info
+from unbounded.join.csr import certificate_file
 from unbounded.kube.api import Api, ServerUnreachable
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.config import from_kubeconfig
 from unbounded_apiserver.server import ApiServer
 
@@ -141,7 +144,9 @@ async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
         said = (await machine(admin))["status"]["agent"]
         used = access_of_config(host.config)
         reported_access = {"apiServer": used.server, "clusterCA": fingerprint(used.ca_pem)}
+        held = x509.load_pem_x509_certificate(certificate_file(host.paths.identity, "agent").read_bytes())
         system = {"hostname": socket.gethostname(), "address": "127.0.0.1"}
+        system["certificateExpires"] = rfc3339(held.not_valid_after_utc)
         assert said.pop("host").items() >= system.items()
         assert said == {"version": "1.2.3", "hostBootID": "host-boot-1", "waitsForGrants": True, **reported_access}
     watches = [urlsplit(uri) for verb, uri in requests_of(server, AGENT) if verb == "watch"]

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from cryptography import x509
 
 from unbounded.agent.cluster_access import ClusterAccess, fingerprint
 from unbounded.agent.node.files import HostInputs
@@ -26,9 +27,10 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.fields import MAX_LIST
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_status import MAX_PACKAGE, MAX_RELEASE, HostSystem
+from unbounded.join.csr import AGENT, certificate_file
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import Backoff
+from unbounded.kube.clock import Backoff, rfc3339
 from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
@@ -63,7 +65,15 @@ def observe_system(paths: HostPaths, server: str = "") -> HostSystem:
         kernel=next(iter(_lines(paths.at("/proc/sys/kernel/osrelease"))), None),
         reboot_required=paths.at(REBOOT_REQUIRED).exists(),
         reboot_packages=tuple(sorted(packages))[:MAX_LIST],
+        certificate_expires=_certificate_end(certificate_file(paths.identity, AGENT)),
     )
+
+
+def _certificate_end(path: Path) -> str | None:
+    try:
+        return rfc3339(x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc)
+    except (OSError, ValueError):
+        return None
 
 
 def source_address(server: str) -> str:
