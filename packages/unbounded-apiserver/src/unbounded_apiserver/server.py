@@ -141,6 +141,7 @@ class ApiServer:
             note=self._audit.append,
             kubelets=self._kubelets,
             connections=self._connection_counts,
+            certificates={"ca": authority.expires, "server": authority.issue_server(self._hosts).expires},
         )
         self._web = CountingServer(
             self._api.handle,

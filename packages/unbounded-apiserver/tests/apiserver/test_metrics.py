@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from cryptography import x509
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.apiserver.support import Client, client_identity, running
@@ -76,6 +77,17 @@ async def test_the_store_and_its_journal_are_counted(tmp_path: Path) -> None:
     assert more("unbounded_journal_commit_seconds_count") >= 3
     assert more("unbounded_store_history_bytes") > 0
     assert of(after, "unbounded_journal_failures_total") == 0
+
+
+@pytest.mark.slow
+async def test_the_ends_of_the_servers_certificates_are_shown(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, admin):
+        found = await scraped(admin)
+    for name in ("ca", "server"):
+        pem = (tmp_path / "pki" / f"{name}.crt").read_bytes()
+        expires = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        shown = of(found, "unbounded_certificate_expiry_timestamp_seconds", certificate=name)
+        assert shown == expires.timestamp()
 
 
 @pytest.mark.slow

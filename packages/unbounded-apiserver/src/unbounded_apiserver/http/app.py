@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -55,6 +56,7 @@ class ApiHandler:
         note: Callable[[AuditEntry], None],
         kubelets: KubeletClient,
         connections: Callable[[], metrics.ConnectionCounts],
+        certificates: Mapping[str, datetime],
     ) -> None:
         self._core = core
         self._guard = guard
@@ -69,6 +71,7 @@ class ApiHandler:
             watches=self._resources.watches,
             streams=self._resources.streams,
             connections=connections,
+            certificates=certificates,
         )
         self._address = address
         self._memory = BodyMemory()

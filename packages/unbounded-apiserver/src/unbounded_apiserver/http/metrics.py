@@ -7,8 +7,9 @@ ever a label.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -116,6 +117,7 @@ class ApiMetrics(Collector):
         watches: the resources of the open watches, one entry for each.
         streams: the number of requests that kubelets are answering.
         connections: counts of clients' connections.
+        certificates: the ends of the server's own certificates.
     """
 
     def __init__(
@@ -126,7 +128,9 @@ class ApiMetrics(Collector):
         watches: Callable[[], Iterable[Resource]],
         streams: Callable[[], int],
         connections: Callable[[], ConnectionCounts],
+        certificates: Mapping[str, datetime],
     ) -> None:
+        self._certificates = certificates
         self._requests = requests
         self._store = store
         self._watches = watches
@@ -145,6 +149,14 @@ class ApiMetrics(Collector):
         yield from self._of_requests()
         yield from self._of_connections()
         yield from self._of_store()
+        expiry = GaugeMetricFamily(
+            "unbounded_certificate_expiry_timestamp_seconds",
+            "Time at which a certificate of this process expires, by its purpose.",
+            labels=("certificate",),
+        )
+        for name, at in self._certificates.items():
+            expiry.add_metric((name,), at.timestamp())
+        yield expiry
 
     def _of_requests(self) -> Iterator[Metric]:
         total = CounterMetricFamily(

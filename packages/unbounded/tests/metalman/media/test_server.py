@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
 
 from tests.metalman.media.support import content, whole
 from tests.support.waiting import eventually
@@ -113,6 +114,10 @@ async def test_a_renewed_certificate_is_used_without_a_restart(site: Site, tmp_p
         return await site.code() == "200"
 
     await eventually(renewed, within_s=30.0)
+    settings = MediaServerSettings(tmp_path / "cert.pem", tmp_path / "key.pem")
+    expires = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).not_valid_after_utc
+    assert settings.expires() == expires
+    assert MediaServerSettings(tmp_path / "none.pem", tmp_path / "key.pem").expires() is None
     site.ca.write_bytes(former)
     assert await site.code() == "000"
 

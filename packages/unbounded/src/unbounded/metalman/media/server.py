@@ -11,10 +11,12 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 from aiohttp import web
+from cryptography import x509
 
 from unbounded.kube.logs import Log
 from unbounded.metalman.http import responses
@@ -68,6 +70,13 @@ class MediaServerSettings:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
         return context
+
+    def expires(self) -> datetime | None:
+        """Return the end of the certificate's validity; None while the file has no readable certificate."""
+        try:
+            return x509.load_pem_x509_certificate(self.certificate.read_bytes()).not_valid_after_utc
+        except (OSError, ValueError):
+            return None
 
     def content(self) -> tuple[bytes, bytes] | None:
         """Return the content of both files; None while one of them cannot be read."""

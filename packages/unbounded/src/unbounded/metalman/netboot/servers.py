@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
 
+from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -66,6 +69,35 @@ class PacketCountersCollector(Collector):
         return found
 
 
+def _timestamp(at: datetime | None) -> float:
+    return math.nan if at is None else at.timestamp()
+
+
+class NetbootMetrics:
+    """Metrics of the servers in the registry of a process, beside those of HTTP."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.http_refusals = PacketCountersCollector(
+            registry, "unbounded_netboot_http_refusals", "HTTP requests without a file, by reason."
+        )
+        self.dhcp_packets = PacketCountersCollector(
+            registry, "unbounded_netboot_dhcp_packets", "DHCP packets by result."
+        )
+        self.tftp_requests = PacketCountersCollector(
+            registry, "unbounded_netboot_tftp_requests", "TFTP requests by result."
+        )
+        self.media_refusals = PacketCountersCollector(
+            registry, "unbounded_netboot_media_refusals", "Requests for boot images without an answer, by reason."
+        )
+
+        self.certificate_expiry = Gauge(
+            "unbounded_certificate_expiry_timestamp_seconds",
+            "Time at which a certificate of this process expires, by its purpose.",
+            ("certificate",),
+            registry=registry,
+        )
+
+
 class NetbootServers:
     """HTTP and TFTP servers on every replica. DHCP runs on all of them behind relays, and on a segment on the leader
     alone.
@@ -83,18 +115,7 @@ class NetbootServers:
             self._states["DHCP"] = "not listening yet"
         for name in self._states:
             runtime.checks(name, partial(self._states.get, name))
-        self._http_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_http_refusals", "HTTP requests without a file, by reason."
-        )
-        self._dhcp_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_dhcp_packets", "DHCP packets by result."
-        )
-        self._tftp_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_tftp_requests", "TFTP requests by result."
-        )
-        self._media_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_media_refusals", "Requests for boot images without an answer, by reason."
-        )
+        self._metrics = NetbootMetrics(registry)
 
     @property
     def dhcp_leads(self) -> bool:
@@ -117,7 +138,7 @@ class NetbootServers:
         )
         server = http.HttpServer(desired, boots, self._registry, keys)
         async with self._bound("HTTP", settings.http_port, settings.flags.http_port, server.serving):
-            self._http_counts.begin(lambda: server.counts)
+            self._metrics.http_refusals.begin(lambda: server.counts)
             self._checks("HTTP transfers", server.check)
             yield server
 
@@ -133,7 +154,7 @@ class NetbootServers:
             tftp.TftpServerSettings(bind_address=settings.bind_address, port=settings.tftp_port), files
         )
         async with self._bound("TFTP", settings.tftp_port, settings.flags.tftp_port, server.serving):
-            self._tftp_counts.begin(lambda: server.counts)
+            self._metrics.tftp_requests.begin(lambda: server.counts)
             yield server
 
     @asynccontextmanager
@@ -155,7 +176,8 @@ class NetbootServers:
             files = f"{settings.flags.media_certificate} {media.certificate}, {settings.flags.media_key} {media.key}"
             raise StartupError(f"{files}: no certificate chain with its key in PEM: {error}") from error
         async with self._bound(MEDIA, media.port, settings.flags.media_port, server.serving):
-            self._media_counts.begin(lambda: server.counts)
+            self._metrics.media_refusals.begin(lambda: server.counts)
+            self._metrics.certificate_expiry.labels(MEDIA).set_function(lambda: _timestamp(desired.expires()))
             yield
 
     async def dhcp(
@@ -181,7 +203,7 @@ class NetbootServers:
         )
         server = dhcp.DhcpServer(desired, book, report, listener)
         async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
-            self._dhcp_counts.begin(lambda: server.counts)
+            self._metrics.dhcp_packets.begin(lambda: server.counts)
             await asyncio.Event().wait()
 
     @asynccontextmanager
