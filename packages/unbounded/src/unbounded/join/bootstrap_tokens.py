@@ -253,6 +253,14 @@ def _expiry(secret: core.Secret, where: str, now: datetime) -> datetime | None:
     return expires
 
 
+def expiration(secret: core.Secret) -> datetime | None:
+    """Return the time at which a token expires, also in the past; None for a token without a readable one."""
+    try:
+        return _moment(_text(secret, "", "expiration"))
+    except Rejected:
+        return None
+
+
 def _moment(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text.upper()).astimezone(UTC) if _TIME.fullmatch(text) else None

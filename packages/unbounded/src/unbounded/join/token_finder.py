@@ -115,9 +115,14 @@ class TokenFinder:
             now = asyncio.get_running_loop().time()
             if self._listed_at is None or now - self._listed_at > LIST_EVERY_S:
                 await self._secrets.pace()
-                self._defaults = (await self._api.list(SECRETS, namespace=NAMESPACE, labels=_DEFAULTS)).items
+                self._defaults = await list_default_tokens(self._api)
                 self._listed_at = asyncio.get_running_loop().time()
             return self._defaults
+
+
+async def list_default_tokens(api: Api) -> tuple[core.Secret, ...]:
+    """Read the default bootstrap tokens of all sites."""
+    return (await api.list(SECRETS, namespace=NAMESPACE, labels=_DEFAULTS)).items
 
 
 def _advice(machine: Machine) -> str:

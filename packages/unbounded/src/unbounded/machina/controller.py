@@ -30,6 +30,7 @@ from unbounded.machina import configuration_versions
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_plan import configurations_of
 from unbounded.machina.csr_approval.controller import Approver
+from unbounded.machina.fleet_metrics import FleetMetrics
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.host_runs import MachineMetrics
@@ -127,10 +128,11 @@ async def run(
     """
     metrics = metrics or OperationMetrics(runtime.metrics.registry)
     machine_metrics = MachineMetrics(runtime.metrics.registry)
+    fleet = FleetMetrics(runtime.metrics.registry, metrics, now=runtime.now)
     settings = settings or ProvisioningSettings()
 
     async def lead(caches: MachinaCaches) -> None:
-        term = MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences)
+        term = MachinaTerm(runtime, caches, metrics, machine_metrics, fleet, settings, absences)
         async with asyncio.TaskGroup() as group:
             group.create_task(runtime.lead(names.LEASE_SUPERVISOR, term.run), name="machina")
             group.create_task(_lead_disruptions(runtime, caches, metrics), name="disruptions")
@@ -172,6 +174,7 @@ class MachinaTerm:
         caches: MachinaCaches,
         metrics: OperationMetrics,
         machine_metrics: MachineMetrics,
+        fleet: FleetMetrics,
         settings: ProvisioningSettings,
         absences: ExecutorHealth | None,
     ) -> None:
@@ -179,12 +182,14 @@ class MachinaTerm:
         self._caches = caches
         self._metrics = metrics
         self._machine_metrics = machine_metrics
+        self._fleet = fleet
         self._settings = settings
         self._absences = absences
 
     async def run(self, epoch: ProcessEpoch) -> None:
         facts = self._facts()
         async with _open(LazySshClient()) as ssh, asyncio.TaskGroup() as group:
+            group.create_task(self._count(), name="fleet metrics")
             group.create_task(facts.run(), name="cluster facts")
             group.create_task(self._machines(ssh, facts).run(), name="machines")
             group.create_task(self._steward().run(), name="supervisor")
@@ -194,6 +199,12 @@ class MachinaTerm:
             group.create_task(self._updates(epoch).run(), name="rolling updates")
             if key := self._settings.agent_public_key:
                 group.create_task(publish_release_key(self._runtime.api, key), name="public key of releases")
+
+    async def _count(self) -> None:
+        """Count the fleet until cancelled."""
+        caches = self._caches
+        with self._fleet.following(caches.machines, caches.operations, caches.budgets, caches.configurations):
+            await self._fleet.follow_tokens(self._runtime.api)
 
     def _steward(self) -> Supervisor:
         runtime = self._runtime
