@@ -20,6 +20,7 @@ from scripts import (
     crd_files,
     deploy_files,
     manifest_files,
+    metric_reference,
     operation_reference,
     pictures,
 )
@@ -39,6 +40,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "API reference": api_reference.files,
     "command reference": cli_reference.files,
     "operation reference": operation_reference.files,
+    "metric reference": metric_reference.files,
     "pictures": pictures.files,
     "requests to Azure": azure_requests.files,
 }
