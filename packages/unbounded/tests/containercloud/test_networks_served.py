@@ -34,6 +34,8 @@ from unbounded.kube.process import running_caches
 
 pytestmark = pytest.mark.slow
 
+WITHOUT_CARDS = 'version: 2\nbridges: {k8s-lcm: {addresses: [{{ip "k8s-lcm:lcm"}}]}}\n'
+
 
 @pytest.fixture
 async def served(admin: HttpApi) -> AsyncIterator[HttpApi]:
@@ -96,14 +98,35 @@ async def stage(admin: HttpApi, namespace: str, **execution: Any) -> None:
     await admin.patch(CONTAINER_CLOUD_MACHINES, "m", patch, namespace=namespace, subresource="status")
 
 
-async def test_a_claimed_host_gets_network_and_profile_and_gives_them_back(served: HttpApi) -> None:
-    namespace = await project(served)
-    await served.create(SUBNETS, {"metadata": {"name": "lcm", "labels": LCM}, "spec": LCM_SPEC}, namespace=namespace)
+async def network(admin: HttpApi, namespace: str, text: str = EXAMPLE) -> None:
+    """Create a Subnet and a template of it."""
+    await admin.create(SUBNETS, {"metadata": {"name": "lcm", "labels": LCM}, "spec": LCM_SPEC}, namespace=namespace)
     layout = [{"subnetName": "lcm", "scope": "namespace"}]
-    spec = {"ifMapping": ["eno1", "enp0s0"], "l3Layout": layout, "npTemplate": EXAMPLE}
+    spec = {"ifMapping": ["eno1", "enp0s0"], "l3Layout": layout, "npTemplate": text}
     labels = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
     body = {"metadata": {"name": "one-nic", "labels": labels}, "spec": spec}
-    await served.create(L2_TEMPLATES, body, namespace=namespace)
+    await admin.create(L2_TEMPLATES, body, namespace=namespace)
+
+
+async def test_a_network_that_needs_no_card_is_written_once(served: HttpApi) -> None:
+    namespace = await project(served)
+    await network(served, namespace, WITHOUT_CARDS)
+    before = await served.list(CONFIG_MAPS, namespace="unbounded-kube")
+    await claimed(served, namespace)
+    done = await until(lambda: served.get(IPAM_HOSTS, "m", namespace=namespace), lambda one: one.status.state == "OK")
+    await served.create(CONFIG_MAPS, {"metadata": {"name": f"end-{namespace}"}}, namespace="unbounded-kube")
+    writes = []
+    async for event in served.watch(CONFIG_MAPS, resource_version=before.resource_version, namespace="unbounded-kube"):
+        name = event.object.name if event.object is not None else ""
+        if name == f"end-{namespace}":
+            break
+        writes += [event.type] if name == config_name(done) else []
+    assert writes == ["ADDED"]
+
+
+async def test_a_claimed_host_gets_network_and_profile_and_gives_them_back(served: HttpApi) -> None:
+    namespace = await project(served)
+    await network(served, namespace)
     profile = {"metadata": {"name": "default"}, "spec": yaml.safe_load(MIRROR)}
     await served.create(BARE_METAL_HOST_PROFILES, profile, namespace=namespace)
     target = await claimed(served, namespace)

@@ -317,12 +317,14 @@ class NetworkController:
         if view.ipam is None:
             return
         name, owner = config_name(view.ipam), f"{view.namespace}/{view.name}"
-        notes = {ANNOTATION_IPAM_HOST: owner, ANNOTATION_FOR_BOOT: action.boot}
+        notes: Raw = {ANNOTATION_IPAM_HOST: owner, ANNOTATION_FOR_BOOT: action.boot}
         body: Raw = {
             "metadata": {"name": name, "labels": {LABEL_NETWORK_CONFIG: "true"}, "annotations": notes},
             "data": {CONFIG_KEY: action.text},
         }
         if view.config is None:
+            if action.boot is None:  # a null would be stored as an empty annotation, and be another boot
+                del notes[ANNOTATION_FOR_BOOT]
             try:
                 written = await self._api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
             except AlreadyExists:
