@@ -319,6 +319,20 @@ def test_a_drain_that_does_not_end_leads_to_the_machine_of_the_host() -> None:
 
 
 @site_story
+async def test_a_drain_for_maintenance_is_not_ended_by_a_policy_of_deletions(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    world.stuck_pods.add("master-0.default")
+    await world.change(maintenance=True)
+    await world.until_machine(waits(MachineReason.ENTERING_MAINTENANCE))  # type: ignore[arg-type]
+    links = await of_machine(world)
+    assert abouts(links) == [MACHINE_LINK, "machine/master-0.default"]
+    given = " ".join(commands(links[:1]))
+    assert '{"maintenance": false}' in given
+    assert "deletionPolicy" not in given
+
+
+@site_story
 async def test_a_cluster_without_its_release_is_the_first_cause(world: Site) -> None:
     await world.surroundings()
     await world.api.delete(CLUSTER_RELEASES, "mke-17-3-0")

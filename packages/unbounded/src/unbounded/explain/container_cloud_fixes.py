@@ -302,9 +302,14 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ((f"{PLUGIN} why cluster.cluster.k8s.io/{{cluster}} -n {{namespace}}", "shows the update"),),
         Topic.MACHINE,
     ),
+    _M.ENTERING_MAINTENANCE: ReasonRow(
+        "it is in maintenance as soon as the Node is drained",
+        (_DRAIN, (_machine({"maintenance": False}), "ends the maintenance, and uncordons the Node")),
+        Topic.MACHINE,
+    ),
     _M.RETURNING_NODE: ReasonRow("it is Ready again as soon as its Node is uncordoned", (_RETURN,), Topic.MACHINE),
-    _M.DRAINING: ReasonRow("it goes on as soon as the Node is drained", (_DRAIN, _UNSAFE), Topic.MACHINE),
     # the deletion
+    _M.DRAINING: ReasonRow("it goes on as soon as the Node is drained", (_DRAIN, _UNSAFE, _ABORT), Topic.MACHINE),
     _M.MANAGERS_MISSING: ReasonRow(
         "it is deleted as soon as enough other managers are ready",
         (

@@ -199,7 +199,7 @@ def install_obstacle(view: MachineView) -> MachineObstacle | None:
 def image_of(view: MachineView) -> str | None:
     """Return the image of the Machine's distribution; None for a distribution that the release does not have."""
     found = None if view.release is None else view.release.distribution(view.machine.value.distribution or "")
-    return None if found is None else image_reference(found.image.url)
+    return None if found is None else image_reference(found)
 
 
 def install_inputs(view: MachineView) -> str:
@@ -473,7 +473,7 @@ def _ready(view: MachineView) -> Outcome:
     if view.machine.value.maintenance:
         disruption = view.target.status.disruption if view.target is not None else None
         text = "the Node is to be drained" if disruption is None or not disruption.message else disruption.message
-        return _stay(view, _R.DRAINING, text, held_by=None if disruption is None else disruption.held_by)
+        return _stay(view, _R.ENTERING_MAINTENANCE, text, held_by=None if disruption is None else disruption.held_by)
     return _go(view.execution)
 
 

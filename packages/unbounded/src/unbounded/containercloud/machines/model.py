@@ -58,11 +58,12 @@ class MachineReason(StrEnum):
     MARKING_NODE = "MarkingNode"
     UPDATING = "Updating"
     UPDATE_FAILED = "UpdateFailed"
-    DRAINING = "Draining"
+    ENTERING_MAINTENANCE = "EnteringMaintenance"
     RETURNING_NODE = "ReturningNode"  # to service, after maintenance
     MANAGERS_MISSING = "ManagersMissing"
     MANAGER_DELETION = "ManagerDeletion"  # of another manager
     CLUSTER_MAINTENANCE = "ClusterMaintenance"
+    DRAINING = "Draining"  # for the deletion
     OPERATION_RUNNING = "OperationRunning"
     DRAIN_TIMED_OUT = "DrainTimedOut"
     RESET_FAILED = "ResetFailed"
