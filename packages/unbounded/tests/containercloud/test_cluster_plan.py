@@ -32,6 +32,7 @@ from unbounded.containercloud.cluster_plan import (
     UnlabelHost,
     WriteClusterStatus,
     configuration_spec,
+    image_reference,
     merge_patch,
     plan_cluster,
     release_fault,
@@ -42,6 +43,7 @@ from unbounded.machina.node_update_plan import replace_manifest
 
 Raw = dict[str, Any]
 NAME = "c.p"
+DIGEST = "sha256:" + "a" * 64
 
 
 def a_release(name: str = "r1", **spec: Any) -> ClusterRelease:
@@ -145,6 +147,31 @@ def test_an_image_that_cannot_be_written_is_named(url: str, words: str | None) -
     )
     assert (fault is None) == (words is None), fault
     assert (words or "") in (fault or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "checksum", "result"),
+    [
+        ("oci://registry.example.com/jammy:1", DIGEST, f"registry.example.com/jammy:1@{DIGEST}"),
+        (f"registry.example.com/jammy@{DIGEST}", DIGEST, f"registry.example.com/jammy@{DIGEST}"),
+        (
+            f"registry.example.com/jammy@{DIGEST}",
+            "sha256:" + "b" * 64,
+            "is not the digest in registry.example.com/",
+        ),
+        (
+            "registry.example.com/jammy:1",
+            "d41d8cd98f00b204e9800998ecf8427e",
+            "image.checksum d41d8cd98f00b204e9800998ec",
+        ),
+    ],
+)
+def test_the_checksum_of_an_image_is_its_digest(url: str, checksum: str, result: str) -> None:
+    image = {"url": url, "checksum": checksum}
+    release = a_release(allowedDistributions=[{"id": "ubuntu/jammy", "default": True, "image": image}])
+    fault = release_fault(release)
+    assert result in (fault or image_reference(release.spec.allowed_distributions[0]))
+    assert (fault is None) == result.startswith("registry")
 
 
 # Order

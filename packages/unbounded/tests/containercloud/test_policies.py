@@ -25,7 +25,7 @@ from tests.containercloud.objects import (
     project,
 )
 from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS
-from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import NODES, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, custom_resource_definition
@@ -239,14 +239,33 @@ async def test_fields_without_effect_are_named_by_a_warning(admin: HttpApi, serv
     namespace = await project(admin)
     body = machine_body("m", userData={"name": "x"}, day1Deployment="auto")
     body["spec"]["taints"] = []
-    host: Raw = {"metadata": {"name": "h"}, "spec": {"image": {"url": "http://x"}, "automatedCleaningMode": "disabled"}}
-    for kind, each in ((CONTAINER_CLOUD_MACHINES, body), (BARE_METAL_HOSTS, host)):
+    bmc = {"address": "redfish://192.0.2.1/redfish/v1/Systems/1", "disableCertificateVerification": True}
+    consumer = {"kind": "Machine", "apiVersion": "cluster.k8s.io/v1alpha1", "name": "other", "uid": "1"}
+    host: Raw = {"image": {"url": "http://x"}, "automatedCleaningMode": "disabled", "bmc": bmc, "consumerRef": consumer}
+    partitions = [{"name": "root", "size": 0, "wipe": True}]
+    profile: Raw = {
+        "devices": [{"device": {"useFor": "data", "minSize": "8Gi"}, "partitions": partitions}],
+        "fileSystems": [{"fileSystem": "ext4", "partition": "root", "mountPoint": "/"}],
+    }
+    pool: Raw = pool_body(maintenance=True, deletionPolicy="graceful", disable=True)
+    objects: list[tuple[Kind[Any], Raw]] = [
+        (CONTAINER_CLOUD_MACHINES, body),
+        (BARE_METAL_HOSTS, {"metadata": {"name": "h"}, "spec": host}),
+        (BARE_METAL_HOST_PROFILES, {"metadata": {"name": "p"}, "spec": profile}),
+        (MACHINE_POOLS, pool),
+    ]
+    for kind, each in objects:
         each |= {"apiVersion": kind.api_version, "kind": kind.kind}
         each["metadata"]["namespace"] = namespace
-    found = await apply(server, yaml.safe_dump_all([body, host]))
-    fields = "spec.taints, spec.providerSpec.value.userData, spec.providerSpec.value.day1Deployment"
-    assert f"kept without effect: {fields}" in found
-    assert "kept without effect: spec.image, spec.automatedCleaningMode\n" in found
+    found = await apply(server, yaml.safe_dump_all([each for _, each in objects]))
+    value = "spec.machineSpec.providerSpec.value"
+    for fields in (
+        "spec.taints, spec.providerSpec.value.userData, spec.providerSpec.value.day1Deployment",
+        "spec.image, spec.automatedCleaningMode, spec.bmc.disableCertificateVerification, spec.consumerRef.uid",
+        "spec.devices[].device.useFor, spec.devices[].partitions[].wipe",
+        f"{value}.disable, {value}.maintenance",
+    ):
+        assert f"kept without effect: {fields}\n" in found
     assert "kept" not in await apply(server, yaml.safe_dump({**body, **named(machine_body("other"), namespace)}))
 
 
@@ -314,15 +333,16 @@ def test_every_field_without_effect_is_in_the_warning() -> None:
         for definition in CONTAINER_CLOUD_DEFINITIONS
         for name in free_fields(custom_resource_definition(definition)["spec"]["versions"][0]["schema"])
     }
-    assert len(fields) > 20
+    assert len(fields) > 25
+    assert {"userData", "useFor", "disableCertificateVerification", "fieldPath"} <= fields
     assert {name for name in fields if f"'{name}'" not in text} == set()
 
 
 def free_fields(schema: Any, name: str = "") -> set[str]:
-    """The names of the fields below a schema that may have any value."""
+    """The names of the fields below a schema that are kept, and have no effect."""
     if not isinstance(schema, dict):
         return set()
-    found = {name} if schema.get("x-kubernetes-preserve-unknown-fields") else set()
+    found = {name} if str(schema.get("description")).startswith("Kept. It has no effect") else set()
     for key, child in schema.items():
         below = child.items() if key == "properties" and isinstance(child, dict) else ((name, child),)
         for inner, each in below:

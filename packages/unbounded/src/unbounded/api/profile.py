@@ -107,7 +107,9 @@ class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
         bool, Field("Consent to the loss of data of others on the disk, if byName names it by id or WWN.")
     ] = False
     wipe_device: Annotated[WipeDevice | None, Field("Like wipe, in more detail.")] = None
-    use_for: Annotated[str | None, Field("Purpose of the disk, for people. It has no effect.", max_length=128)] = None
+    use_for: Annotated[
+        str | None, Field("Kept. It has no effect: purpose of the disk, for people.", max_length=128)
+    ] = None
 
 
 class Partition(ApiStruct, frozen=True, kw_only=True):
@@ -121,7 +123,7 @@ class Partition(ApiStruct, frozen=True, kw_only=True):
         tuple[Annotated[str, Field(enum=tuple(PartitionFlag))], ...],
         Field("Flags: bios_grub, esp, boot, raid, lvm. The loader is on partitions with esp.", max_items=5),
     ] = ()
-    wipe: Annotated[bool, Field("Erase the partition. An install erases each partition, with or without it.")] = False
+    wipe: Annotated[bool, Field("Kept. It has no effect: an install erases each partition.")] = False
 
 
 class ProfileDevice(ApiStruct, frozen=True, kw_only=True):

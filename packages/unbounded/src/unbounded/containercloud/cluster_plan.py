@@ -44,7 +44,7 @@ from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.fields import ApiStruct
 from unbounded.api.machine import Machine
 from unbounded.fetch.failures import UnusableContent
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Digest, Reference
 
 Raw = dict[str, Any]
 OCI: Final = "oci://"
@@ -82,19 +82,28 @@ class ClusterReason(StrEnum):
 # Releases
 
 
-def image_reference(url: str) -> str:
-    """Return an image of a release as other components name it, without oci://."""
-    return url.removeprefix(OCI)
+def image_reference(distribution: ReleaseDistribution) -> str:
+    """Return an image of a release as other components name it: without oci://, and with the digest of checksum."""
+    url, checksum = distribution.image.url.removeprefix(OCI), distribution.image.checksum
+    return url if not checksum or "@" in url else f"{url}@{checksum}"
 
 
 def unsupported_image(distribution: ReleaseDistribution) -> str | None:
     """Return the cause for which the image of a distribution cannot be used; None for one that can."""
-    url = distribution.image.url
+    image, where = distribution.image, f"allowedDistributions {distribution.id}"
+    url = image.url.removeprefix(OCI)
     try:
-        Reference.parse(image_reference(url))
+        reference = Reference.parse(url)
     except UnusableContent as error:
         cause = "only OCI images can be written, as REGISTRY/NAME:TAG or oci://REGISTRY/NAME:TAG"
-        return f"allowedDistributions {distribution.id}: {url}: {cause if '://' in image_reference(url) else error}"
+        return f"{where}: {image.url}: {cause if '://' in url else error}"
+    try:
+        digest = Digest.parse(image.checksum) if image.checksum else None
+    except UnusableContent:
+        text = "it must be the digest of the OCI image, as sha256: and 64 hexadecimal digits"
+        return f"{where}: image.checksum {image.checksum}: {text}"
+    if digest is not None and reference.digest not in (None, digest):
+        return f"{where}: image.checksum {digest} is not the digest in {image.url}"
     return None
 
 
@@ -465,7 +474,7 @@ def _is_outdated(view: ClusterView, release: ClusterRelease, machine: ContainerC
     if image is not None and agent is not None and agent.image not in (None, image):
         return True
     system, written = release.distribution(machine.value.distribution or ""), host.status.image
-    return system is not None and written is not None and not written.is_of(image_reference(system.image.url))
+    return system is not None and written is not None and not written.is_of(image_reference(system))
 
 
 def is_version(kubelet: str, release: ClusterRelease) -> bool:

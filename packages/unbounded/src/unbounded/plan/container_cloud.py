@@ -198,7 +198,7 @@ class ContainerCloudPlanner:
             lines.append(f"the install would wait ({profile.reason}): {profile.fault}")
         layout = "as one whole disk" if profile.profile is None else f"with the layout {full_name(profile.profile)}"
         if system is not None:
-            image = image_reference(system.image.url)
+            image = image_reference(system)
             lines.append(f"HostReplace writes {image} ({system.id}) to its disks, {layout}")
         return [*lines, *await self._network(machine)]
 
@@ -252,9 +252,9 @@ class ContainerCloudPlanner:
         system = None if release is None else release.distribution(machine.value.distribution or "")
         found: Machine | None = await self._got(MACHINES, target)
         written = None if found is None else found.status.image
-        if system is None or written is None or written.is_of(image_reference(system.image.url)):
+        if system is None or written is None or written.is_of(image_reference(system)):
             return []
-        image = image_reference(system.image.url)
+        image = image_reference(system)
         return [f"in the turn of its Cluster's update, HostReplace drains its Node and writes {image} ({system.id})"]
 
     # ---- pools
@@ -338,4 +338,4 @@ def _images(machines: tuple[ContainerCloudMachine, ...], release: ClusterRelease
         execution = machine.status.execution
         system = release.distribution(machine.value.distribution or "")
         if execution is not None and execution.machine is not None and system is not None:
-            yield execution.machine, image_reference(system.image.url)
+            yield execution.machine, image_reference(system)

@@ -44,7 +44,10 @@ class DistributionImage(ApiStruct, frozen=True, kw_only=True):
     """The image of an operating system."""
 
     url: Annotated[ImageReference, Field("OCI image with the disk image or root archive, plain or with oci://.")]
-    checksum: Annotated[str | None, Field("Digest that the image must have, such as sha256:….", max_length=256)] = None
+    checksum: Annotated[
+        str | None,
+        Field("Digest that the OCI image must have, such as sha256:…, for a url without one.", max_length=256),
+    ] = None
 
 
 class ReleaseDistribution(ApiStruct, frozen=True, kw_only=True):

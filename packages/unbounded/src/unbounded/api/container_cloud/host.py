@@ -67,7 +67,7 @@ class HostBMC(ApiStruct, frozen=True, kw_only=True):
         str | None, Field("Secret in the host's namespace, with the keys username and password.", max_length=253)
     ] = None
     disable_certificate_verification: Annotated[
-        bool, Field("Accept any certificate of the BMC, and pin it at the first contact.")
+        bool, Field("Kept. It has no effect: the certificate of the BMC is pinned at the first contact.")
     ] = False
 
 
