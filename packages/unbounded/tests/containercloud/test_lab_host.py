@@ -23,7 +23,6 @@ from unbounded.api.container_cloud.host import (
 )
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import L2_TEMPLATES
-from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
@@ -122,6 +121,7 @@ def host(bmc: LabBmc) -> list[dict[str, Any]]:
         "rootDeviceHints": {"serialNumber": bmc.boards["1"].disks[0].serial_number},
     }
     annotations = {"kaas.mirantis.com/baremetalhost-credentials-name": bmc.name}
+    annotations["unbounded-cloud.io/bootstrap-token"] = lab_hosts.TOKEN  # it has no TPM
     meta = {"name": bmc.name, "namespace": "default", "annotations": annotations}
     meta["labels"] = {"unbounded-cloud.io/site": "lab"}
     return [
@@ -156,11 +156,9 @@ def lab_bmc(name: str, authority: str, profile: str = "ideal") -> LabBmc:
 
 
 async def in_stock(lab: lab_hosts.Site, bmc: LabBmc) -> None:
-    """Create a host, and wait until a Machine may claim it. It has no TPM, and gets a token without attestation."""
+    """Create a host, and wait until a Machine may claim it."""
     await lab.running.apply(*host(bmc))
     await status_when(lab.running, BARE_METAL_HOSTS, "default", bmc.name, "provisioning.state", "available")
-    token = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": lab_hosts.TOKEN}}}}
-    await lab.api.patch(MACHINES, f"{bmc.name}.default", token)
 
 
 async def status_when(

@@ -382,6 +382,22 @@ async def test_a_pin_into_another_project_needs_use_on_that_host(admin: HttpApi,
         assert await refusal(alice, own, body) == ""
 
 
+async def test_the_token_of_a_host_needs_the_right_to_read_it(admin: HttpApi, server: Path) -> None:
+    own = await project(admin)
+    rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["create"]}]
+    await granted(admin, "carol", rules, own)
+    annotation = "unbounded-cloud.io/bootstrap-token"
+    body: Raw = {"metadata": {"name": "h1", "annotations": {annotation: "bootstrap-token-abcdef"}}, "spec": {}}
+    other: Raw = {"metadata": {"name": "h2", "annotations": {annotation: "kube-root"}}, "spec": {}}
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("carol"))) as carol:
+        lacks = "needs the verb get on secrets of kube-system, and carol does not have it for bootstrap-token-abcdef"
+        assert lacks in await refusal(carol, own, body, BARE_METAL_HOSTS)
+        assert "must name a Secret of kube-system" in await refusal(admin, own, other, BARE_METAL_HOSTS)
+        read: Raw = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["bootstrap-token-abcdef"]}
+        await granted(admin, "carol", [read | {"verbs": ["get"]}], "kube-system")
+        assert await refusal(carol, own, body, BARE_METAL_HOSTS) == ""
+
+
 async def test_the_adoption_of_a_machine_needs_update_on_it(admin: HttpApi, server: Path) -> None:
     own = await project(admin)
     rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["create"]}]

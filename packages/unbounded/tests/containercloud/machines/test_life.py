@@ -22,6 +22,7 @@ from tests.containercloud.machines.views import (
     view,
 )
 from unbounded.api.container_cloud.network import IpamHost
+from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import Waiting
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, install_inputs, plan_life
@@ -243,6 +244,17 @@ def test_updates_and_maintenance_change_the_stage(
     }
     seen = view(machine(before, maintenance=maintenance), node=node(), target=target(spec=spec, **status))
     assert stage(seen) == after
+
+
+def test_the_token_of_a_host_is_that_of_its_machine_and_one_of_others_stays() -> None:
+    token = {"unbounded-cloud.io/bootstrap-token": "bootstrap-token-abcdef"}
+    host = msgspec.structs.replace(bare_metal_host(), metadata=ObjectMeta(name="master-0", annotations=token))
+    named = plan_life(view(machine("Planning"), host=host))
+    (change,) = [one for one in named.actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-abcdef"}}}
+    own = msgspec.to_builtins(target().spec.kubernetes) | {"bootstrapTokenRef": {"name": "bootstrap-token-fedcba"}}
+    kept = plan_life(view(machine("Planning"), target=target(spec={"kubernetes": own})))
+    assert not any(isinstance(one, ChangeTarget) for one in kept.actions)
 
 
 def test_a_node_that_is_returned_from_maintenance_is_not_ready_yet() -> None:

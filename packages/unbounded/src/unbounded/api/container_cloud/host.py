@@ -8,7 +8,13 @@ from typing import Annotated, Final
 import msgspec
 
 from unbounded.api.container_cloud.machine import NoEffect
-from unbounded.api.container_cloud.names import ANNOTATION_ADOPT, GROUP_HOST, GROUP_KAAS, V1ALPHA1
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_ADOPT,
+    ANNOTATION_BOOTSTRAP_TOKEN,
+    GROUP_HOST,
+    GROUP_KAAS,
+    V1ALPHA1,
+)
 from unbounded.api.fields import ApiStruct, Count, Field, MacAddress, Message, NamespaceName, ObjectName, Time
 from unbounded.api.machine_spec import RootDeviceHints
 from unbounded.api.meta import Condition, Kind, Object
@@ -271,6 +277,11 @@ class BareMetalHost(Object, frozen=True, kw_only=True):
     def adopts(self) -> str:
         """Name of the Machine of unbounded-cloud.io that the host adopts, or empty."""
         return self.metadata.annotations.get(ANNOTATION_ADOPT, "")
+
+    @property
+    def bootstrap_token(self) -> str:
+        """Name of the bootstrap token with which the host joins without attestation, or empty."""
+        return self.metadata.annotations.get(ANNOTATION_BOOTSTRAP_TOKEN, "")
 
 
 class CredentialPassword(ApiStruct, frozen=True, kw_only=True):

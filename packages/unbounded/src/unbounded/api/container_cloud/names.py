@@ -39,6 +39,7 @@ ROLE_WORKER: Final = "worker"
 ANNOTATION_HOST: Final = "metal3.io/BareMetalHost"
 ANNOTATION_CONSUMER_UID: Final = f"{GROUP}/consumer-uid"
 ANNOTATION_ADOPT: Final = f"{GROUP}/machine"
+ANNOTATION_BOOTSTRAP_TOKEN: Final = f"{GROUP}/bootstrap-token"
 ANNOTATION_MACHINE_HOST: Final = f"{GROUP}/bare-metal-host"
 ANNOTATION_FOR_UID: Final = f"{GROUP}/for-uid"
 ANNOTATION_RETRY: Final = f"{GROUP}/retry"
@@ -105,6 +106,11 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "BareMetalHost",
         "Name of an existing Machine of unbounded-cloud.io that becomes the Machine of the host. It needs the right to "
         "update that Machine.",
+    ),
+    ANNOTATION_BOOTSTRAP_TOKEN: (
+        "BareMetalHost",
+        "Bootstrap token, a Secret of kube-system, with which a host without a TPM 2.0 joins. It needs the right to "
+        "get that Secret.",
     ),
     ANNOTATION_MACHINE_HOST: ("Machine of unbounded-cloud.io, Secret", "NAMESPACE/NAME of its BareMetalHost."),
     ANNOTATION_FOR_UID: (

@@ -411,6 +411,10 @@ def _kubernetes_changes(view: MachineView, target: Machine) -> dict[str, Any]:
     present = None if kubernetes is None else kubernetes.register_with_taints
     if present != taints:
         changes["registerWithTaints"] = None if taints is None else list(taints)
+    token = view.host.bootstrap_token if view.host is not None else ""
+    named = kubernetes.bootstrap_token_ref if kubernetes is not None else None
+    if token and (named is None or named.name != token):
+        changes["bootstrapTokenRef"] = {"name": token}
     return changes
 
 
