@@ -44,6 +44,7 @@ VALUES: Final = {  # keys of values.yaml
     CONTAINER_CLOUD: CONTAINER_CLOUD_KEY,
 }
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
+DOCS: Final = "https://docs.example.com"  # in the runbook links of deploy/monitoring/rules.yaml
 KEEP: Final = "helm.sh/resource-policy: keep\n"
 
 
@@ -116,7 +117,14 @@ def _container_cloud_files() -> Iterable[tuple[str, str]]:
 
 def _monitoring() -> str:
     monitor = f"---\n{as_yaml(workloads.container_cloud_monitor())}"
-    return _documents(map(as_yaml, workloads.monitors())) + _when(f"{CONTAINER_CLOUD_KEY}.enabled", monitor)
+    rules = _escaped(as_yaml(deploy_files.alert_rules())).replace(DOCS, "{{ $.Values.monitoring.docsURL }}")
+    return "".join(
+        (
+            _documents(map(as_yaml, workloads.monitors())),
+            _when(f"{CONTAINER_CLOUD_KEY}.enabled", monitor),
+            _when("monitoring.rules", f"---\n{rules}"),
+        )
+    )
 
 
 def _outliving(value: str, text: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
+
 from scripts import crd_files, manifest_files, packages
 from scripts.crd_files import as_yaml
 from unbounded.api.names import NAMESPACE
@@ -216,12 +218,17 @@ def _metalman() -> dict[str, str]:
 
 
 def _monitoring() -> dict[str, str]:
-    """Return the component with the ServiceMonitors, and that of container-cloud, which is installed on request."""
+    """Return the component with ServiceMonitors and alert rules, and that of container-cloud, which is optional."""
     folder = "deploy/components"
     return {
-        **_monitors(f"{folder}/monitoring", workloads.monitors()),
+        **_monitors(f"{folder}/monitoring", (*workloads.monitors(), alert_rules())),
         **_monitors(f"{folder}/{CONTAINER_CLOUD}-monitoring", (workloads.container_cloud_monitor(),)),
     }
+
+
+def alert_rules() -> dict[str, Any]:
+    """Return the alert rules as an object of the Prometheus operator."""
+    return workloads.alert_rules(yaml.safe_load((ROOT / "deploy" / "monitoring" / "rules.yaml").read_text()))
 
 
 def _monitors(folder: str, monitors: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -101,6 +101,20 @@ def test_with_all_components_too(tmp_path: Path) -> None:
     assert (kinds.count("Deployment"), kinds.count("ServiceMonitor")) == (3, 3)
 
 
+def test_alerts_link_to_the_documentation_of_the_user_or_are_left_out(tmp_path: Path) -> None:
+    place = {"enabled": True, "docsURL": "https://docs.internal/unbounded"}
+    rendered = objects(helm(HERE | {"monitoring": place}, tmp_path))
+    rules = [
+        rule for group in rendered["PrometheusRule", "unbounded-alerts"]["spec"]["groups"] for rule in group["rules"]
+    ]
+    links = {rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule}
+    assert "https://docs.internal/unbounded/docs/alerts.html#unboundednoleader" in links
+    assert all(link.startswith("https://docs.internal/unbounded/docs/alerts.html#") for link in links)
+    without = objects(helm(HERE | {"monitoring": place | {"rules": False}}, tmp_path))
+    assert rendered.keys() - without.keys() == {("PrometheusRule", "unbounded-alerts")}
+    assert "docsURL" in helm(HERE | {"monitoring": place | {"docsURL": "docs.internal"}}, tmp_path, ok=False)
+
+
 @needs_kubectl
 def test_with_container_cloud_too(tmp_path: Path) -> None:
     beside = os.path.relpath(ROOT / "deploy", tmp_path)

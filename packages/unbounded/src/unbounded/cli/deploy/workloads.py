@@ -383,6 +383,20 @@ def container_cloud_monitor() -> Raw:
     return _monitor(CONTAINER_CLOUD_CONTROLLER, CONTAINER_CLOUD)
 
 
+def alert_rules(rules: Raw) -> Raw:
+    """Return alert rules as an object of the Prometheus operator.
+
+    Args:
+        rules: the content of a rule file.
+    """
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": _meta("unbounded-alerts", {}),
+        "spec": rules,
+    }
+
+
 def _monitor(name: str, component: str) -> Raw:
     return {
         "apiVersion": "monitoring.coreos.com/v1",

@@ -1,0 +1,1 @@
+"""Alert rules, dashboards and traces, with the metrics of real processes."""

@@ -1,0 +1,99 @@
+"""A control plane in trouble: hosts, BMCs, operations, a rollout and a token that alerts are about."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import aiohttp
+
+from tests.e2e.plane import Plane
+from tests.monitoring.recording import Recording
+from unbounded.api.names import LABEL_SITE
+from unbounded.join.bootstrap_tokens import site_token_manifest
+from unbounded.kube.clock import rfc3339
+from unbounded_lab.bmc import LabBmc
+
+SITE: Final = "rack1"
+CLOSED: Final = "127.0.0.1:1"  # a port at which nothing listens
+SECRET: Final = "wrong-password"
+
+
+async def scraped(it: Plane) -> tuple[str, str]:
+    """Scrape the controllers and the API server."""
+    health = (await it.running.says(r"http://\S+(?=/readyz)"))[0]
+    async with aiohttp.ClientSession() as session, session.get(f"{health}/metrics") as answer:
+        assert answer.status == 200
+        controllers = await answer.text()
+    return controllers, await it.running.kubectl("get", "--raw", "/metrics")
+
+
+async def recorded(it: Plane) -> Recording:
+    """Record what both serve."""
+    return Recording.of(*await scraped(it))
+
+
+async def make_token(it: Plane) -> None:
+    """Create a bootstrap token that is valid for three days."""
+    token = site_token_manifest(SITE, now=datetime.now(UTC), good_for=timedelta(days=3), default=True)
+    await it.running.apply({"apiVersion": "v1", "kind": "Secret"} | token)
+
+
+async def make_trouble(it: Plane, bmc: LabBmc) -> None:
+    """Create what the alerts are about; `bmc` refuses the password of its Machine."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": "unbounded-kube"},
+        "stringData": {"password": "not the one"},
+    }
+    await it.running.apply(
+        secret,
+        _machine(
+            "dark",
+            ssh={"host": CLOSED, "username": "root", "privateKeyRef": {"name": SECRET, "namespace": "unbounded-kube"}},
+        ),
+        _machine("refused", pxe=_pxe(bmc.url)),
+        *(_machine(f"halted-{number}", pxe=_pxe(f"https://127.0.0.1:{number}"), wave="first") for number in (1, 2, 3)),
+        _machine("without-image", pxe={"image": "registry.example.com/none:1"}),
+        _operation("stuck", {"machineRef": "dark", "operationKind": "NodeReboot"}),
+        _operation(
+            "reboot-all",
+            {
+                "machineSelector": {"matchLabels": {LABEL_SITE: SITE, "wave": "first"}},
+                "deadlineSeconds": 1,
+                "maxFailures": 3,
+                "strategy": {"onFailure": "Halt", "stages": [{"name": "canary", "size": "100%"}]},
+            },
+        ),
+    )
+    now = rfc3339()
+    condition = {"type": "NetbootImageReady", "status": "False", "reason": "PullFailed", "lastTransitionTime": now}
+    parts = [{"kind": "disk", "name": "Disk 1", "health": "Critical"}, {"kind": "NIC", "name": "NIC 1", "health": "OK"}]
+    hardware = {"source": "Redfish", "at": now, "digest": "0" * 64, "bmc": {"at": now, "parts": parts}}
+    agent = {"host": {"certificateExpires": rfc3339(datetime.now(UTC) + timedelta(hours=5))}}
+    status = {"status": {"conditions": [condition], "hardware": hardware, "agent": agent}}
+    patch = ("--subresource", "status", "--type", "merge", "-p", json.dumps(status))
+    await it.running.kubectl("patch", "machines.unbounded-cloud.io", "without-image", *patch)
+
+
+def _machine(name: str, *, wave: str = "", **spec: Any) -> dict[str, Any]:
+    labels = {LABEL_SITE: SITE} | ({"wave": wave} if wave else {})
+    return {"kind": "Machine", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def _operation(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "MachineOperation",
+        "metadata": {"name": name},
+        "spec": {"operationKind": "HostReboot", **spec},
+    }
+
+
+def _pxe(url: str) -> dict[str, Any]:
+    password = {"name": SECRET, "namespace": "unbounded-kube", "key": "password"}
+    return {
+        "image": "registry.example.com/none:1",
+        "redfish": {"url": url, "username": "root", "passwordRef": password},
+    }
