@@ -18,6 +18,7 @@ from scripts import (
     chart_files,
     cli_reference,
     crd_files,
+    dashboard_files,
     deploy_files,
     manifest_files,
     metric_reference,
@@ -41,6 +42,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "command reference": cli_reference.files,
     "operation reference": operation_reference.files,
     "metric reference": metric_reference.files,
+    "dashboard": dashboard_files.files,
     "pictures": pictures.files,
     "requests to Azure": azure_requests.files,
 }

@@ -1,4 +1,4 @@
-"""Metrics and labels that PromQL expressions use, as far as a comparison with the reference needs them."""
+"""Metrics and labels in PromQL expressions, to compare them with the reference."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def known() -> dict[str, MetricType]:
         for suffix in _PARTS if one.kind == "histogram" else ("",):
             found[one.name + suffix] = one
     return found
+
+
+def plain(query: str) -> str:
+    """Return a query of a dashboard with values for its variables."""
+    return query.replace("$__rate_interval", "5m").replace("$site", ".*")
 
 
 def unknown_in(expression: str, *, recorded: frozenset[str] = frozenset()) -> Iterator[str]:

@@ -56,7 +56,14 @@ async def make_trouble(it: Plane, bmc: LabBmc) -> None:
         ),
         _machine("refused", pxe=_pxe(bmc.url)),
         *(_machine(f"halted-{number}", pxe=_pxe(f"https://127.0.0.1:{number}"), wave="first") for number in (1, 2, 3)),
-        _machine("without-image", pxe={"image": "registry.example.com/none:1"}),
+        _machine("silent", pxe=_pxe("https://127.0.0.1:4")),
+        _machine("without-image", pxe={"image": "registry.example.com/none:1"}, wave="none"),
+        {
+            "kind": "MachineDisruptionBudget",
+            "metadata": {"name": "none"},
+            "spec": {"machineSelector": {"matchLabels": {"wave": "none"}}, "maxUnavailable": 1},
+        },
+        _operation("silent", {"machineRef": "silent"}),
         _operation("stuck", {"machineRef": "dark", "operationKind": "NodeReboot"}),
         _operation(
             "reboot-all",

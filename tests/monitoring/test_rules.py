@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,14 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from scripts.dashboard_files import ROWS
 
-from tests.cli.running import KUBECTL, PATH
+from tests.cli.running import KUBECTL
 from tests.docs.runner import DOCS, Shell, blocks, follow
 from tests.e2e.plane import plane
-from tests.monitoring.expressions import known, unknown_in
+from tests.monitoring.expressions import known, plain, unknown_in
 from tests.monitoring.plane import SITE, make_token, make_trouble, recorded, scraped
+from tests.monitoring.promtool import needs_promtool, promtool
 from tests.monitoring.recording import Recording, input_series
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
@@ -29,7 +30,6 @@ GROUPS: Final[list[dict[str, Any]]] = yaml.safe_load(RULES.read_text())["groups"
 ALL: Final = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS: Final = {rule["alert"]: rule for rule in ALL if "alert" in rule}
 RECORDED: Final = frozenset(rule["record"] for rule in ALL if "record" in rule)
-PROMTOOL: Final = shutil.which("promtool", path=PATH)
 LEASE: Final = "unbounded-operations"
 LEADS: Final = "unbounded_leading"
 Body = dict[str, Any]
@@ -41,14 +41,6 @@ MACHINES: Final = {
     "rack1-02": "halted-1",
     "rack1-03": "without-image",
 }
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="scripts/metrics-tools gets promtool")
-
-
-def promtool(*arguments: str, given: str | None = None) -> str:
-    assert PROMTOOL is not None
-    ran = subprocess.run([PROMTOOL, *arguments], input=given, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout + ran.stderr
 
 
 @dataclass(frozen=True)
@@ -75,6 +67,11 @@ TROUBLE: Final = (
         {"kind": "NodeReboot", "by": "executor", "reason": "WaitingForExecutor"},
     ),
     Firing(
+        "UnboundedOperationStuck",
+        "A HostReboot has waited for 4h 0m 0s (NoAnswer)",
+        {"kind": "HostReboot", "by": "host", "reason": "NoAnswer"},
+    ),
+    Firing(
         "UnboundedRolloutFailing", "A rollout has failed targets, or has halted (operation)", {"source": "operation"}
     ),
     Firing(
@@ -83,7 +80,7 @@ TROUBLE: Final = (
         {"site": SITE, "reason": "ConnectionRefused"},
     ),
     Firing("UnboundedBmcPasswordRefused", f"1 BMCs of site {SITE} refuse their password", {"site": SITE}),
-    Firing("UnboundedBmcUnreachable", f"3 BMCs of site {SITE} do not answer", {"site": SITE}),
+    Firing("UnboundedBmcUnreachable", f"4 BMCs of site {SITE} do not answer", {"site": SITE}),
     Firing(
         "UnboundedHardwareFailing",
         f"1 parts of kind disk in site {SITE} are Critical",
@@ -238,6 +235,20 @@ def of_errors(recording: Recording) -> Iterator[Body]:
         yield case(f"{errors} % of errors", series, "6h", (firing,) if fires else ())
 
 
+def of_dashboard(recording: Recording) -> Body:
+    """A test in which each panel has data, except those of network boot, which the plane does not serve."""
+    views = [view for row, views in ROWS.items() if row != "Network boot" for view in views]
+    tests = [
+        {
+            "expr": f"clamp_max(count({plain(view.query)}), 1)",
+            "eval_time": "30m",
+            "exp_samples": [{"value": 1, "labels": "{}"}],
+        }
+        for view in views
+    ]
+    return {"name": "dashboard", "interval": "1m", "input_series": input_series(recording), "promql_expr_test": tests}
+
+
 def run_rules(folder: Path, tests: Iterable[Body], *, every: str = "1m") -> None:
     body = {"rule_files": [str(RULES)], "evaluation_interval": every, "tests": list(tests)}
     file = folder / "tests.yaml"
@@ -279,11 +290,14 @@ async def test_alerts_fire_on_metrics_of_a_plane_in_trouble_and_not_on_those_of_
                 found.of_name("unbounded_bmcs", state="refused"),
                 found.of_name("unbounded_machines", reason="ConnectionRefused"),
                 found.of_name("unbounded_operations_blocked_seconds", by="executor"),
+                found.of_name("unbounded_operations_blocked_seconds", by="host"),
+                found.of_name("unbounded_disruption_budget_machines"),
                 sum(found.of_name("unbounded_backups_total", result="success").values()),
             )
             return found if all(present) else None
 
         trouble = await eventually(in_trouble, within_s=60.0)
+        await asyncio.to_thread(shutil.copytree, RULES.parent, it.shell.folder / "deploy" / "monitoring")
         shell = Shell(it.shell.folder, it.shell.kubeconfig, MACHINES)
         shown = await follow(DOCS / "monitoring.md", shell) + await follow(DOCS / "alerts.md", shell)
     assert 'expiry_timestamp_seconds{certificate="server"}' in shown
@@ -292,5 +306,6 @@ async def test_alerts_fire_on_metrics_of_a_plane_in_trouble_and_not_on_those_of_
         check_names(recording)
     cases = [case("healthy", input_series(healthy), "2h", ())]
     cases += [*of_trouble(trouble), *of_leaders(healthy), *of_errors(healthy)]
+    cases.append(of_dashboard(trouble))
     await asyncio.to_thread(run_rules, tmp_path, cases)
     await asyncio.to_thread(run_rules, tmp_path, of_certificates(healthy), every="1d")
