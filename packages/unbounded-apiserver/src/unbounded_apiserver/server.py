@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 import yaml
 
 from unbounded_apiserver.access.default_roles import GrantedResources
+from unbounded_apiserver.access.delegated_tokens import DelegatedTokens
 from unbounded_apiserver.access.reviews import Reviews
 from unbounded_apiserver.access.tokens import AccountTokens, BootstrapTokens, TokenKey
 from unbounded_apiserver.auth import AuthChain, ClientCertificates
 from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES, NodeTimes
-from unbounded_apiserver.http.app import ApiHandler
+from unbounded_apiserver.http.app import NO_EXTENSIONS, ApiHandler
 from unbounded_apiserver.http.audit import AuditLog
+from unbounded_apiserver.http.extensions import Extension
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.listener import CONNECTIONS, CountingServer, LimitedListener
 from unbounded_apiserver.http.log_limiter import connection_log
@@ -67,6 +69,7 @@ class ApiServer:
         namespaces: Sequence[str] = (),
         granted: Sequence[GrantedResources] = (),
         first_groups: Sequence[str] = (),
+        extensions: Mapping[str, Extension] = NO_EXTENSIONS,
     ) -> None:
         """Configure a server.
 
@@ -82,6 +85,7 @@ class ApiServer:
             namespaces: those that each start creates, beside Kubernetes' own.
             granted: custom resources that the default roles cover.
             first_groups: the groups that discovery lists after the built-in ones and before all others.
+            extensions: what is served beside the Kubernetes API, by the first segments of the paths.
         """
         self.data_dir = data_dir
         self.core = ServerCore(node_times=node_times, namespaces=namespaces, granted=granted, first_groups=first_groups)
@@ -94,6 +98,7 @@ class ApiServer:
         self._connections = connections
         self._address_connections = address_connections
         self._verify_kubelets = verify_kubelets
+        self._extensions = extensions
         self._kubelets: KubeletClient | None = None
         self._listener: LimitedListener | None = None
         self._web: CountingServer | None = None
@@ -129,7 +134,9 @@ class ApiServer:
         store, now = self.core.store, self.core.now
         self._audit = AuditLog(self.data_dir / "audit.log", now)
         tokens = AccountTokens(store, TokenKey(authority.directory), now)
-        guard = AuthChain([ClientCertificates(now), tokens, BootstrapTokens(store, now)], self.core.authorizers)
+        delegated = DelegatedTokens()
+        authenticators = (ClientCertificates(now), delegated, tokens, BootstrapTokens(store, now))
+        guard = AuthChain(authenticators, self.core.authorizers)
         reviews = Reviews(roles, guard, tokens, now)
         self._kubelets = KubeletClient(authority, now, verify=self._verify_kubelets)
         self._api = ApiHandler(
@@ -142,6 +149,8 @@ class ApiServer:
             kubelets=self._kubelets,
             connections=self._connection_counts,
             certificates={"ca": authority.expires, "server": authority.issue_server(self._hosts).expires},
+            extensions=self._extensions,
+            delegated=delegated,
         )
         self._web = CountingServer(
             self._api.handle,

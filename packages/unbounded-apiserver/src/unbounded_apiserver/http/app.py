@@ -16,12 +16,21 @@ from aiohttp import HttpVersion11, web
 
 from unbounded.kube.logs import Log
 from unbounded_apiserver import status
+from unbounded_apiserver.access.delegated_tokens import DelegatedTokens
 from unbounded_apiserver.access.impersonation import impersonate
 from unbounded_apiserver.access.reviews import Answer
 from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
 from unbounded_apiserver.http import discovery, metrics, openapi_v2, paths
-from unbounded_apiserver.http.api_call import DISCOVERY, ApiCall, BodyMemory, accepts_aggregated, negotiate_form
+from unbounded_apiserver.http.api_call import (
+    DISCOVERY,
+    ApiCall,
+    BodyMemory,
+    accepts_aggregated,
+    negotiate_form,
+    read_body,
+)
 from unbounded_apiserver.http.audit import AuditEntry, is_logged
+from unbounded_apiserver.http.extensions import Extension, ExtensionCall, first_segment
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.http.openapi import OpenApi
@@ -39,6 +48,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 Check = Callable[[], str | None]
 GZIP_BYTES: Final = 128 * 1024
 FAILED_EVERY_S: Final = 1.0
+NO_EXTENSIONS: Final[Mapping[str, Extension]] = {}
 log = Log(__name__)
 
 
@@ -57,10 +67,14 @@ class ApiHandler:
         kubelets: KubeletClient,
         connections: Callable[[], metrics.ConnectionCounts],
         certificates: Mapping[str, datetime],
+        extensions: Mapping[str, Extension] = NO_EXTENSIONS,
+        delegated: DelegatedTokens | None = None,
     ) -> None:
         self._core = core
         self._guard = guard
         self._note = note
+        self._extensions = extensions
+        self._delegated = delegated or DelegatedTokens()
         self._resources = Resources(core, guard, answers, kubelets, note)
         self._openapi = OpenApi(core.catalog)
         self._router = PathRouter(core.catalog)
@@ -141,6 +155,8 @@ class ApiHandler:
             call.connection.tracked.authenticate()
             if call.head.impersonates:
                 call.user = impersonate(call.sender, call.request.headers, self._guard)
+        if self._extensions and (extension := self._extensions.get(first_segment(path))) is not None:
+            return await self._extended(call, extension)
         try:
             place = self._router.route(path)
         except NoSuchPath:
@@ -161,6 +177,17 @@ class ApiHandler:
             document = self._openapi.document(path.removeprefix("/openapi/v3/"))
             return call.answer(document) if document is not None else call.answer(b"", 404, TEXT)
         raise NoSuchPath
+
+    async def _extended(self, call: ApiCall, extension: Extension) -> HttpReply:
+        """Let an extension answer. Its reads are authorized one by one, hence not its path."""
+        call.attributes = AuthAttributes(call.request.method.lower(), path=call.head.path)
+        body = await read_body(call)
+        with self._delegated.lend(call.user) as token:
+            return await extension(
+                ExtensionCall(
+                    call.request.method, call.head.path, call.query, call.request.headers, body, call.user, token
+                )
+            )
 
     def _openapi_v2(self, call: ApiCall) -> HttpReply:
         accept = call.head.accept
