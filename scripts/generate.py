@@ -20,6 +20,7 @@ from scripts import (
     crd_files,
     dashboard_files,
     deploy_files,
+    explain_api_reference,
     manifest_files,
     metric_reference,
     operation_reference,
@@ -43,6 +44,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "operation reference": operation_reference.files,
     "metric reference": metric_reference.files,
     "dashboard": dashboard_files.files,
+    "API of explanations": explain_api_reference.files,
     "pictures": pictures.files,
     "requests to Azure": azure_requests.files,
 }

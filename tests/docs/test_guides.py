@@ -6,6 +6,7 @@ Those of hosts (agent.md, upgrade.md, reset.md) are followed in packages/unbound
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -236,3 +237,13 @@ async def test_container_cloud(tmp_path: Path) -> None:
     chain = ("because operation/cc-", "bmh/master-0 -n default provisioning: used by Machine example-ns/")
     for words in ("machine.cluster.k8s.io/example-control-plane -n example-ns Provision (", *chain):
         assert words in said, words
+
+
+async def test_explain_api(tmp_path: Path) -> None:
+    async with plane(tmp_path / "data", "--lab", "1") as it:
+        said = await follow(DOCS / "explain-api.md", shell_of(it, {}))
+        with pytest.raises(NotFound):
+            await it.api.get(MACHINE_OPERATIONS, "reboot-lab-01")
+    for words in ('"openapi":"3.1.0"', '"what":"create machineoperation.unbounded-cloud.io/reboot-lab-01"'):
+        assert words in said, words
+    assert re.findall(r'"complete":(\w+)', said) == ["true", "false"]

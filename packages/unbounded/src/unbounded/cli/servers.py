@@ -25,6 +25,8 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli import hints
+from unbounded.cli.explain_extension import ExplainExtension
+from unbounded.cli.loop_thread import LoopThread
 from unbounded.cli.settings import UpSettings
 from unbounded.kube import cluster_info
 from unbounded.kube.api import AlreadyExists, Api, ServerError
@@ -71,19 +73,25 @@ def storage_errors(settings: UpSettings) -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_api(settings: UpSettings) -> AsyncIterator[ApiServer]:
-    """Run the API server inside the context, on the port of the settings or on a free one."""
+    """Run the API server inside the context, on the port of the settings or on a free one.
+
+    It also serves explanations and plans.
+    """
     first = not (settings.data / "kubeconfig").exists()
     usual = USUAL_PORT if first else 0  # 0: the port of the last run
-    try:
-        server = await _start(settings, usual if settings.port is None else settings.port)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE or settings.port is not None:
-            raise _cannot_listen(settings, error) from error
-        server = await _start(settings, 0)
-    try:
-        yield server
-    finally:
-        await server.stop()
+    async with LoopThread("explain") as thread:
+        explain = ExplainExtension(thread)
+        try:
+            server = await _start(settings, usual if settings.port is None else settings.port, explain)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or settings.port is not None:
+                raise _cannot_listen(settings, error) from error
+            server = await _start(settings, 0, explain)
+        explain.config = local_config(server, settings.bind)
+        try:
+            yield server
+        finally:
+            await server.stop()
 
 
 def api_server(data: Path, **options: Any) -> ApiServer:
@@ -91,7 +99,7 @@ def api_server(data: Path, **options: Any) -> ApiServer:
     return ApiServer(data, namespaces=(NAMESPACE,), granted=GRANTED, first_groups=(GROUP,), **options)
 
 
-async def _start(settings: UpSettings, port: int) -> ApiServer:
+async def _start(settings: UpSettings, port: int, explain: ExplainExtension) -> ApiServer:
     raise_gc_threshold()
     server = api_server(
         settings.data,
@@ -102,6 +110,7 @@ async def _start(settings: UpSettings, port: int) -> ApiServer:
         address_connections=settings.max_connections_per_address,
         verify_kubelets=settings.verify_kubelets,
         node_times=NodeTimes(grace_s=settings.node_grace_s),
+        extensions=explain.extensions,
     )
     try:
         await server.start()

@@ -53,6 +53,22 @@ AT_ONCE: Final = 10  # Secrets read concurrently
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(frozen=True)
+class PlanScope:
+    """Permission for reads beside those of the API.
+
+    Attributes:
+        reads_secrets: check the passwords of BMCs.
+        calls_clouds: load providers, and have them report the losses of replacements.
+    """
+
+    reads_secrets: bool = True
+    calls_clouds: bool = True
+
+
+WHOLE: Final = PlanScope()
+
+
 class DryRunApi(Api, Protocol):
     """An Api whose writes can be dry runs."""
 
@@ -72,13 +88,13 @@ class DryRunApi(Api, Protocol):
     ) -> T: ...
 
 
-async def plan_intent(api: DryRunApi, intent: Intent) -> Plan:
+async def plan_intent(api: DryRunApi, intent: Intent, scope: PlanScope = WHOLE) -> Plan:
     """Return the plan of an intent; nothing is written.
 
     Raises:
         ApiError: an object to patch, or a fact of the plan, cannot be read.
     """
-    changes = await changes_of(api, intent)
+    changes = await changes_of(api, intent, scope)
     return Plan(tuple(changes), plan_hash(intent, changes) if changes else "")
 
 
@@ -96,22 +112,24 @@ async def plan_manifests(api: DryRunApi, manifests: Sequence[Raw]) -> Plan:
     return Plan(tuple(changes), plan_hash(intent, changes))
 
 
-async def changes_of(api: DryRunApi, intent: Intent) -> list[PlannedChange]:
+async def changes_of(api: DryRunApi, intent: Intent, scope: PlanScope = WHOLE) -> list[PlannedChange]:
     """Return the writes of an intent in their order: patches come before new objects."""
-    changes = [await _of_patch(api, patch) for patch in intent.patches]
-    return changes + [await _of_create(api, manifest) for manifest in intent.creates]
+    changes = [await _of_patch(api, patch, scope) for patch in intent.patches]
+    return changes + [await _of_create(api, manifest, scope) for manifest in intent.creates]
 
 
-async def _of_create(api: DryRunApi, manifest: Raw) -> PlannedChange:
+async def _of_create(api: DryRunApi, manifest: Raw, scope: PlanScope) -> PlannedChange:
     kind = kind_of(manifest)
     what = f"create {full_name(kind, manifest['metadata']['name'])}"
     change = PlannedChange(what, server=await _rejection(api.create(kind, manifest, dry_run=True)))
     if kind.plural != MACHINE_OPERATIONS.plural:
         return change
-    return await _with_operation(api, change, manifest)
+    return await _with_operation(api, change, manifest, scope)
 
 
-async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str, Any]) -> PlannedChange:
+async def _with_operation(
+    api: Api, change: PlannedChange, manifest: Mapping[str, Any], scope: PlanScope
+) -> PlannedChange:
     operation = decoded(manifest)
     facts = await _facts_of(api, operation)
     rules, node = operation_drain(operation, facts), facts.nodes.get(operation.spec.machine_ref or "")
@@ -122,12 +140,15 @@ async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str
         blockers = pod_blockers(await _tried_drain(api, pods, rules))
         targets = (replace(one, held=(*one.held, *blockers)) if one.drains else one for one in planned.targets)
         planned = replace(planned, targets=tuple(targets))
-    secrets = await _secrets(api, obstacles.password_refs(planned, facts))
+    refs = obstacles.password_refs(planned, facts)
+    secrets = await _secrets(api, refs) if scope.reads_secrets else None
     profiles = await _profiles(api, obstacles.profile_names(planned, facts))
     planned = obstacles.with_obstacles(planned, operation, facts, secrets, profiles)
-    providers = await obstacles.providers_of(planned)
+    providers = await obstacles.providers_of(planned, loads=scope.calls_clouds)
     planned = obstacles.with_refusals(planned, operation, facts, providers)
-    return replace(change, operation=await obstacles.with_losses(planned, operation, facts, providers, api))
+    if scope.calls_clouds:
+        planned = await obstacles.with_losses(planned, operation, facts, providers, api)
+    return replace(change, operation=planned, unread=facts.unread)
 
 
 async def _facts_of(api: Api, operation: MachineOperation) -> ExplainFacts:
@@ -143,7 +164,7 @@ async def _facts_of(api: Api, operation: MachineOperation) -> ExplainFacts:
     return dataclasses.replace(facts, operations=others)
 
 
-async def _of_patch(api: DryRunApi, patch: IntentPatch) -> PlannedChange:
+async def _of_patch(api: DryRunApi, patch: IntentPatch, scope: PlanScope) -> PlannedChange:
     kind = patch.kind.raw()
     before = await api.get(kind, patch.name, namespace=patch.namespace)
     dry = api.patch(
@@ -159,17 +180,17 @@ async def _of_patch(api: DryRunApi, patch: IntentPatch) -> PlannedChange:
         after = msgspec.convert(merged(before, patch.body), MachineConfiguration)
         return replace(change, update=await _update(api, after))
     due_operation = counter_request(patch, before)
-    change = replace(change, effects=await _effects_of(api, patch, before))
+    facts = await _facts_of_patch(api, patch)
+    change = replace(change, effects=await _effects_of(api, patch, before, facts), unread=facts.unread)
     if due_operation is None:
         return change
     machine = await api.get(MACHINES, patch.name)
     words = (*change.effects, f"its metalman creates {due_operation.kind} {due_operation.name}")
-    return await _with_operation(api, replace(change, effects=words), due_operation.manifest(machine))
+    return await _with_operation(api, replace(change, effects=words), due_operation.manifest(machine), scope)
 
 
-async def _effects_of(api: Api, patch: IntentPatch, before: Raw) -> tuple[str, ...]:
+async def _effects_of(api: Api, patch: IntentPatch, before: Raw, facts: ExplainFacts) -> tuple[str, ...]:
     """Return the effects of a patch, with the Pods that a drain would wait for."""
-    facts = await _facts_of_patch(api, patch)
     found = effects(patch, before, facts)
     if patch.kind.plural != MACHINES.plural:
         return found
@@ -285,7 +306,7 @@ async def changes_of_file(api: DryRunApi, manifests: Sequence[Raw]) -> list[Plan
 
     async def effects_of(patch: IntentPatch) -> tuple[str, ...]:
         before: Raw = await api.get(patch.kind.raw(), patch.name)
-        return await _effects_of(api, patch, before)
+        return await _effects_of(api, patch, before, await _facts_of_patch(api, patch))
 
     async def update_of(after: MachineConfiguration, images: Mapping[str, str]) -> UpdateForecast:
         return await _update(api, after, images)

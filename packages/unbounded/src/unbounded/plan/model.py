@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.operation import FailurePolicy
-from unbounded.explain.links import ExplainLink, Fix
+from unbounded.explain.links import ExplainLink, Fix, UnreadFact
 from unbounded.explain.results import RELEASE
 from unbounded.plan.intent import Intent
 
@@ -185,6 +185,7 @@ class PlannedChange(msgspec.Struct, frozen=True, rename=_api_name):
         what: `create machineoperation/op`, `patch machine/m1`.
         effects: its effects, as text.
         server: the server's rejection in a dry run; empty where it accepts the write.
+        unread: what is left out, because the reader may not read it.
     """
 
     what: str
@@ -192,6 +193,7 @@ class PlannedChange(msgspec.Struct, frozen=True, rename=_api_name):
     operation: OperationForecast | None = None
     update: UpdateForecast | None = None
     server: str = ""
+    unread: tuple[UnreadFact, ...] = ()
 
     @property
     def is_refused(self) -> bool:

@@ -77,14 +77,14 @@ def with_obstacles(
     planned: OperationForecast,
     operation: MachineOperation,
     facts: ExplainFacts,
-    secrets: Secrets,
+    secrets: Secrets | None,
     profiles: Profiles = NO_PROFILES,
 ) -> OperationForecast:
     """Return the plan with the obstacles on each Machine, and with what was not checked."""
     targets = tuple(
         replace(
             one,
-            obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets, profiles)),
+            obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets or {}, profiles)),
             disk=_disk(operation, facts.machines[one.machine], profiles),
             boot=_boot(operation, facts.machines[one.machine]),
             network=_network(operation, facts.machines[one.machine]),
@@ -314,8 +314,15 @@ def _condition_obstacle(machine: Machine, condition: Condition) -> Obstacle:
     )
 
 
-def _of_secrets(desired: Sequence[SecretKeySelector], secrets: Secrets) -> Iterator[str]:
-    """Yield Secrets that could not be checked: the user may not read them, or metalman's rights there are unknown."""
+def _of_secrets(desired: Sequence[SecretKeySelector], secrets: Secrets | None) -> Iterator[str]:
+    """Yield Secrets that could not be checked: the user may not read them, or metalman's rights there are unknown.
+
+    Args:
+        secrets: None where none is read.
+    """
+    if secrets is None:
+        yield from (f"Secret {ref.namespace}/{ref.name}: this server reads no Secrets" for ref in desired)
+        return
     yield from (
         f"you have no permission to read Secret {ref.namespace}/{ref.name}" for ref in desired if ref not in secrets
     )
@@ -360,9 +367,11 @@ QUERIED_TARGETS: Final = 20  # targets for which the cloud is called
 Providers = Mapping[str, "Provider | str"]  # by name; the reason in place of one that is not installed here
 
 
-async def providers_of(planned: OperationForecast) -> Providers:
+async def providers_of(planned: OperationForecast, *, loads: bool = True) -> Providers:
     """Load the providers of the plan's targets."""
     names = sorted({name for one in planned.targets if (name := _provider(one))})
+    if not loads:
+        return dict.fromkeys(names, "this server loads no providers")
     return {name: await asyncio.to_thread(_loaded, name) for name in names}
 
 

@@ -1,0 +1,193 @@
+"""The API as a process of its own: listeners, credentials of requests, and the certificate.
+
+The process passes the caller's credentials on to the API server, and has none itself. A token crosses the network only
+under TLS: without a certificate, the process listens on loopback alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qs, unquote
+
+from aiohttp import web
+
+from unbounded.explain_api.releases import HEADER
+from unbounded.explain_api.service import BODY_BYTES, JSON, ExplainService, ServedReply, ServedRequest, rejection
+from unbounded.explain_api.statuses import RequestRejected, bad_request
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import ClientConfig
+from unbounded.kube.credentials import AuthInfo, Impersonation, StaticCredentials
+from unbounded.kube.logs import Log
+from unbounded.kube.settings import Address
+from unbounded.metalman.http.listener import BootHttpListener
+from unbounded.metalman.packet_counters import PacketCounters
+
+AGENT: Final = "unbounded-explain"
+CONNECTIONS: Final = 512
+CONNECTIONS_OF_ONE: Final = 128  # an ingress is one address
+BODY_S: Final = 20.0
+KEEPALIVE_S: Final = 60.0
+STOP_S: Final = 1.0
+RENEWAL_S: Final = 15.0
+BACKLOG: Final = 128
+WRITE_BUFFER_BYTES: Final = 64 * 1024
+_TOKEN: Final = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/=-]+) *")  # RFC 6750
+_EXTRA: Final = "impersonate-extra-"
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Certificate chain and key of the TLS listener, in PEM."""
+
+    certificate: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files. Raises OSError; ssl.SSLError, which is one, where they do not belong together."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def content(self) -> tuple[bytes, bytes] | None:
+        """Return the content of both files; None while one of them cannot be read."""
+        try:
+            return self.certificate.read_bytes(), self.key.read_bytes()
+        except OSError:
+            return None
+
+
+class ExplainServer:
+    """Listeners of the API.
+
+    Args:
+        config: address and authority of the API server. Its credentials are not used.
+        renewal_s: between two looks at the files of the certificate.
+    """
+
+    def __init__(
+        self, config: ClientConfig, service: ExplainService | None = None, *, renewal_s: float = RENEWAL_S
+    ) -> None:
+        self._config = replace(config, credentials=StaticCredentials(AuthInfo()))
+        self._service = service or ExplainService()
+        self._renewal_s = renewal_s
+        self._tally = PacketCounters(log, asyncio.get_running_loop().time, "connection not served")
+
+    @contextlib.asynccontextmanager
+    async def serving(self, address: Address, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """Serve inside of the context; yields the port. Raises OSError."""
+        connections = BootHttpListener(
+            self._handle,
+            self._tally,
+            most=CONNECTIONS,
+            most_of_one=CONNECTIONS_OF_ONE,
+            is_trusted=lambda _peer: False,
+            write_buffer_bytes=WRITE_BUFFER_BYTES,
+            keepalive_timeout=KEEPALIVE_S,
+            auto_decompress=False,
+            handler_cancellation=True,
+        )
+        loop = asyncio.get_running_loop()
+        host = address.host or None
+        listener = await loop.create_server(connections, host, address.port, backlog=BACKLOG, ssl=tls)
+        port: int = listener.sockets[0].getsockname()[1]
+        log.info("serving explanations", host=address.host or "*", port=port, tls=tls is not None)
+        try:
+            yield port
+        finally:
+            listener.close()
+            connections.pre_shutdown()
+            await connections.shutdown(STOP_S)
+
+    async def serve_tls(self, address: Address, files: TlsFiles) -> None:
+        """Serve with the certificate of the files, from when they exist, and with each new one of them."""
+        loaded: tuple[bytes, bytes] | None = None
+        context: ssl.SSLContext | None = None
+        async with contextlib.AsyncExitStack() as stack:
+            while True:
+                found = await asyncio.to_thread(files.content)
+                if found is not None and found != loaded:
+                    loaded = found
+                    try:
+                        fresh = await asyncio.to_thread(files.context)
+                        if context is None:
+                            context = fresh
+                            await stack.enter_async_context(self.serving(address, context))
+                        else:
+                            context.load_cert_chain(files.certificate, files.key)
+                            log.info("certificate of explanations renewed")
+                    except ssl.SSLError as error:
+                        log.warning("cannot use the certificate of explanations", error=error)
+                await asyncio.sleep(self._renewal_s)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            login = credentials_of(request)
+            served = ServedRequest(
+                request.method,
+                request.rel_url.raw_path,
+                parse_qs(request.rel_url.raw_query_string, keep_blank_values=True),
+                request.headers.get(HEADER, ""),
+                await _body(request),
+                login.token or "",
+                partial(self._open_api, login),
+            )
+        except RequestRejected as rejected:
+            return _response(rejection(rejected), keep=rejected.code != 413)
+        return _response(await self._service.respond(served))
+
+    def _open_api(self, login: AuthInfo) -> HttpApi:
+        return HttpApi(replace(self._config, credentials=StaticCredentials(login)), user_agent=AGENT)
+
+
+def credentials_of(request: web.BaseRequest) -> AuthInfo:
+    """Return the credentials that a request passes on. Raises RequestRejected (401)."""
+    given = request.headers.getall("Authorization", [])
+    found = _TOKEN.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None:
+        raise RequestRejected(401, "Unauthorized", "give the bearer token of the API server in header Authorization")
+    return AuthInfo(found[1], impersonation=_impersonation(request))
+
+
+def _impersonation(request: web.BaseRequest) -> Impersonation | None:
+    """Return the user that a request is made as; the API server decides whether the caller may."""
+    headers = request.headers
+    extra = tuple(
+        (unquote(name[len(_EXTRA) :]), value) for name, value in headers.items() if name.lower().startswith(_EXTRA)
+    )
+    user, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    groups = tuple(headers.getall("Impersonate-Group", ()))
+    if not user and (uid or groups or extra):
+        raise bad_request("header Impersonate-User is missing")
+    return Impersonation(user, uid, groups, extra) if user else None
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """Return the body. Raises RequestRejected (400, 413)."""
+    if (request.content_length or 0) > BODY_BYTES:
+        raise RequestRejected(413, "RequestEntityTooLarge", f"the body has more than {BODY_BYTES} bytes")
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise RequestRejected(413, "RequestEntityTooLarge", f"the body has more than {BODY_BYTES} bytes") from error
+    except TimeoutError as error:
+        raise bad_request("the body did not arrive in time") from error
+
+
+def _response(reply: ServedReply, *, keep: bool = True) -> web.Response:
+    headers = [("Cache-Control", "no-cache, private"), *reply.all_headers]
+    response = web.Response(body=reply.body, status=reply.code, content_type=JSON, headers=headers)
+    if not keep:
+        response.force_close()
+    return response
