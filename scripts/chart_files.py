@@ -270,10 +270,9 @@ def _marked(body: Raw) -> Raw:
     annotations.pop(CONFIG_DIGEST, None)  # the name of the ConfigMap has the digest
     if not annotations:
         template["metadata"].pop("annotations", None)
-    for container in template["spec"]["containers"]:
-        container["resources"] = RESOURCES
+    template["spec"]["containers"][0]["resources"] = RESOURCES  # a second one has those of its manifest
     for volume in template["spec"].get("volumes", ()):
-        if "configMap" in volume:
+        if "configMap" in volume and volume["configMap"]["name"] != workloads.ROOT_CA:
             volume["configMap"]["name"] = f"{CONFIG_MAP}{volume['configMap']['name']}"
     template["spec"]["imagePullSecrets"] = PULL
     return marked

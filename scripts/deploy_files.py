@@ -90,7 +90,7 @@ IMAGES: Final[Mapping[str, Image]] = {
     "machina": Image(
         "machina: the cluster-wide controllers, and hosts over SSH. It needs no right on its node.",
         PLAIN,
-        'USER 65532:65532\nEXPOSE 8080 8081\nENTRYPOINT ["machina"]\nCMD ["controller"]\n',
+        'USER 65532:65532\nEXPOSE 8080 8081 8082 8443\nENTRYPOINT ["machina"]\nCMD ["controller"]\n',
     ),
     MACHINE_OPS: Image(
         f"{MACHINE_OPS}: host operations on VMs of Azure and Oracle's cloud. It needs no right on its node.",

@@ -62,10 +62,10 @@ class Image:
 
 IMAGES: Final = {
     "machina": Image(
-        {"machina": "unbounded.machina.main:main"},
+        {"machina": "unbounded.machina.main:main", "unbounded-explain": "unbounded.explain_api.main:main"},
         ["controller"],
-        ["8080/tcp", "8081/tcp"],
-        ("unbounded.machina.main",),
+        ["8080/tcp", "8081/tcp", "8082/tcp", "8443/tcp"],
+        ("unbounded.machina.main", "unbounded.explain_api.server"),
     ),
     "machine-ops-controller": Image(
         {"machine-ops-controller": "unbounded.machineops.main:main"},

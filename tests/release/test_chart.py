@@ -191,8 +191,9 @@ def test_values_change_what_they_name_alone(tmp_path: Path) -> None:
     }
     before, after = objects(helm(HERE, tmp_path)), objects(helm(values, tmp_path))
     pod = after[("Deployment", "machina-controller")]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["image"] == "registry.example.net/unbounded/machina:v9"
+    container, explain = pod["containers"]
+    assert container["image"] == explain["image"] == "registry.example.net/unbounded/machina:v9"
+    assert explain["resources"]["limits"]["memory"] == "512Mi"
     # Helm lays these over the defaults, key by key
     assert container["resources"]["limits"] == {"cpu": "500m", "memory": "1Gi"}
     assert pod["imagePullSecrets"] == [{"name": "login"}]

@@ -22,7 +22,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machina_settings import SETTINGS, settings_from_flags
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
-from unbounded.cli.deploy.pods import NOBODY
+from unbounded.cli.deploy.pods import NOBODY, confined
 from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     MACHINA_CONFIG,
@@ -42,7 +42,10 @@ from unbounded.cli.deploy.workloads import (
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliError
 from unbounded.cli.plugin.parsing import commands
+from unbounded.explain_api import settings as explain_settings
 from unbounded.join.agent_install import AgentOrigin
+from unbounded.kube.config import SERVICE_ACCOUNT
+from unbounded.kube.settings import Address
 from unbounded.machina import settings as machina_settings
 from unbounded.machineops import settings as machineops_settings
 from unbounded.machineops.providers.oci.logins import Principal, principal
@@ -130,7 +133,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
             if wanted_labels <= service["metadata"]["labels"].items()
             for port in service["spec"]["ports"]
         ]
-        assert set(ports) == {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
+        assert set(ports) - {"explain"} == {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}
 
 
 @pytest.mark.slow
@@ -194,6 +197,24 @@ def test_no_field_is_one_that_kubernetes_does_not_know() -> None:
             assert api.sanitize_for_serialization(read) == body
 
 
+def test_container_of_explanations_has_no_token_of_the_account() -> None:
+    """The account's token is mounted where no other volume is: the authority of the API server is there."""
+    explain = next(one for one in pods()["machina-controller"]["containers"] if one["name"] == "explain")
+    (mount,) = [one for one in explain["volumeMounts"] if one["mountPath"] == str(SERVICE_ACCOUNT)]
+    (volume,) = [one for one in pods()["machina-controller"]["volumes"] if one["name"] == mount["name"]]
+    assert volume["configMap"] == {"name": "kube-root-ca.crt"}
+    assert Path(explain_settings.IN_CLUSTER_CA) == SERVICE_ACCOUNT / "ca.crt"
+    assert explain["securityContext"] == confined()
+    parser = argparse.ArgumentParser()
+    explain_settings.add_arguments(parser, {})
+    settings = explain_settings.parse_settings(
+        parser.parse_args(explain["args"]), {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    )
+    ports = {one["name"]: one["containerPort"] for one in explain["ports"]}
+    assert (settings.tls, settings.health) == (Address("", ports["explain"]), Address("", ports["explain-health"]))
+    assert (settings.plain, settings.api_server) == (Address("127.0.0.1", 8090), "https://10.96.0.1:443")
+
+
 def pods() -> dict[str, Raw]:
     clouds = machine_ops_objects((MachineOpsWorkload("image", "west", "AzureVM"),), {})
     bodies = (
@@ -211,7 +232,8 @@ def pods() -> dict[str, Raw]:
 )
 def test_a_process_has_no_more_rights_on_its_node_than_it_needs(name: str) -> None:
     pod = pods()[name]
-    (container,) = pod["containers"]
+    container, *others = pod["containers"]
+    assert [one["name"] for one in others] == ["explain"] * (name == "machina-controller")
     confined = container["securityContext"]
     assert confined["readOnlyRootFilesystem"] is True
     assert confined["allowPrivilegeEscalation"] is False

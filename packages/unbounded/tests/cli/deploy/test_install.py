@@ -109,7 +109,14 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
 
     # a later one without flags keeps the registry, and uses the image of its own version there
     plain = await cluster_cli("install", "--diff")
-    assert re.findall(r"^[+-] +-? ?image: (\S+)$", plain.out, flags=re.MULTILINE) == [mine, image_of("machina", HERE)]
+    assert (
+        re.findall(r"^[+-] +-? ?image: (\S+)$", plain.out, flags=re.MULTILINE)
+        == [
+            mine,
+            image_of("machina", HERE),
+        ]
+        * 2
+    )
 
     # hosts use the kubeconfig's API server, as no other setting names one
     config = await machina_config(cluster_api)

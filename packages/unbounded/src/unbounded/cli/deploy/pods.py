@@ -59,15 +59,22 @@ def deny_all() -> Raw:
     return _policy("unbounded-deny-all", PART_OF, {"podSelector": {"matchLabels": dict(PART_OF)}})
 
 
-def controller_network(name: str, selector: Mapping[str, str]) -> Raw:
+def controller_network(name: str, selector: Mapping[str, str], *, served: str = "") -> Raw:
     """Return the policy of a controller: it admits scrapes of metrics, and allows outgoing DNS and TCP.
 
     TCP has no list of ports and addresses. The port of the API server depends on the cluster, that of SSH on the
     Machine, that of a proxy or a cloud's metadata on the site. Probes come from the node, which no policy stops.
+
+    Args:
+        served: name of a port that everybody may reach.
     """
+    everybody = [{"ports": [{"protocol": "TCP", "port": served}]}] if served else []
     spec = {
         "podSelector": {"matchLabels": dict(selector)},
-        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]}],
+        "ingress": [
+            {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]},
+            *everybody,
+        ],
         "egress": [{"ports": [{"protocol": "TCP"}]}, {"ports": [{"protocol": "UDP", "port": 53}]}],
     }
     return _policy(name, {**selector, **PART_OF}, spec)

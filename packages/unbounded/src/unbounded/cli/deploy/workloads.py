@@ -50,6 +50,17 @@ _RESOURCES: Final = {
     "requests": {"cpu": "100m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
 }
+EXPLAIN: Final = "unbounded-explain"
+EXPLAIN_TLS: Final = "unbounded-explain-tls"  # a Secret of the user, with tls.crt and tls.key
+ROOT_CA: Final = "kube-root-ca.crt"  # in each namespace, from Kubernetes
+EXPLAIN_TLS_FOLDER: Final = "/etc/unbounded-explain/tls"
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_EXPLAIN: Final = {"protocol": "TCP", "name": "explain", "port": 443, "targetPort": "explain"}
+_EXPLAIN_HEALTH: Final = {"path": "/healthz", "port": "explain-health"}
+_EXPLAIN_RESOURCES: Final = {
+    "requests": {"cpu": "10m", "memory": "128Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
 POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 
 
@@ -155,7 +166,9 @@ def machina_config_map(config: Mapping[str, Any]) -> Raw:
 
 
 def machina_service() -> Raw:
-    return _service(MACHINA, _selector("machina"), _METRICS)
+    service = _service(MACHINA, _selector("machina"), _METRICS)
+    service["spec"]["ports"].append(dict(_EXPLAIN))
+    return service
 
 
 def machina_budget() -> Raw:
@@ -163,13 +176,44 @@ def machina_budget() -> Raw:
 
 
 def machina_network() -> Raw:
-    return pods.controller_network(MACHINA, _selector("machina"))
+    return pods.controller_network(MACHINA, _selector("machina"), served="explain")
 
 
 def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
     selector = _selector("machina")
     pod = _leading_pod("machina", image, ["controller"], MACHINA_CONFIG, selector)
+    pod["containers"].append(_explain_container(image))
+    pod["volumes"] += [
+        {"name": "api-server-ca", "configMap": {"name": ROOT_CA}},
+        {"name": "explain-tls", "secret": {"secretName": EXPLAIN_TLS, "optional": True}},
+    ]
     return _deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
+
+
+def _explain_container(image: str) -> Raw:
+    """Return the container that serves explanations and plans with the rights of its callers.
+
+    The account's token is not in it: the mount of the authority takes the place of that of the account.
+    """
+    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
+    return {
+        "name": "explain",
+        "image": image,
+        "command": [EXPLAIN],
+        "args": [f"{flag}={EXPLAIN_TLS_FOLDER}/{file}" for flag, file in files.items()],
+        "ports": [
+            {"name": "explain", "containerPort": 8443, "protocol": "TCP"},
+            {"name": "explain-health", "containerPort": 8082, "protocol": "TCP"},
+        ],
+        "livenessProbe": {**pods.probe("/healthz", delay_s=5, period_s=10), "httpGet": _EXPLAIN_HEALTH},
+        "resources": _copy(_EXPLAIN_RESOURCES),
+        "securityContext": pods.confined(),
+        "volumeMounts": [
+            {"name": "api-server-ca", "mountPath": ACCOUNT_FOLDER, "readOnly": True},
+            {"name": "explain-tls", "mountPath": EXPLAIN_TLS_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
+    }
 
 
 def container_cloud_objects(workload: ContainerCloudWorkload) -> tuple[Raw, ...]:
