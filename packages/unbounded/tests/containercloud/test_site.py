@@ -14,7 +14,7 @@ from tests.support.virtual_time import run_virtual
 from tests.support.waiting import eventually
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
-from unbounded.api.container_cloud.network import SUBNETS
+from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
@@ -158,6 +158,42 @@ def test_kubectl_delete_goes_the_same_way(policy: str) -> None:
             await in_stock(world)
             assert world.operated[0] == "HostPowerOff"
             assert "AgentReset" not in world.operated
+
+    run_virtual(scene())
+
+
+def test_a_machine_that_is_made_anew_waits_for_the_addresses_of_a_host_that_may_run() -> None:
+    """It must have neither the network of the earlier Machine, nor none."""
+
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await world.surroundings()
+            for number in ("0", "1"):
+                await world.apply(HOST.replace("NUMBER", number))
+            await world.apply(MANAGER.replace("NAME", "again"))
+            first = await world.until_word("Ready", "again")
+            assert first.status.execution is not None
+            host = first.status.execution.host
+            assert host is not None
+            world.failing.add(f"{host.name}.example-ns")
+            await world.change("again", deletionPolicy="forced")
+            await world.api.delete(CONTAINER_CLOUD_MACHINES, "again", namespace="example-ns")
+            await world.until_gone("again")
+            await world.apply(MANAGER.replace("NAME", "again"))
+            words = f"is still that of an earlier Machine of this name: the addresses stay in use: BareMetalHost {host}"
+            await world.until_machine(lambda one: words in _says(one), "again")
+            await asyncio.sleep(600)
+            assert world.operated.count("HostReplace") == 1
+            world.failing.clear()
+            second = await world.until_word("Ready", "again")
+            assert second.metadata.uid != first.metadata.uid
+            assert second.status.execution is not None
+            assert second.status.execution.host not in (None, host)
+            (ipam,) = (await world.api.list(IPAM_HOSTS)).items
+            assert [one.uid for one in ipam.metadata.owner_references] == [second.metadata.uid]
+            target = await world.machine(second.status.execution.machine or "")
+            assert target.spec.pxe is not None
+            assert target.spec.pxe.cloud_init is not None
 
     run_virtual(scene())
 

@@ -222,6 +222,31 @@ async def test_addresses_of_a_host_that_may_still_run_stay(world: NetworkWorld) 
 
 
 @story
+async def test_addresses_wait_for_the_status_of_a_host_that_was_released(world: NetworkWorld) -> None:
+    """Its condition Dirty follows the release, and the deletion of the IpamHost may be faster."""
+    await world.subnet()
+    await world.template()
+    await world.machine()
+    await world.claim()
+    await world.report()
+    await world.reason("Rendered")
+
+    async def state(word: str) -> None:
+        status = {"status": {"provisioning": {"state": word}}}
+        await world.api.patch(BARE_METAL_HOSTS, "master-0", status, namespace="default", subresource="status")
+
+    await state("provisioned")
+    await world.api.patch(BARE_METAL_HOSTS, "master-0", {"spec": {"consumerRef": None}}, namespace="default")
+    await world.release()
+    await world.reason("HostDirty")
+    await asyncio.sleep(3600)
+    assert (await world.subnet_now()).status.allocated_ips != ()
+    await state("deprovisioning")
+    await world.gone()
+    assert (await world.subnet_now()).status.allocated_ips == ()
+
+
+@story
 async def test_a_full_subnet_is_named_and_waited_for(world: NetworkWorld) -> None:
     await world.subnet(includeRanges=["10.0.0.100"])
     await world.template()

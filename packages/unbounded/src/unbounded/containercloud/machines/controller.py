@@ -54,6 +54,7 @@ from unbounded.containercloud.machines.model import (
 )
 from unbounded.containercloud.machines.report import is_news, status_change
 from unbounded.containercloud.network.model import ADDRESSES
+from unbounded.containercloud.network.plan import owns
 from unbounded.containercloud.profiles.plan import profile_obstacle
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.controller import Controller
@@ -212,7 +213,8 @@ class ContainerCloudMachineController:
         )
         adopted = claim.host is not None and claim.host.spec.externally_provisioned
         managers = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
-        ipam = caches.ipam_hosts.get(machine.name, namespace)
+        found = caches.ipam_hosts.get(machine.name, namespace)
+        ipam = found if found is not None and owns(machine, found) else None
         return MachineView(
             machine=machine,
             now=self._now(),
@@ -226,7 +228,7 @@ class ContainerCloudMachineController:
             name_taken=operation is not None and not is_ours and operation.spec.machine_ref != name,
             ipam=ipam,
             profile=None if adopted else self._profile(machine, target),
-            network=None if adopted else _network(machine, ipam),
+            network=None if adopted else _network(machine, ipam, found),
             managers=tuple(one for one in managers if one.is_manager and one.name != machine.name),
             default_policy=self._policy,
             min_other_managers=self._min_other_managers,
@@ -349,11 +351,19 @@ class ContainerCloudMachineController:
             return
 
 
-def _network(machine: ContainerCloudMachine, ipam: IpamHost | None) -> MachineObstacle | None:
-    """Return why the host's addresses are not allocated yet; None once they are."""
+def _network(machine: ContainerCloudMachine, ipam: IpamHost | None, found: IpamHost | None) -> MachineObstacle | None:
+    """Return why the host's addresses are not allocated yet; None once they are.
+
+    Args:
+        found: the IpamHost of the Machine's name, perhaps that of an earlier Machine, whose host has its addresses.
+    """
+    name = f"IpamHost {machine.metadata.namespace}/{machine.name}"
+    if found is not None and (ipam is None or found.metadata.deletion_timestamp is not None):
+        why = f": {found.status.state.removeprefix('ERR: ')}" if found.status.state else ""
+        text = f"{name} is still that of an earlier Machine of this name{why}"
+        return MachineObstacle(MachineReason.NETWORK_PENDING, text, held_by=name)
     conditions = () if ipam is None else ipam.status.conditions
-    found = next((one for one in conditions if one.type == ADDRESSES), None)
-    if found is None:
-        name = f"IpamHost {machine.metadata.namespace}/{machine.name}"
+    allocated = next((one for one in conditions if one.type == ADDRESSES), None)
+    if allocated is None:
         return MachineObstacle(MachineReason.NETWORK_PENDING, f"{name} has no addresses yet", held_by=name)
-    return None if found.status == "True" else MachineObstacle(found.reason, found.message)
+    return None if allocated.status == "True" else MachineObstacle(allocated.reason, allocated.message)

@@ -458,7 +458,7 @@ def _claim_of(machine: ContainerCloudMachine) -> tuple[object, ...]:
 
 
 def _parts_of_host(host: BareMetalHost) -> tuple[object, ...]:
-    return host.spec, host.status.conditions
+    return host.spec, host.state, host.status.conditions
 
 
 def _parts_of_target(target: Machine) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.host import BareMetalHost, ProvisioningState
 from unbounded.api.container_cloud.machine import ClaimedHost, ContainerCloudMachine, MachineStage
 from unbounded.api.container_cloud.names import (
     ANNOTATION_HOST,
@@ -40,7 +40,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, DHCPLease, NetworkConfigKeySelector
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.hosts.machine_fields import boots_from_media
-from unbounded.containercloud.hosts.model import consumer_of
+from unbounded.containercloud.hosts.model import consumer_of, consumer_uid
 from unbounded.containercloud.network.model import (
     CONFIG_KEY,
     DIRTY,
@@ -95,7 +95,7 @@ def plan_network(view: NetworkView) -> NetworkPlan:
         return NetworkPlan((_creation(machine),))
     if ipam.metadata.deletion_timestamp is not None:
         return _release(view, ipam)
-    if machine is None or not _owns(machine, ipam):
+    if machine is None or not owns(machine, ipam):
         return NetworkPlan()  # the garbage collector deletes it
     if FINALIZER_ADDRESSES not in ipam.metadata.finalizers:
         finalizers = [*ipam.metadata.finalizers, FINALIZER_ADDRESSES]
@@ -125,7 +125,8 @@ def _is_released(machine: ContainerCloudMachine) -> bool:
     return is_releasing or machine.metadata.deletion_timestamp is not None
 
 
-def _owns(machine: ContainerCloudMachine, ipam: IpamHost) -> bool:
+def owns(machine: ContainerCloudMachine, ipam: IpamHost) -> bool:
+    """Return whether an IpamHost is that of a Machine, and not of an earlier one of its name."""
     owners = ipam.metadata.owner_references
     return not owners or any(one.uid == machine.metadata.uid for one in owners)
 
@@ -486,7 +487,7 @@ def _release(view: NetworkView, ipam: IpamHost) -> NetworkPlan:
     actions: list[NetworkAction] = list(_taken_back(ipam, view.target, holding))
     if view.config is not None:
         actions.append(DeleteConfig())
-    if view.host is not None and _is_dirty(view.host):
+    if view.host is not None and _may_run(view.host, ipam):
         text = f"the addresses stay in use: BareMetalHost {full_name(view.host)} was not seen Off, and may still run"
         return NetworkPlan(
             tuple(actions), IpamReport(NetworkReason.HOST_DIRTY, text, allocated=True, state=f"ERR: {text}")
@@ -514,7 +515,13 @@ def _taken_back(ipam: IpamHost, target: Machine | None, holding: Sequence[Subnet
         yield PatchTarget(change)
 
 
-def _is_dirty(host: BareMetalHost) -> bool:
+def _may_run(host: BareMetalHost, ipam: IpamHost) -> bool:
+    """Return whether a host may run with the addresses of an IpamHost: it is the host of its Machine still, or was
+    released and has not been seen Off since.
+    """
+    if host.state in (ProvisioningState.PROVISIONING, ProvisioningState.PROVISIONED):
+        owners = {one.uid for one in ipam.metadata.owner_references}
+        return consumer_of(host) is None or consumer_uid(host) in owners  # the status has not followed a release yet
     return any(one.type == DIRTY and one.status == "True" for one in host.status.conditions)
 
 
