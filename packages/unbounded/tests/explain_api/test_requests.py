@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,12 +14,14 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.explain.results import Explanation
 from unbounded.explain_api.limits import RequestLimits
 from unbounded.explain_api.releases import release_fault
 from unbounded.explain_api.requests import plan_request
+from unbounded.explain_api.service import ExplainService, ServedRequest
 from unbounded.explain_api.settings import add_arguments, parse_settings
 from unbounded.explain_api.statuses import RequestRejected
 from unbounded.kube.options import SettingsError
@@ -55,6 +60,54 @@ def test_one_caller_cannot_take_all_turns() -> None:
 )
 def test_releases_fit_that_differ_by_one_minor_release(other: str, own: str, fits: bool) -> None:
     assert bool(release_fault(other, own)) is not fits
+
+
+class HangingApi(MemoryApi):
+    """Answers no read until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__(now=virtual_now)
+        self.released = asyncio.Event()
+
+    async def get(self, kind: Kind[Any], name: str, *, namespace: str = "") -> Any:
+        await self.released.wait()
+        return await super().get(kind, name, namespace=namespace)
+
+
+def _request(api: HangingApi, path: str = "/explain/machine/m1") -> ServedRequest:
+    @asynccontextmanager
+    async def open_api() -> AsyncIterator[Any]:
+        yield api
+
+    return ServedRequest("GET", path, {}, "", b"", "caller", open_api)
+
+
+def test_requests_beyond_the_limit_are_rejected_and_slow_ones_end() -> None:
+    async def run() -> None:
+        service, api = ExplainService(limit_s=5.0), HangingApi()
+        running = [asyncio.create_task(service.respond(_request(api))) for _ in range(4)]
+        await asyncio.sleep(1)
+        rejected = await service.respond(_request(api))
+        assert (rejected.code, dict(rejected.headers)["Retry-After"]) == (429, "1")
+        late = await asyncio.gather(*running)
+        assert {one.code for one in late} == {504}
+        assert msgspec.json.decode(late[0].body)["message"] == "no answer within 5 s"
+        api.released.set()
+        assert (await service.respond(_request(api))).code == 404
+
+    run_virtual(run())
+
+
+def test_bug_is_an_error_without_its_text() -> None:
+    async def run() -> None:
+        def open_api() -> Any:
+            raise KeyError("a secret")
+
+        request = ServedRequest("GET", "/explain/machine/m1", {}, "", b"", "caller", open_api)
+        reply = await ExplainService().respond(request)
+        assert (reply.code, b"secret" in reply.body) == (500, False)
+
+    run_virtual(run())
 
 
 def test_fields_of_later_releases_are_ignored_and_named() -> None:

@@ -15,6 +15,7 @@ from unbounded.explain_api.statuses import RequestRejected
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.plan.changes import DryRunApi
 from unbounded_apiserver.http.extensions import Extension, ExtensionCall
 from unbounded_apiserver.http.reply import HttpReply
@@ -33,6 +34,7 @@ class ExplainExtension:
     thread: LoopThread
     service: ExplainService = field(default_factory=ExplainService)
     config: ClientConfig | None = None
+    metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
     @property
     def extensions(self) -> Mapping[str, Extension]:
@@ -48,13 +50,13 @@ class ExplainExtension:
             call.headers.get(HEADER, ""),
             call.body,
             call.user.name,
-            partial(_open_api, self.config, call.token),
+            partial(self._open_api, self.config, call.token),
         )
         return _reply(await self.thread.run(self.service.respond(request)))
 
-
-def _open_api(config: ClientConfig, token: str) -> AbstractAsyncContextManager[DryRunApi]:
-    return HttpApi(replace(config, credentials=StaticCredentials(AuthInfo(token))), user_agent=AGENT)
+    def _open_api(self, config: ClientConfig, token: str) -> AbstractAsyncContextManager[DryRunApi]:
+        login = StaticCredentials(AuthInfo(token))
+        return HttpApi(replace(config, credentials=login), user_agent=AGENT, metrics=self.metrics)
 
 
 def _reply(reply: ServedReply) -> HttpReply:

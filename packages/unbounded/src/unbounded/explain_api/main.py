@@ -51,12 +51,13 @@ async def serve(settings: ExplainSettings) -> None:
 
     authority = None if settings.ca is None else settings.ca.read_bytes()
     config = ClientConfig(server=settings.api_server, ca=authority, ca_file=settings.ca)
-    server = ExplainServer(config)
+    metrics = ControllerMetrics()
+    server = ExplainServer(config, metrics)
     async with AsyncExitStack() as stack:
         if settings.plain is not None:
             await stack.enter_async_context(server.serving(settings.plain))
         addresses = () if settings.health is None else (settings.health,)
-        await stack.enter_async_context(serving_health(ControllerMetrics(), addresses))
+        await stack.enter_async_context(serving_health(metrics, addresses))
         if settings.tls is not None and settings.certificate is not None and settings.key is not None:
             await server.serve_tls(settings.tls, TlsFiles(settings.certificate, settings.key))
         await asyncio.Event().wait()

@@ -26,6 +26,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, Impersonation, StaticCredentials
 from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.settings import Address
 from unbounded.metalman.http.listener import BootHttpListener
 from unbounded.metalman.packet_counters import PacketCounters
@@ -72,14 +73,14 @@ class ExplainServer:
 
     Args:
         config: address and authority of the API server. Its credentials are not used.
+        metrics: of the process; they count the reads of all callers.
         renewal_s: between two looks at the files of the certificate.
     """
 
-    def __init__(
-        self, config: ClientConfig, service: ExplainService | None = None, *, renewal_s: float = RENEWAL_S
-    ) -> None:
+    def __init__(self, config: ClientConfig, metrics: ControllerMetrics, *, renewal_s: float = RENEWAL_S) -> None:
         self._config = replace(config, credentials=StaticCredentials(AuthInfo()))
-        self._service = service or ExplainService()
+        self._service = ExplainService()
+        self._metrics = metrics
         self._renewal_s = renewal_s
         self._tally = PacketCounters(log, asyncio.get_running_loop().time, "connection not served")
 
@@ -147,7 +148,8 @@ class ExplainServer:
         return _response(await self._service.respond(served))
 
     def _open_api(self, login: AuthInfo) -> HttpApi:
-        return HttpApi(replace(self._config, credentials=StaticCredentials(login)), user_agent=AGENT)
+        config = replace(self._config, credentials=StaticCredentials(login))
+        return HttpApi(config, user_agent=AGENT, metrics=self._metrics)
 
 
 def credentials_of(request: web.BaseRequest) -> AuthInfo:
