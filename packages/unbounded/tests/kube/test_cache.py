@@ -97,6 +97,38 @@ def test_it_holds_what_is_there_and_follows_what_comes() -> None:
     run_virtual(main())
 
 
+def test_an_index_key_has_no_two_several_and_one_object_again() -> None:
+    async def main() -> None:
+        api = MemoryApi()
+        cache = Cache(api, MACHINES, indexes={"site": lambda item: item.metadata.labels["site"].split(".")})
+        async with running(cache):
+
+            def found() -> list[list[str]]:
+                return [sorted(item.name for item in cache.by("site", site)) for site in ("lab", "other")]
+
+            async def move(name: str, site: str) -> None:
+                await api.patch(MACHINES, name, {"metadata": {"labels": {"site": site}}})
+                await asyncio.sleep(1)
+
+            await api.create(MACHINES, machine("a", "lab.lab"))  # the same key twice
+            await api.create(MACHINES, machine("b", "lab.other"))
+            await asyncio.sleep(1)
+            assert found() == [["a", "b"], ["b"]]
+            await move("a", "other.lab")
+            assert found() == [["a", "b"], ["a", "b"]]
+            await move("b", "none")
+            assert found() == [["a"], ["a"]]
+            assert cache.by("site", "lab") == cache.all()[:1]  # the present version
+            await move("a", "none")
+            assert found() == [[], []]
+            await move("a", "lab")
+            await api.delete(MACHINES, "a")
+            await asyncio.sleep(1)
+            assert found() == [[], []]
+
+    run_virtual(main())
+
+
 def test_a_subscription_lasts_as_long_as_its_block_also_where_that_breaks() -> None:
     async def main() -> None:
         api, seen = MemoryApi(), Subscriber()

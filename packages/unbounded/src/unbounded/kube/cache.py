@@ -18,6 +18,7 @@ from unbounded.kube.api import (
     InvalidObject,
     NotFound,
     ObjectIdentity,
+    ObjectKey,
     ReadFailed,
     WatchEvent,
     identify,
@@ -67,11 +68,8 @@ class Cache(Generic[T]):
         self._namespace, self._labels, self._fields = namespace, labels, fields
         self._label_test, self._field_terms = label_test(labels), field_terms(fields)
         self._backoff = backoff
-        self._items: dict[tuple[str, str], T] = {}  # by namespace and name, as in an ObjectKey
-        self._versions: dict[tuple[str, str], int] = {}  # of the items
-        self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[tuple[str, str], T]]] = {name: {} for name in self._functions}
-        self._index_keys: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}  # of the items
+        self._items: dict[ObjectKey, T] = {}
+        self._indexes = {name: _Index(function) for name, function in (indexes or {}).items()}
         self._subscribers: list[Callback[T]] = []
         self._position = ""  # resourceVersion up to which the store's changes are known; empty while they are not
         self._last_version = 0  # the last that it was; a list from before it comes from another history
@@ -81,14 +79,14 @@ class Cache(Generic[T]):
     # ---- reading
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        return self._items.get((namespace, name))
+        return self._items.get(ObjectKey(namespace, name))
 
     def all(self) -> tuple[T, ...]:
         return tuple(self._items.values())
 
     def by(self, index: str, key: str) -> tuple[T, ...]:
         """The objects that the index function gave this key for. Raises KeyError for an index that does not exist."""
-        return tuple(self._indexes[index].get(key, {}).values())
+        return self._indexes[index].objects(key)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -119,9 +117,9 @@ class Cache(Generic[T]):
         An answer that is older than the watch's last event changes nothing.
         """
         identity = identify(item)
-        version = version_number(identity.version)
-        if self._position and version > self._last_version and self._selects(item, identity):
-            self._put_newer(identity, version, item)
+        is_later = version_number(identity.version) > self._last_version
+        if self._position and is_later and self._selects(item, identity):
+            self._put_newer(identity, item)
 
     # ---- following the store
 
@@ -187,8 +185,8 @@ class Cache(Generic[T]):
     def _apply(self, type_: EventType, item: T, version: int) -> None:
         identity = identify(item)
         if type_ is not EventType.DELETED:
-            self._put_newer(identity, version_number(identity.version), item)
-        elif identity.key in self._items and self._versions[identity.key] <= version:
+            self._put_newer(identity, item)
+        elif identity.key in self._items and self._version(identity.key) <= version:
             self._drop(identity.key)
 
     def _replace(self, items: Iterable[T], version: str) -> None:
@@ -197,14 +195,14 @@ class Cache(Generic[T]):
         restarted = number < self._last_version
         listed = {identify(item).key: item for item in items}
         for key in [key for key in self._items if key not in listed]:
-            if restarted or self._versions[key] <= number:
+            if restarted or self._version(key) <= number:
                 self._drop(key)
         for item in listed.values():
             identity = identify(item)
             if restarted:
-                self._put(identity, version_number(identity.version), item)
+                self._put(identity, item)
             else:
-                self._put_newer(identity, version_number(identity.version), item)
+                self._put_newer(identity, item)
         self._position, self._last_version = version, number
         self.synced.set()
 
@@ -221,43 +219,30 @@ class Cache(Generic[T]):
             (field_value(body, path) == value) is equal for path, equal, value in self._field_terms
         )
 
-    def _put_newer(self, identity: ObjectIdentity, version: int, item: T) -> None:
-        """Store an item unless a later version of it is known."""
-        known = self._versions.get(identity.key)
-        if known is None or known < version:
-            self._put(identity, version, item)
+    def _version(self, key: ObjectKey) -> int:
+        return version_number(identify(self._items[key]).version)
 
-    def _put(self, identity: ObjectIdentity, version: int, item: T) -> None:
+    def _put_newer(self, identity: ObjectIdentity, item: T) -> None:
+        """Store an item unless a later version of it is known."""
+        if identity.key not in self._items or self._version(identity.key) < version_number(identity.version):
+            self._put(identity, item)
+
+    def _put(self, identity: ObjectIdentity, item: T) -> None:
         old = self._items.get(identity.key)
         if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
             self._drop(identity.key)
             old = None
-        keys = tuple(tuple(function(item)) for function in self._functions.values())
-        if keys != self._index_keys.get(identity.key):
-            self._unindex(identity.key)
+        indexed = [(index, index.keys(item)) for index in self._indexes.values()]  # may fail: before anything changes
         self._items[identity.key] = item
-        self._versions[identity.key] = version
-        self._index_keys[identity.key] = keys
-        for index, index_keys in zip(self._indexes.values(), keys, strict=True):
-            for index_key in index_keys:
-                index.setdefault(index_key, {})[identity.key] = item
+        for index, keys in indexed:
+            index.put(identity.key, old, item, keys)
         self._notify_all(old, item)
 
-    def _drop(self, key: tuple[str, str]) -> None:
+    def _drop(self, key: ObjectKey) -> None:
         old = self._items.pop(key)
-        del self._versions[key]
-        self._unindex(key)
+        for index in self._indexes.values():
+            index.remove(key, old)
         self._notify_all(old, None)
-
-    def _unindex(self, key: tuple[str, str]) -> None:
-        for index, index_keys in zip(
-            self._indexes.values(), self._index_keys.pop(key, ()), strict=False
-        ):  # new items have none
-            for index_key in index_keys:
-                members = index.get(index_key, {})
-                members.pop(key, None)
-                if not members:
-                    index.pop(index_key, None)
 
     def _notify_all(self, old: T | None, new: T | None) -> None:
         for callback in self._subscribers:
@@ -268,6 +253,47 @@ class Cache(Generic[T]):
             callback(old, new)
         except Exception:
             self._log.exception("subscriber failed")
+
+
+class _Members(dict[ObjectKey, T]):
+    """Several objects of one index key."""
+
+
+class _Index(Generic[T]):
+    """Objects by their index keys, most of which have one object: it is stored without a collection of its own."""
+
+    def __init__(self, function: Index[T]) -> None:
+        self._function = function
+        self._found: dict[str, T | _Members[T]] = {}
+
+    def keys(self, item: T) -> tuple[str, ...]:
+        return tuple(self._function(item))
+
+    def objects(self, index_key: str) -> tuple[T, ...]:
+        found = self._found.get(index_key)
+        if isinstance(found, _Members):
+            return tuple(found.values())
+        return () if found is None else (found,)
+
+    def put(self, key: ObjectKey, old: T | None, new: T, index_keys: tuple[str, ...]) -> None:
+        if old is not None and index_keys != self.keys(old):
+            self.remove(key, old)
+        for index_key in index_keys:
+            found = self._found.get(index_key)
+            if isinstance(found, _Members):
+                found[key] = new
+            elif found is None or identify(found).key == key:
+                self._found[index_key] = new
+            else:
+                self._found[index_key] = _Members({identify(found).key: found, key: new})
+
+    def remove(self, key: ObjectKey, old: T) -> None:
+        for index_key in self.keys(old):
+            found = self._found.get(index_key)
+            if isinstance(found, _Members):
+                found.pop(key, None)
+            if not found or found is old:
+                self._found.pop(index_key, None)
 
 
 @contextlib.asynccontextmanager
