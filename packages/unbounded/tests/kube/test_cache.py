@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ApiError, NotFound, ObjectKey, WatchEvent, key_of
 from unbounded.kube.cache import Cache
@@ -125,6 +127,27 @@ def test_an_index_key_has_no_two_several_and_one_object_again() -> None:
             await api.delete(MACHINES, "a")
             await asyncio.sleep(1)
             assert found() == [[], []]
+
+    run_virtual(main())
+
+
+def test_a_cache_stores_and_reports_objects_as_its_compaction_returns_them() -> None:
+    async def main() -> None:
+        api, seen = MemoryApi(), list[Machine | None]()
+
+        def compact(item: Machine) -> Machine:
+            return msgspec.structs.replace(item, spec=MachineSpec())
+
+        cache = Cache(api, MACHINES, compact=compact)
+        cache.subscribe(lambda _old, new: seen.append(new))
+        async with running(cache):
+            made = await api.create(MACHINES, machine("a") | {"spec": {"joinCounter": 1}})
+            await until(lambda: cache.get("a") is not None)
+            assert made.spec != MachineSpec()
+            assert cache.get("a") == compact(made)
+            assert seen == [compact(made)]
+            cache.observe(await api.patch(MACHINES, "a", {"spec": {"joinCounter": 2}}))
+            assert [item.spec for item in cache.all()] == [MachineSpec()]
 
     run_virtual(main())
 

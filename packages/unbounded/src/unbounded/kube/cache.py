@@ -49,6 +49,7 @@ class Cache(Generic[T]):
 
     Args:
         indexes: for each name, a function that returns the index keys of an object.
+        compact: returns the object that is stored in place of a decoded one.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Cache(Generic[T]):
         fields: str = "",
         indexes: Mapping[str, Index[T]] | None = None,
         backoff: Backoff = RECONNECT,
+        compact: Callable[[T], T] | None = None,
     ) -> None:
         self.kind = kind
         self.synced = asyncio.Event()  # set once the first list is in, and never cleared
@@ -68,6 +70,7 @@ class Cache(Generic[T]):
         self._namespace, self._labels, self._fields = namespace, labels, fields
         self._label_test, self._field_terms = label_test(labels), field_terms(fields)
         self._backoff = backoff
+        self._compact = compact
         self._items: dict[ObjectKey, T] = {}
         self._indexes = {name: _Index(function) for name, function in (indexes or {}).items()}
         self._subscribers: list[Callback[T]] = []
@@ -228,6 +231,8 @@ class Cache(Generic[T]):
             self._put(identity, item)
 
     def _put(self, identity: ObjectIdentity, item: T) -> None:
+        if self._compact is not None:
+            item = self._compact(item)
         old = self._items.get(identity.key)
         if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
             self._drop(identity.key)
