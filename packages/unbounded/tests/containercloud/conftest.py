@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.containercloud import unread
 from tests.support.embedded_server import embedded_server
 from unbounded.cli.manifests import install_container_cloud, install_definitions, install_manifests
 from unbounded.kube.client import HttpApi
@@ -33,3 +34,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 async def admin(server: Path) -> AsyncIterator[HttpApi]:
     async with HttpApi(from_kubeconfig(server)) as api:
         yield api
+
+
+@pytest.fixture(autouse=True)
+def _reads() -> Iterator[None]:
+    """Fail a test in which a controller has read a field that the caches leave out."""
+    unread.faults.clear()
+    yield
+    assert not unread.faults, (
+        "container-cloud reads fields that its caches leave out: see unbounded.containercloud.caches"
+    )

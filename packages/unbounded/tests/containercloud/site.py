@@ -18,6 +18,7 @@ from typing import Any, Final
 import yaml
 
 from tests.containercloud.stock import Stock
+from tests.containercloud.unread import watched_caches
 from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
@@ -31,7 +32,6 @@ from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.containercloud.caches import container_cloud_caches
 from unbounded.containercloud.controller import controllers
 from unbounded.containercloud.settings import ContainerCloudSettings
 from unbounded.kube.api import NotFound
@@ -355,7 +355,7 @@ class Site(Stock):
     def start(self) -> None:
         """Start the controllers of one process, with empty caches."""
         runtime = Runtime(self.api, events=EventRecorder(self.api, "container-cloud", now=virtual_now), now=virtual_now)
-        self.caches = container_cloud_caches(self.api)
+        self.caches = watched_caches(self.api)
         self.caches.machines.subscribe(self._saw)
         self.running = [asyncio.create_task(self._process(runtime))]
 
@@ -380,7 +380,7 @@ class Site(Stock):
 async def site(settings: ContainerCloudSettings | None = None) -> AsyncIterator[Site]:
     """A site with one container-cloud, in virtual time."""
     api = SlowApi(now=virtual_now, namespaces=("default", "example-ns", "other-ns", "unbounded-kube", "kube-system"))
-    world = Site(api, container_cloud_caches(api))
+    world = Site(api, watched_caches(api))
     if settings is not None:
         world.settings = settings
     task = asyncio.create_task(world.world())

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.containercloud.unread import watched_caches
 from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
@@ -20,7 +21,7 @@ from unbounded.api.container_cloud.names import BAREMETAL, LABEL_CLUSTER, LABEL_
 from unbounded.api.core import EVENTS, SECRETS, Event, Secret
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.containercloud.caches import ContainerCloudCaches, ControllerContext, container_cloud_caches
+from unbounded.containercloud.caches import ContainerCloudCaches, ControllerContext
 from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.hosts.controller import HostController
 from unbounded.containercloud.hosts.credentials import CredentialController
@@ -218,7 +219,7 @@ class Stock:
 async def stock() -> AsyncIterator[Stock]:
     """A site with a metalman and one container-cloud, in virtual time."""
     api = MemoryApi(now=virtual_now, namespaces=("default", "example-ns", "other-ns", "unbounded-kube", "kube-system"))
-    world = Stock(api, container_cloud_caches(api))
+    world = Stock(api, watched_caches(api))
     tasks = [asyncio.create_task(cache.run()) for cache in world.caches.followed]
     for cache in world.caches.followed:
         await cache.synced.wait()

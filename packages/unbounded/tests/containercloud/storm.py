@@ -19,6 +19,7 @@ import msgspec
 
 from tests.containercloud.site import Site
 from tests.containercloud.stock import HARDWARE
+from tests.containercloud.unread import watched_caches
 from tests.operations.disruption.cluster import disruption_of
 from tests.operations.disruption.updates import run_updates
 from tests.operations.faults import FAIR, STORM, Between, Incarnation, Weather, WeatheredApi
@@ -36,7 +37,6 @@ from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.containercloud.caches import container_cloud_caches
 from unbounded.containercloud.claims import ClaimReason
 from unbounded.containercloud.controller import controllers
 from unbounded.containercloud.hosts.machine_fields import claim_fields
@@ -300,7 +300,7 @@ class CrashSite(Site):
 
     async def _container_cloud(self, life: Incarnation, _api: Api) -> None:
         api = FrozenApi(self.api, life, self.between, self.freezes)
-        caches = container_cloud_caches(api)
+        caches = watched_caches(api)
 
         async def run() -> None:
             async with asyncio.TaskGroup() as group:
@@ -601,7 +601,7 @@ async def crash_site(seed: int, weather: Weather = FAIR) -> AsyncIterator[CrashS
     judge = Judge()
     api = JudgedApi(judge)
     settings = ContainerCloudSettings(site="lab", min_other_managers=0)
-    site = CrashSite(api, container_cloud_caches(api), settings=settings, judge=judge)
+    site = CrashSite(api, watched_caches(api), settings=settings, judge=judge)
     site.chance, site.weather = random.Random(seed), weather
     world = asyncio.create_task(site.world())
     try:

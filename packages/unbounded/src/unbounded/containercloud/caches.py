@@ -39,21 +39,36 @@ from unbounded.api.container_cloud.names import (
     scoped_name,
 )
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, L2Template, Subnet
-from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS, ConfigMap, Namespace, Node, Secret
+from unbounded.api.core import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    ConfigMap,
+    Namespace,
+    Node,
+    NodeCondition,
+    NodeSystemInfo,
+    Secret,
+)
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts
+from unbounded.api.machine import MACHINES, AgentStatus, Machine, MachineStatus, RecentOperation, RedfishStatus
+from unbounded.api.machine_status import HostSystem
+from unbounded.api.meta import Condition, ObjectMeta
 from unbounded.api.names import NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.operation import MACHINE_OPERATIONS, Execution, MachineOperation, MachineOperationStatus
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
-from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, is_free, parse_bmc_address
+from unbounded.containercloud.hosts.model import consumer_of, is_free, parse_bmc_address
 from unbounded.containercloud.network.subnets import OK
 from unbounded.kube.api import Api, ObjectKey
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.compaction import ObjectCompaction, Unread
 from unbounded.kube.events import AnyEventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
-from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, by_machine, node_by_machine
+from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, node_by_machine
 
 INDEX_CLUSTER: Final = "cluster"
 INDEX_SCOPED_NAME: Final = "scoped name"  # of Clusters
@@ -62,7 +77,6 @@ INDEX_POOL: Final = "pool"
 INDEX_RELEASE: Final = "release"
 INDEX_NAMESPACE: Final = "namespace"
 INDEX_PIN: Final = "pin"  # of Machines of cluster.k8s.io, by the host that their annotation names
-INDEX_HOST: Final = "host"  # of Machines of unbounded-cloud.io, by their BareMetalHost
 INDEX_MAC: Final = "mac"
 INDEX_ADOPTED: Final = "adopted"
 INDEX_SECRET: Final = "secret"  # noqa: S105 - a name
@@ -73,6 +87,74 @@ INDEX_NETWORK: Final = "network"  # of IpamHosts, by their host
 INDEX_IPAM_HOST: Final = "ipam host"  # of network configurations
 INDEX_FAULTY: Final = "faulty"  # of IpamHosts
 INDEX_PROFILE: Final = "profile"
+
+UNREAD_OF_MACHINES: Final[Unread] = {
+    MachineStatus: {
+        "message": None,
+        "reason": None,
+        "ssh": None,
+        "provisioning": None,
+        "tpm": None,
+        "netboot": None,
+        "console_output": None,
+        "target_disk": None,
+        "join": None,
+        "operations": None,
+        "configuration": None,
+        "disruption_budgets": (),
+    },
+    RedfishStatus: {"cert_fingerprint": None, "media_boot": None, "ssh_host_key": None},
+    HardwareStatus: {
+        "firmware": None,
+        "tpm": None,
+        "accelerators": (),
+        "firmware_inventory": (),
+        "power_supplies": (),
+        "at": "",
+        "digest": "",
+        "bmc": None,
+    },
+    NICFacts: {"driver": None, "lldp": None},
+    DiskFacts: {"sector_bytes": None, "transport": None, "hctl": None, "state": None, "contents": None, "health": None},
+    AgentStatus: {"version": None, "host_boot_id": None, "api_server": None, "cluster_ca": None, "prepared": None},
+    HostSystem: {"address": None, "kernel": None, "certificate_expires": None},
+    RecentOperation: {"uid": "", "started_at": None, "completed_at": None, "evidence": ()},
+    Condition: {"message": "", "last_transition_time": "", "reason_transition_time": None, "observed_generation": None},
+}
+UNREAD_OF_OPERATIONS: Final[Unread] = {
+    MachineOperationStatus: {
+        "cause": None,
+        "started_at": None,
+        "targets": (),
+        "evidence": (),
+        "losses": (),
+        "erasures": (),
+        "waiting": None,
+        "rollout": None,
+        "conditions": (),
+    },
+    Execution: {
+        "executor": "",
+        "incarnation": "",
+        "machine_uid": "",
+        "binding": "",
+        "boot_id": None,
+        "handle": None,
+        "answer": None,
+        "late": (),
+        "spent_seconds": 0,
+        "stage_seconds": 0,
+        "recorded_at": None,
+        "standing": None,
+        "fact": None,
+        "read_at": None,
+    },
+}
+UNREAD_OF_NODES: Final[Unread] = {
+    ObjectMeta: {"annotations": {}},
+    NodeSystemInfo: {"boot_id": None},
+    NodeCondition: {"last_heartbeat_time": None, "last_transition_time": None},
+}
 
 
 @dataclass(frozen=True)
@@ -121,8 +203,13 @@ class ControllerContext:
     metrics: ControllerMetrics | None = None
 
 
-def container_cloud_caches(api: Api) -> ContainerCloudCaches:
-    """Return the caches with their indexes, which nothing runs yet."""
+def container_cloud_caches(api: Api, *, compaction: type[ObjectCompaction] = ObjectCompaction) -> ContainerCloudCaches:
+    """Return the caches with their indexes, which nothing runs yet.
+
+    Args:
+        compaction: of the objects of a fleet.
+    """
+    shared = compaction()
     return ContainerCloudCaches(
         machines=Cache(
             api,
@@ -133,6 +220,7 @@ def container_cloud_caches(api: Api) -> ContainerCloudCaches:
                 INDEX_HOST_MACHINE: by_host_machine,
                 INDEX_PIN: by_pin,
             },
+            compact=shared,
         ),
         clusters=Cache(api, CLUSTERS, indexes={INDEX_RELEASE: by_release, INDEX_SCOPED_NAME: by_scoped_name}),
         releases=Cache(api, CLUSTER_RELEASES),
@@ -150,16 +238,18 @@ def container_cloud_caches(api: Api) -> ContainerCloudCaches:
                 INDEX_CONSUMER: by_consumer,
                 INDEX_FREE: by_free,
             },
+            compact=shared,
         ),
         profiles=Cache(api, BARE_METAL_HOST_PROFILES),
-        credentials=Cache(api, BARE_METAL_HOST_CREDENTIALS),
-        secrets=Cache(api, SECRETS, labels=f"{LABEL_HOST_SECRET}={HOST_SECRET}"),
+        credentials=Cache(api, BARE_METAL_HOST_CREDENTIALS, compact=shared),
+        secrets=Cache(api, SECRETS, labels=f"{LABEL_HOST_SECRET}={HOST_SECRET}", compact=shared),
         templates=Cache(api, L2_TEMPLATES, indexes={INDEX_NAMESPACE: in_namespace}),
         subnets=Cache(api, SUBNETS),
         ipam_hosts=Cache(
             api,
             IPAM_HOSTS,
             indexes={INDEX_NAMESPACE: in_namespace, INDEX_NETWORK: by_network, INDEX_FAULTY: if_faulty},
+            compact=shared,
         ),
         network_configs=Cache(
             api,
@@ -167,14 +257,18 @@ def container_cloud_caches(api: Api) -> ContainerCloudCaches:
             namespace=NAMESPACE,
             labels=LABEL_NETWORK_CONFIG,
             indexes={INDEX_IPAM_HOST: by_ipam_host},
+            compact=shared,
         ),
         layouts=Cache(api, MACHINE_PROFILES, indexes={INDEX_PROFILE: by_profile}),
         namespaces=Cache(api, NAMESPACES),
         host_machines=Cache(
-            api, MACHINES, indexes={INDEX_BMC: by_bmc, INDEX_CLUSTER: by_cluster_label, INDEX_HOST: by_host}
+            api,
+            MACHINES,
+            indexes={INDEX_BMC: by_bmc, INDEX_CLUSTER: by_cluster_label},
+            compact=compaction(UNREAD_OF_MACHINES),
         ),
-        operations=Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}),
-        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
+        operations=Cache(api, MACHINE_OPERATIONS, compact=compaction(UNREAD_OF_OPERATIONS)),
+        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}, compact=compaction(UNREAD_OF_NODES)),
         configurations=Cache(api, MACHINE_CONFIGURATIONS),
         budgets=Cache(api, MACHINE_DISRUPTION_BUDGETS),
     )
@@ -244,12 +338,6 @@ def by_pin(machine: ContainerCloudMachine) -> tuple[str, ...]:
     """Index Machines by the host that their annotation names, as NAMESPACE/NAME."""
     pin = machine.pinned_host
     return () if pin is None else (str(ObjectKey(*pin)),)
-
-
-def by_host(machine: Machine) -> tuple[str, ...]:
-    """Index Machines of unbounded-cloud.io by their host, as NAMESPACE/NAME."""
-    host = host_of_machine(machine)
-    return () if host is None else (str(host),)
 
 
 def by_address(host: BareMetalHost) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from tests.containercloud.network.support import CLUSTER, EXAMPLE, LCM, LCM_SPEC, MACS, NAMESPACE
+from tests.containercloud.unread import watched_caches
 from tests.operations.faults import FAIR, Incarnation, Weather, WeatheredApi
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
@@ -21,7 +22,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, Subnet
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
+from unbounded.containercloud.caches import ControllerContext
 from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.network.model import ADDRESSES, RENDERED
 from unbounded.containercloud.network.plan import config_name
@@ -56,7 +57,7 @@ class NetworkWorld:
 
     async def _run(self, life: Incarnation) -> None:
         api = WeatheredApi(self.api, life)
-        caches = container_cloud_caches(api)
+        caches = watched_caches(api)
         async with asyncio.TaskGroup() as group:
             for cache in caches.followed:
                 group.create_task(cache.run())

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.api.test_profile_rules import MIRROR
+from tests.containercloud.unread import watched_caches
 from tests.metalman.layout.support import FOREIGN, disk, layout, lines
 from tests.operations.faults import FAIR, Incarnation, WeatheredApi
 from tests.support.memory_api import MemoryApi
@@ -25,7 +26,7 @@ from unbounded.api.container_cloud.names import ANNOTATION_HOST_PROFILE
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
-from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
+from unbounded.containercloud.caches import ControllerContext
 from unbounded.containercloud.profiles.controller import ProfileController
 from unbounded.containercloud.profiles.plan import (
     ProfileReason,
@@ -265,7 +266,7 @@ async def profiles() -> AsyncIterator[ProfileWorld]:
     async def main() -> None:
         life = Incarnation("profiles", random.Random(1), FAIR)
         slow = WeatheredApi(api, life)
-        caches = container_cloud_caches(slow)
+        caches = watched_caches(slow)
         async with asyncio.TaskGroup() as group:
             for cache in caches.followed:
                 group.create_task(cache.run())

@@ -133,8 +133,8 @@ def change(machine: Machine, fields: Fields) -> ChangeMachine | None:
 
 
 def _raw(machine: Machine) -> Raw:
-    """Return a Machine as JSON, with the defaults of the fields that are compared."""
-    raw: Raw = msgspec.to_builtins(machine)
+    """Return metadata and spec of a Machine as JSON, with the defaults of the fields that are compared."""
+    raw: Raw = {"metadata": msgspec.to_builtins(machine.metadata), "spec": msgspec.to_builtins(machine.spec)}
     pxe = machine.spec.pxe
     if pxe is not None:
         raw["spec"]["pxe"] |= {"architecture": pxe.architecture, "bootMode": pxe.boot_mode}
