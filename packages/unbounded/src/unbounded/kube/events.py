@@ -66,17 +66,21 @@ class _EventKey(NamedTuple):
         """The namespace of the Event."""
         return self.namespace or CLUSTER_SCOPED
 
+    def event_name(self, number: int) -> str:
+        """Return the name of the Event with this number."""
+        return f"{self.name}.{number:016x}"
 
-@dataclass
+
+@dataclass(slots=True)
 class _PendingEvent:
     count: int
     first: str
     last: str
 
 
-@dataclass
+@dataclass(slots=True)
 class _WrittenEvent:
-    name: str
+    number: int  # the end of its name
     count: int
 
 
@@ -162,16 +166,17 @@ class EventRecorder:
         if written is not None:
             patch = {"count": written.count + waiting.count, "lastTimestamp": waiting.last}
             try:
-                await self._api.patch(EVENTS, written.name, patch, namespace=what.event_namespace)
+                await self._api.patch(EVENTS, what.event_name(written.number), patch, namespace=what.event_namespace)
             except NotFound:  # events are kept for an hour
                 del self._written[what]
             else:
                 written.count += waiting.count
                 self._written.move_to_end(what)
                 return
-        name = f"{what.name}.{random.getrandbits(64):016x}"  # has to differ, not to be secret
-        await self._api.create(EVENTS, self._body(name, what, waiting), namespace=what.event_namespace)
-        self._written[what] = _WrittenEvent(name, waiting.count)
+        number = random.getrandbits(64)  # has to differ, not to be secret
+        body = self._body(what.event_name(number), what, waiting)
+        await self._api.create(EVENTS, body, namespace=what.event_namespace)
+        self._written[what] = _WrittenEvent(number, waiting.count)
         if len(self._written) > MAX_REMEMBERED:
             self._written.popitem(last=False)
 
