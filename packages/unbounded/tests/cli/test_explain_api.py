@@ -267,7 +267,11 @@ async def test_requests_that_are_wrong_and_the_document(tmp_path: Path) -> None:
             ({"creates": "x"}, 422, "`$.creates`"),
             ({"creates": [{**REBOOT, "kind": "Secret"}]}, 400, "creates[0]: kind 'Secret'"),
             ({"creates": [{**REBOOT, "metadata": {}}]}, 400, "creates[0].metadata.name"),
-            ({"creates": [{**REBOOT, "spec": {"operationKind": "Explode"}}]}, 422, "an object is invalid"),
+            (
+                {"creates": [{**REBOOT, "spec": {"operationKind": "Explode"}}]},
+                422,
+                "creates[0]: 'Explode' is not a valid OperationKind",
+            ),
             ({"creates": [REBOOT] * 101}, 422, "length <= 100"),
             ({"objects": [{**REBOOT, **CLAIM}]}, 400, "objects[0].metadata.namespace"),
             (b'{"creates": [' + b" " * (1024 * 1024) + b"]}", 413, "more than 1048576 bytes"),

@@ -16,11 +16,12 @@ from unbounded.api.fields import DNS_LABEL, DNS_SUBDOMAIN
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.explain.chain import KINDS, NAMESPACED, TOPICS
 from unbounded.explain.links import Topic
 from unbounded.explain_api.statuses import RequestRejected, bad_request
 from unbounded.plan.container_cloud import PLANNED
+from unbounded.plan.effects import decoded
 from unbounded.plan.intent import Intent, IntentPatch, Raw
 
 MOST: Final = 100  # objects and patches of one plan
@@ -123,6 +124,8 @@ def intent_of(request: PlanRequest) -> Intent:
         raise bad_request("give creates and patches, or objects: one of the two, and not both")
     for at, manifest in enumerate(request.creates):
         _check_manifest(f"creates[{at}]", manifest, _WRITABLE)
+        if manifest["kind"] == MACHINE_OPERATIONS.kind:
+            _check_operation(f"creates[{at}]", manifest)
     patches = tuple(_patch(f"patches[{at}]", one) for at, one in enumerate(request.patches))
     return Intent(creates=tuple(request.creates), patches=patches)
 
@@ -148,6 +151,14 @@ def _check_manifest(where: str, manifest: Raw, kinds: Mapping[tuple[str, str], K
     _check_name(f"{where}.metadata.name", metadata["name"])
     if not isinstance(manifest.get("spec", {}), dict):
         raise bad_request(f"{where}.spec: expected an object")
+
+
+def _check_operation(where: str, manifest: Raw) -> None:
+    """Raise RequestRejected (422) for fields of the wrong type, which no plan can be made of."""
+    try:
+        OperationKind(decoded(manifest).spec.operation_kind)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise RequestRejected(422, "Invalid", f"{where}: {error}") from error
 
 
 def _patch(where: str, request: PatchRequest) -> IntentPatch:

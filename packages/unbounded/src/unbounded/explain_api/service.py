@@ -131,7 +131,7 @@ class ExplainService:
             async with request.open_api() as api:
                 plan = await (plan_manifests(api, manifests) if intent is None else plan_intent(api, intent, SERVED))
         except (msgspec.ValidationError, ValueError) as error:  # fields of an object that the server refuses, too
-            raise RequestRejected(422, "Invalid", f"an object is invalid: {error}") from error
+            raise RequestRejected(422, "Invalid", f"an object would be invalid: {error}") from error
         warnings = tuple(("Warning", f'299 - "unknown field {name[:64]!r}"') for name in unknown[:10] if name.isascii())
         return ServedReply(msgspec.json.encode(plan), headers=warnings)
 
