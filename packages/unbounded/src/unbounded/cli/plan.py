@@ -18,8 +18,9 @@ from unbounded.api.configuration import UpdateFailurePolicy
 from unbounded.api.operation import FailurePolicy
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend
 from unbounded.cli.plugin.output import as_yaml, printer_for
-from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
+from unbounded.cli.plugin.parsing import arguments_of, loaded
 from unbounded.cli.plugin.target import config_of, open_api
+from unbounded.cli.plugin.typed_commands import command_with_intent
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
 from unbounded.explain.links import PLUGIN, ExplainLink, Fix, with_program
 from unbounded.plan.changes import plan_intent, plan_manifests
@@ -89,22 +90,12 @@ def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
         CliError: the command has no intent.
     """
     invocation = session.invocation
-    known = [command for command in commands() if command.intend]
-    found = find(commands(), invocation.args.command)
-    if not isinstance(found, CommandMatch) or not found.command.intend:
-        there = ", ".join(" ".join(command.path) for command in known)
-        raise CliError(
-            f"--plan does not support {' '.join(invocation.args.command) or 'no command'}",
-            next_step=f"supported commands: {there}",
-            status=USAGE,
-        )
-    args = arguments_of(found.command, found.words, program=f"{invocation.program} plan")
+    command, words = command_with_intent(invocation.args.command)
+    args = arguments_of(command, words, program=f"{invocation.program} plan")
     for name in ("kubeconfig", "context", "as_user", "as_groups", "as_uid", "output", "no_color"):
         setattr(args, name, getattr(args, name, None) or getattr(invocation.args, name))
     invocation = replace(invocation, args=args)
-    return CommandSession(invocation, session.api, printer_for(invocation)), cast(
-        "Intend", loaded(found.command.intend)
-    )
+    return CommandSession(invocation, session.api, printer_for(invocation)), cast("Intend", loaded(command.intend))
 
 
 async def check_hash(session: CommandSession, intend: Intend, expected: str) -> None:

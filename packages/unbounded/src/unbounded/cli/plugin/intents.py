@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -13,6 +13,9 @@ from unbounded.cli.plugin import command
 from unbounded.cli.plugin.wait import wait_operation
 from unbounded.plan.intent import Intent, IntentPatch, Raw
 from unbounded.plan.kinds import kind_of
+
+if TYPE_CHECKING:
+    from unbounded.kube.client import HttpApi
 
 NO_DRY_RUN: Final = "none"
 CLIENT: Final = "client"
@@ -57,15 +60,7 @@ async def execute_intent(
 async def _patched(session: command.CommandSession, patch: IntentPatch, dry_run: str) -> Done:
     kind, written = patch.kind.raw(), patch.body
     if dry_run != CLIENT:
-        written = await session.api.patch(
-            kind,
-            patch.name,
-            patch.body,
-            namespace=patch.namespace,
-            subresource="status" if patch.status else "",
-            manager=_manager(session),
-            dry_run=dry_run == SERVER,
-        )
+        written = await write_patch(session.api, patch, manager=_manager(session), dry_run=dry_run == SERVER)
     session.printer.name(kind, patch.name, patch.verb + _WORDS[dry_run])
     return kind, written
 
@@ -73,9 +68,27 @@ async def _patched(session: command.CommandSession, patch: IntentPatch, dry_run:
 async def _created(session: command.CommandSession, manifest: Raw, verb: str, dry_run: str) -> Done:
     kind, made = kind_of(manifest), manifest
     if dry_run != CLIENT:
-        made = await session.api.create(kind, manifest, manager=_manager(session), dry_run=dry_run == SERVER)
+        made = await write_creation(session.api, manifest, manager=_manager(session), dry_run=dry_run == SERVER)
     session.printer.name(kind, made["metadata"]["name"], verb + _WORDS[dry_run])
     return kind, made
+
+
+async def write_patch(api: HttpApi, patch: IntentPatch, *, manager: str, dry_run: bool = False) -> Raw:
+    """Patch an object; return it as it is then."""
+    return await api.patch(
+        patch.kind.raw(),
+        patch.name,
+        patch.body,
+        namespace=patch.namespace,
+        subresource="status" if patch.status else "",
+        manager=manager,
+        dry_run=dry_run,
+    )
+
+
+async def write_creation(api: HttpApi, manifest: Raw, *, manager: str, dry_run: bool = False) -> Raw:
+    """Create an object; return it with what the server has added."""
+    return await api.create(kind_of(manifest), manifest, manager=manager, dry_run=dry_run)
 
 
 def _manager(session: command.CommandSession) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
-from unbounded.cli.plugin.command import USAGE, CliCommand
+from unbounded.cli.plugin.command import USAGE, CliCommand, CliError
 from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.kube.settings import add_version, installed_version
 
@@ -129,9 +129,17 @@ def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors have one line with the flag, and one with the command for help."""
+    """A parser whose errors have one line with the flag, and one with the command for help.
+
+    Attributes:
+        exits: whether an error ends the process, or is a CliError.
+    """
+
+    exits = True
 
     def error(self, message: str) -> NoReturn:
+        if not self.exits:
+            raise CliError(message, next_step=f"`{self.prog} --help` prints its usage", status=USAGE)
         self.exit(USAGE, f"error: {message}\n  `{self.prog} --help` prints its usage\n")
 
 
@@ -207,9 +215,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return "".join(f"{indent}{line}\n" for line in lines)
 
 
-def arguments_of(command: CliCommand, words: Sequence[str], *, program: str) -> argparse.Namespace:
-    """Return the arguments of a command, and its `path`; exits for --help, and with 2 for invalid arguments."""
+def arguments_of(command: CliCommand, words: Sequence[str], *, program: str, exits: bool = True) -> argparse.Namespace:
+    """Return the arguments of a command, and its `path`; exits for --help, and with 2 for invalid arguments.
+
+    Args:
+        exits: False raises CliError instead; flags such as --help are invalid then.
+    """
     parser = parser_of(command, program=program)
+    parser.exits = exits
+    if not exits and {"-h", "--help", _VERSION}.intersection(words):
+        parser.error("--help and --version are for a terminal")
     alone = {flag for action in parser._actions if isinstance(action, BooleanFlag) for flag in action.option_strings}
     args = parser.parse_args(list(_with_values(words, alone)), argparse.Namespace(path=command.path))
     if getattr(args, "wait", True) is False and getattr(args, "timeout", None) != parser.get_default("timeout"):
