@@ -207,6 +207,26 @@ async def test_a_changed_secret_reaches_metalman(stock: Stock) -> None:
 
 
 @story
+async def test_a_corrected_user_is_offered_to_the_bmc_with_the_same_password(stock: Stock) -> None:
+    await stock.secret(**secret_data(user="amdin"))
+    await stock.host("a")
+    await stock.state("available")
+    before = await stock.api.get(SECRETS, "bmc-a.default", namespace="unbounded-kube")
+    refused = {"status": {"redfish": {"refusedSecretVersion": before.metadata.resource_version}}}
+    await stock.api.patch(MACHINES, "a.default", refused, subresource="status")
+    assert "rejected user amdin" in await stock.reason("CredentialsRefused")
+    await stock.api.patch(SECRETS, "bmc", {"data": secret_data(user="admin")}, namespace="default")
+    await stock.reason("Available")
+    after = await stock.api.get(SECRETS, "bmc-a.default", namespace="unbounded-kube")
+    assert after.metadata.resource_version != before.metadata.resource_version
+    assert after.value("password") == before.value("password")
+    machine = await stock.machine("a.default")
+    assert machine.spec.pxe is not None
+    assert machine.spec.pxe.redfish is not None
+    assert machine.spec.pxe.redfish.username == "admin"
+
+
+@story
 async def test_a_rotated_password_is_not_overwritten(stock: Stock) -> None:
     await stock.secret()
     await stock.host("a")

@@ -47,6 +47,7 @@ from unbounded.containercloud.hosts.model import (
     CONDITION_DIRTY,
     KEY_PASSWORD,
     KEY_SOURCE,
+    KEY_SOURCE_USER,
     KEY_USER,
     BmcLogin,
     ChangeMachine,
@@ -356,7 +357,8 @@ class HostController:
     async def _store(self, view: HostView, login: BmcLogin) -> None:
         key, host = login_name(view.host), str(host_key(view.host))
         password = base64.b64encode(login.password).decode()
-        data = {KEY_PASSWORD: password, KEY_SOURCE: password}
+        user = base64.b64encode(login.username.encode()).decode()
+        data = {KEY_PASSWORD: password, KEY_SOURCE: password, KEY_SOURCE_USER: user}
         metadata = {"labels": {LABEL_HOST_SECRET: HOST_SECRET}, "annotations": {ANNOTATION_MACHINE_HOST: host}}
         if view.copy is None:
             body = {"metadata": {"name": key.name, **metadata}, "type": "Opaque", "data": data}

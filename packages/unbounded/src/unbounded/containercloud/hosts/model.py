@@ -99,6 +99,7 @@ CONDITION_DIRTY: Final = "Dirty"
 KEY_USER: Final = "username"
 KEY_PASSWORD: Final = "password"  # noqa: S105 - the name of a key
 KEY_SOURCE: Final = "source-password"  # the password that the copy was made from; a rotation leaves it
+KEY_SOURCE_USER: Final = "source-username"  # another user is another login, also with the same password
 
 
 class HostReason(StrEnum):

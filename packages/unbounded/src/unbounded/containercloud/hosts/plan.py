@@ -42,6 +42,7 @@ from unbounded.containercloud.hosts.machine_fields import change, claim_fields, 
 from unbounded.containercloud.hosts.model import (
     KEY_PASSWORD,
     KEY_SOURCE,
+    KEY_SOURCE_USER,
     BmcAddress,
     BmcLogin,
     CreateMachine,
@@ -403,28 +404,31 @@ def _machine_actions(
     view: HostView, state: ProvisioningState, address: BmcAddress | None, blocked: bool
 ) -> Iterator[HostAction]:
     """Yield the changes to the host's Machine, and to metalman's copy of the password."""
-    host, machine, fields = view.host, view.machine, link(view)
+    host, machine, fields, stores = view.host, view.machine, link(view), tuple[StoreLogin, ...]()
     if state is _S.UNMANAGED or (blocked and state is not _S.DEPROVISIONING):
         return
     bmc = host.spec.bmc
     if bmc is not None and view.secret_name and bmc.credentials_name != view.secret_name:
         yield NameCredentials(view.secret_name)
     if not is_adopted(host) and isinstance(view.login, BmcLogin) and not blocked:
-        if not _is_copied(view.copy, view.login):
-            yield StoreLogin(view.login)
+        stores = () if _is_copied(view.copy, view.login) else (StoreLogin(view.login),)
         if address is not None:
             fields |= owned(view, address, view.login)
             if machine is None:
-                yield CreateMachine(manifest(view, fields))
+                yield from (*stores, CreateMachine(manifest(view, fields)))
+                return
     if machine is not None and (patch := change(machine, fields | released(view, state))) is not None:
         yield patch
+    yield from stores  # after the name of the user: metalman offers a login once, until its Secret changes
     if view.node is not None and state is _S.DEPROVISIONING and _is_off(view) and _has_node(view):
         yield DeleteHostNode(view.node)
 
 
 def _is_copied(copy: Secret | None, login: BmcLogin) -> bool:
-    """Return whether the copy was made from this password; a rotation has given it another one since."""
-    return copy is not None and copy.value(KEY_SOURCE) == login.password and copy.value(KEY_PASSWORD) is not None
+    """Return whether the copy was made from this login; a rotation may have given it another password since."""
+    if copy is None or copy.value(KEY_PASSWORD) is None:
+        return False
+    return copy.value(KEY_SOURCE) == login.password and copy.value(KEY_SOURCE_USER) == login.username.encode()
 
 
 def _leave(view: HostView) -> Iterator[HostAction]:
