@@ -198,6 +198,23 @@ def test_a_machine_that_is_made_anew_waits_for_the_addresses_of_a_host_that_may_
     run_virtual(scene())
 
 
+def test_the_addresses_of_a_host_in_use_stay_when_a_user_deletes_its_ipam_host() -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            await world.api.delete(IPAM_HOSTS, NAME, namespace="example-ns")
+            await asyncio.sleep(600)
+            (ipam,) = (await world.api.list(IPAM_HOSTS)).items
+            assert "BareMetalHost default/master-0 belongs to the Machine still" in (ipam.status.state or "")
+            (subnet,) = (await world.api.list(SUBNETS)).items
+            assert [one.partition(":")[0] for one in subnet.status.allocated_ips] == ["10.0.0.10"]
+            await world.change(delete=True)
+            await in_stock(world)
+
+    run_virtual(scene())
+
+
 @site_story
 async def test_a_lone_manager_is_not_deleted_until_that_is_withdrawn(world: Site) -> None:
     await begun(world)

@@ -487,8 +487,8 @@ def _release(view: NetworkView, ipam: IpamHost) -> NetworkPlan:
     actions: list[NetworkAction] = list(_taken_back(ipam, view.target, holding))
     if view.config is not None:
         actions.append(DeleteConfig())
-    if view.host is not None and _may_run(view.host, ipam):
-        text = f"the addresses stay in use: BareMetalHost {full_name(view.host)} was not seen Off, and may still run"
+    if view.host is not None and (why := _may_run(view.host, ipam)) is not None:
+        text = f"the addresses stay in use: BareMetalHost {full_name(view.host)} {why}"
         return NetworkPlan(
             tuple(actions), IpamReport(NetworkReason.HOST_DIRTY, text, allocated=True, state=f"ERR: {text}")
         )
@@ -515,14 +515,14 @@ def _taken_back(ipam: IpamHost, target: Machine | None, holding: Sequence[Subnet
         yield PatchTarget(change)
 
 
-def _may_run(host: BareMetalHost, ipam: IpamHost) -> bool:
-    """Return whether a host may run with the addresses of an IpamHost: it is the host of its Machine still, or was
-    released and has not been seen Off since.
-    """
+def _may_run(host: BareMetalHost, ipam: IpamHost) -> str | None:
+    """Return why a host may run with the addresses of an IpamHost; None where it cannot."""
+    is_dirty = any(one.type == DIRTY and one.status == "True" for one in host.status.conditions)
     if host.state in (ProvisioningState.PROVISIONING, ProvisioningState.PROVISIONED):
-        owners = {one.uid for one in ipam.metadata.owner_references}
-        return consumer_of(host) is None or consumer_uid(host) in owners  # the status has not followed a release yet
-    return any(one.type == DIRTY and one.status == "True" for one in host.status.conditions)
+        if consumer_uid(host) in {one.uid for one in ipam.metadata.owner_references}:
+            return "belongs to the Machine still; they are released with it"
+        is_dirty = consumer_of(host) is None  # its status has not followed the release yet
+    return "was not seen Off, and may still run" if is_dirty else None
 
 
 # ---- Subnets by themselves
