@@ -15,6 +15,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 import trustme
+import yaml
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
@@ -294,6 +295,55 @@ async def test_requests_that_are_wrong_and_the_document(tmp_path: Path) -> None:
         raw = json.loads(await running.kubectl("get", "--raw", "/explain/machine/m1"))
         assert raw["links"][0]["about"] == "machine/m1"
         await running.stops()
+
+
+async def test_tenant_of_container_cloud_sees_its_namespace_alone(tmp_path: Path) -> None:
+    """Account `tenant` reads the Machines and Clusters of example-ns; the host and its BMC are in another namespace."""
+    example = ROOT / "examples" / "container-cloud" / "machine.yaml"
+    (claim,) = (one for one in yaml.safe_load_all(example.read_text()) if one["kind"] == "Machine")
+    bmc = "192.0.2.130"
+    rules = [{"apiGroups": ["cluster.k8s.io"], "resources": ["machines", "clusters"], "verbs": ["get", "list"]}]
+    binding = {**bound("tenant", account("tenant")), "kind": "RoleBinding"}
+    binding["metadata"] = {"name": "tenant", "namespace": "example-ns"}
+    async with serving(tmp_path, "--container-cloud") as running:
+        await running.kubectl("apply", "-f", str(example))
+        await running.apply(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tenant"}},
+            role("tenant", *rules),
+            binding,
+        )
+        async with (
+            caller(url_of(running), admin_context(running.data / "kubeconfig")) as admin,
+            caller(url_of(running), trusting(running), await token(running, "tenant")) as tenant,
+        ):
+            path = "/explain/machine.cluster.k8s.io/example-ns/example-control-plane"
+            code, found = await admin.get(path)
+            assert (code, found["links"][0]["topic"], found["complete"]) == (200, "claim", True)
+            assert (found["links"][0]["namespace"], found["links"][0]["name"]) == (
+                "example-ns",
+                claim["metadata"]["name"],
+            )
+            code, found = await tenant.get(path)
+            assert (code, found["complete"], bmc in json.dumps(found)) == (200, False, False)
+            assert "baremetalhosts.metal3.io" in {fact["resource"] for fact in found["unread"]}
+            assert (await tenant.get("/explain/cluster.cluster.k8s.io/example-ns/example-cluster"))[0] == 200
+            for hidden in (
+                "/explain/bmh/default/master-0",
+                "/explain/bmh/example-ns/master-0",
+                "/explain/mp/default/p",
+            ):
+                assert (await tenant.get(hidden))[0] == 403, hidden
+            code, found = await admin.get("/explain/bmh/default/master-0")
+            assert (code, found["links"][0]["about"]) == (200, "bmh/master-0 -n default")
+            second = {**claim, "metadata": {**claim["metadata"], "name": "second"}}
+            code, plan = await admin.plan({"objects": [second]})
+            assert (code, plan["changes"][0]["server"]) == (200, "")
+            assert plan["changes"][0]["effects"]
+            code, found = await tenant.plan({"objects": [second]})
+            assert (code, bmc in json.dumps(found)) == (200, False)
+            assert "cannot create resource" in found["changes"][0]["server"]
+            machines = await running.get("machines.cluster.k8s.io", "-n", "example-ns")
+            assert [one["metadata"]["name"] for one in machines["items"]] == [claim["metadata"]["name"]]
 
 
 async def test_plugin_and_server_differ_by_one_minor_release_at_most(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def lock_holder(machine: str, facts: ExplainFacts) -> LinkSubject:
     holder = facts.machines[machine].status.active_operation
     live = holder is not None and not holder.lost and _live(holder, facts) is not None
     return (
-        LinkSubject(Topic.OPERATION, holder.name) if live and holder is not None else LinkSubject(Topic.SLOT, machine)
+        LinkSubject(Topic.OPERATION, holder.name) if live and holder is not None else LinkSubject(Topic.LOCK, machine)
     )
 
 

@@ -50,7 +50,7 @@ EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.MACHINE: explain_machine,
     Topic.OPERATION: explain_operation,
     Topic.PAUSE: explain_pause,
-    Topic.SLOT: explain_lock,
+    Topic.LOCK: explain_lock,
     Topic.EXECUTOR: explain_executor,
     Topic.MACHINA: explain_machina,
     Topic.NODE: explain_node,

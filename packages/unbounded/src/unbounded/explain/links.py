@@ -104,7 +104,7 @@ class Topic(Enum):
     MACHINE = "machine"
     OPERATION = "operation"
     PAUSE = "pause"
-    SLOT = "slot"
+    LOCK = "lock"
     EXECUTOR = "executor"
     MACHINA = "machina"
     NODE = "node"

@@ -31,7 +31,7 @@ from unbounded.workflow.run_record import CallOutcome
 _FOLLOWED: Final = {
     reasons.PAUSED: Topic.PAUSE,
     reasons.WAITING_FOR_OLDER: Topic.OPERATION,
-    reasons.SLOT_HELD: Topic.SLOT,
+    reasons.SLOT_HELD: Topic.LOCK,
     reasons.TARGET_IN_USE: Topic.OPERATION,
     reasons.PROVIDER_NOT_SERVED: Topic.EXECUTOR,
     reasons.WAITING_FOR_EXECUTOR: Topic.EXECUTOR,
@@ -162,7 +162,7 @@ def _next_subject(
             return LinkSubject(Topic.MACHINE, name) if name in facts.machines else None
         case Topic.PAUSE:
             return LinkSubject(Topic.PAUSE, name)
-        case Topic.SLOT:
+        case Topic.LOCK:
             return lock_holder(name, facts)
         case topic:
             return LinkSubject(topic, decided.held_by or "")
