@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from tests.apiserver.support import admin_context, client_identity
+from tests.cli.plugin.conftest import Cli
 from tests.cli.running import Up, up
 from tests.support.paths import ROOT
 from unbounded.explain.results import RELEASE
@@ -363,6 +364,27 @@ async def test_plugin_and_server_differ_by_one_minor_release_at_most(tmp_path: P
             assert (code, "they may differ by one minor release" in found["message"]) == (400, True)
             code, found = await admin.get("/explain/machine/m1", **{"Unbounded-Version": "new"})
             assert (code, "'new' is not a release" in found["message"]) == (400, True)
+
+
+async def test_plugin_prints_the_answer_of_a_server(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running:
+        await running.apply({"kind": "Machine", "metadata": {"name": "m1"}, "spec": {}})
+        cli, url = Cli(running.data / "kubeconfig"), url_of(running)
+        own, served = await cli("why", "machine/m1"), await cli("why", "machine/m1", "--url", url)
+        assert (served.status, served.out, served.err) == (0, own.out, own.err)
+        log = (running.data / "audit.log").read_text()
+        for words, status, text in (
+            (("why", "machine/m2", "--url", url), 1, "error: Machine m2 does not exist"),
+            (("why", "m1", "--url", url), 2, "--url: name the kind of m1, such as machine/m1"),
+            (("why", "machine/m1", "--url", "http://example.com"), 2, "nor http:// of this machine"),
+            (("why", "machine/m1", "--url", "https://"), 2, "is not https://HOST[:PORT]"),
+            (("why", "machine/m1", "--url-ca", "f"), 2, "--url-ca: valid only with --url"),
+            (("why", "machine/m1", "--url", url, "--url-ca", "/none"), 2, "--url-ca: cannot read /none"),
+            (("why", "machine/m1", "--url", "https://127.0.0.1:9"), 1, "cannot reach the API server"),
+        ):
+            ran = await cli(*words)
+            assert (ran.status, text in ran.err) == (status, True), (words, ran)
+        assert "example.com" not in log
 
 
 @asynccontextmanager

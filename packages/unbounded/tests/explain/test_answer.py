@@ -246,7 +246,7 @@ def told_of(*, output: str = "", watch: bool = False, program: str = "kubectl un
     """`why op-2` was typed."""
     return CliInvocation(
         program=program,
-        args=Namespace(name="op-2", output=output, watch=watch),
+        args=Namespace(name="op-2", url="", url_ca="", output=output, watch=watch),
         environ={},
         out=io.StringIO(),
         err=io.StringIO(),

@@ -5,21 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import structs
 
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import as_yaml
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
 from unbounded.cli.view import age
 from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explain
-from unbounded.explain.links import PLUGIN, ExplainLink, Topic
+from unbounded.explain.links import PLUGIN, ExplainLink, Topic, links_with_program
 from unbounded.explain.results import Explanation
+from unbounded.explain_api.client import ExplainClient
 from unbounded.kube.clock import utc_now
+from unbounded.kube.config import ClientConfig
+from unbounded.kube.http_pool import split_server
 
 WATCH_EVERY_S: Final = 2.0
+SEGMENTS: Final = {topic: word for word, topic in reversed(TOPICS.items())}  # of a path, by topic
 WIDTH: Final = 100  # where there is no terminal
 
 
@@ -30,16 +39,51 @@ async def run(session: CommandSession) -> int:
     topic, name = parsed(args.name, program)
     is_namespaced = topic is not None and KINDS[topic].namespaced
     namespace = (args.namespace or session.api.config.namespace) if is_namespaced else ""
+    served = _client(session, topic) if args.url or args.url_ca else None
     before: tuple[ExplainLink, ...] = ()
     while True:
         with _next_steps(program, name):
-            found = await explain(session.api, topic, name, namespace=namespace, program=program)
+            if served is None or topic is None:
+                found = await explain(session.api, topic, name, namespace=namespace, program=program)
+            else:
+                found = await served.explain(SEGMENTS[topic], name, namespace=namespace)
+                found = structs.replace(found, links=links_with_program(found.links, program))
         if found.links != before:
             show(session, found)
         if found.settled or not args.watch:
             return DONE
         before = found.links
         await asyncio.sleep(WATCH_EVERY_S)
+
+
+def _client(session: CommandSession, topic: Topic | None) -> ExplainClient:
+    """Return the client of --url. Raises CliError."""
+    args, own = session.invocation.args, session.api.config
+    if not args.url:
+        raise CliError("--url-ca: valid only with --url", status=USAGE)
+    if topic is None:
+        raise CliError(f"--url: name the kind of {args.name}, such as machine/{args.name}", status=USAGE)
+    try:
+        url, authority = endpoint_of(args.url), Path(args.url_ca).read_bytes() if args.url_ca else None
+    except ValueError as error:
+        raise CliError(f"--url: {error}", status=USAGE) from error
+    except OSError as error:
+        raise CliError(f"--url-ca: cannot read {args.url_ca}: {error.strerror}", status=USAGE) from error
+    if authority is None and split_server(url)[:2] == split_server(own.server)[:2]:
+        return ExplainClient(replace(own, server=url))
+    return ExplainClient(ClientConfig(server=url, credentials=own.credentials, ca=authority))
+
+
+def endpoint_of(text: str) -> str:
+    """Return the URL of an API of explanations. A login crosses a network only under TLS. Raises ValueError."""
+    try:
+        parts = urlsplit(text)
+        is_local = parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
+    except ValueError:  # the host is a name
+        is_local = False
+    if (parts.scheme == "https" or (parts.scheme == "http" and is_local)) and parts.hostname:
+        return text.rstrip("/")
+    raise ValueError(f"{text!r} is not https://HOST[:PORT], nor http:// of this machine")
 
 
 @contextmanager

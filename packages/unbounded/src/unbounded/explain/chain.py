@@ -183,7 +183,7 @@ class SubjectNotFound(Rejected):
     """No object of this kind and name exists; `kind` is None where neither a Machine nor an operation does."""
 
     def __init__(self, kind: Kind[Any] | None, name: str, namespace: str = "") -> None:
-        self.kind = kind
+        self.kind, self.name = kind, name
         if kind is not None and kind.namespaced:
             super().__init__(f"{kind.kind} {name} of {kind.group} does not exist in namespace {namespace}")
         else:

@@ -24,6 +24,18 @@ def _why_arguments(parser: ArgumentParser) -> None:
         help="Read an object of Container Cloud in this namespace (default: that of the context)",
     )
     parser.add_argument("-w", "--watch", action="store_true", help="Print it again at each change, until it has ended")
+    parser.add_argument(
+        "--url",
+        default="",
+        help="Let the API of explanations at this URL answer, with the login of the kubeconfig",
+    )
+    parser.add_argument(
+        "--url-ca",
+        default="",
+        metavar="FILE",
+        help="Trust the certificate authorities in this PEM file for --url (default: those of the kubeconfig for its "
+        "server, else those of this machine)",
+    )
 
 
 def _plan_arguments(parser: ArgumentParser) -> None:
@@ -62,6 +74,10 @@ COMMANDS: Final = (
             ("why web-01", "print what blocks the Machine web-01"),
             ("why operation/reboot-rack1", "print what the operation reboot-rack1 waits for"),
             ("why ma/web-01 -n shop", "print the chain from Container Cloud's Machine to the BMC of its host"),
+            (
+                "why machine/web-01 --url https://explain.example.com",
+                "print the answer of a server, which may be one minor release older or newer",
+            ),
             ("why web-01 --watch", "print it again at each change, until nothing blocks the Machine"),
         ),
         arguments=_why_arguments,
