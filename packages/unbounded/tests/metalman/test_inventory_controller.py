@@ -26,6 +26,7 @@ from unbounded.api.hardware import (
 )
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
+from unbounded.metalman.bmc_access import USELESS_FOR_S
 from unbounded.metalman.hardware_merge import hardware_change, merged, reported
 from unbounded.metalman.inspection import inspected, is_repetition
 from unbounded.metalman.inventory_controller import BUSY, DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
@@ -271,6 +272,26 @@ def test_a_wrong_password_is_offered_once() -> None:
             assert await hardware_of(cluster, machine) is not None
 
     run(scene(), limit_s=3 * DAY_S)
+
+
+def test_a_host_in_stock_is_read_soon_after_its_login_is_corrected() -> None:
+    """A claim waits for it; other Machines are read again after five minutes."""
+
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            await cluster.api.create(SECRETS, lab_machines.secret(bmc), namespace=NAMESPACE)
+            await cluster.set_password(bmc, "wrong")
+            (manifest,) = lab_machines.machines(bmc)
+            del manifest["spec"]["pxe"]["image"]
+            name = (await cluster.api.create(MACHINES, manifest)).name
+            await asyncio.sleep(30)
+            assert bmc.bmc.access.refused_logins == 1
+            await cluster.set_password(bmc, bmc.password)
+            await asyncio.sleep(USELESS_FOR_S + SETTLE_S / 4)
+            assert await hardware_of(cluster, name) is not None
+
+    run(scene())
 
 
 def test_a_disk_that_the_bmc_no_longer_lists_stays_an_alarm() -> None:

@@ -36,6 +36,7 @@ SETTLE_S: Final = 60.0
 SPREAD_S: Final = 60.0
 BUSY: Final = 4  # operations on the site's Machines, with which no reading begins: they need the process more
 RETRY: Final = Backoff(base_s=300.0, max_s=6 * 3600.0)
+AWAITED_S: Final = 5.0  # least time before another reading of a host in stock whose login was refused
 DAY: Final = timedelta(days=1)
 
 log = Log("metalman")
@@ -134,8 +135,7 @@ class InventoryController:
             self._last.pop(old.name, None)
             self._unfinished.discard(old.name)
         elif new is not None and is_readable(new, self._site) and (old is None or _cause(old) != _cause(new)):
-            waits_for_us = in_stock(new) and new.status.hardware is None
-            delay_s = 0.0 if waits_for_us else SETTLE_S + SPREAD_S * machine_share(new.metadata.uid)
+            delay_s = 0.0 if _is_awaited(new) else SETTLE_S + SPREAD_S * machine_share(new.metadata.uid)
             self._controller.queue.add_after(new.name, delay_s)
 
     async def _reconcile(self, name: str) -> float | None:
@@ -156,7 +156,7 @@ class InventoryController:
             return None
         except Refusal as refusal:
             log.debug("the hardware inventory cannot be read", machine=name, why=str(refusal))
-            return max(RETRY.base_s, self._access.idle_retry_s(machine))
+            return max(AWAITED_S if _is_awaited(machine) else RETRY.base_s, self._access.idle_retry_s(machine))
 
     async def _read(self, machine: Machine) -> float | None:
         """Read the BMC once, and write the result.
@@ -212,6 +212,11 @@ def _conditions(
     before = old.bmc if old is not None else None
     said = new.bmc and reading_condition(before, new.bmc, (find_condition(present, kind) or {}).get("reason"))
     return set_condition(present, kind, said.status, said.reason, said.message, at) if said else None
+
+
+def _is_awaited(machine: Machine) -> bool:
+    """Return whether a claim of the host waits for its first inventory."""
+    return in_stock(machine) and machine.status.hardware is None
 
 
 def _cause(machine: Machine) -> tuple[object, ...]:
