@@ -315,6 +315,18 @@ async def test_maintenance_drains_the_node_and_returns_it(world: Site) -> None:
 
 
 @site_story
+async def test_maintenance_that_is_withdrawn_leaves_no_message(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    world.stuck_pods.add("master-0.default")
+    await world.change(maintenance=True)
+    await world.until_machine(lambda one: _waits(one) == "EnteringMaintenance")
+    await world.change(maintenance=False)
+    machine = await world.until_machine(lambda one: _waits(one) is None)
+    assert (machine.provider_status.status, _says(machine)) == ("Ready", "")
+
+
+@site_story
 async def test_an_install_that_fails_is_repeated_five_times_and_goes_on_after_a_retry(world: Site) -> None:
     world.failing.add("master-0.default")
     await begun(world)

@@ -478,7 +478,7 @@ def _ready(view: MachineView) -> Outcome:
         disruption = view.target.status.disruption if view.target is not None else None
         text = "the Node is to be drained" if disruption is None or not disruption.message else disruption.message
         return _stay(view, _R.ENTERING_MAINTENANCE, text, held_by=None if disruption is None else disruption.held_by)
-    return _go(view.execution)
+    return _go(replace(view.execution, message=None))
 
 
 def _updating(view: MachineView) -> Outcome:
@@ -494,7 +494,7 @@ def _updating(view: MachineView) -> Outcome:
 
 def _maintained(view: MachineView) -> Outcome:
     if view.drained:
-        return _go(view.execution)
+        return _go(replace(view.execution, message=None))
     disruption = view.target.status.disruption if view.target is not None else None
     if disruption is None or disruption.holder.kind != MAINTENANCE:
         return _go(enter(view, _S.CONFIGURING))
