@@ -122,6 +122,7 @@ UNREAD_OF_MACHINES: Final[Unread] = {
     Condition: {"message": "", "last_transition_time": "", "reason_transition_time": None, "observed_generation": None},
 }
 UNREAD_OF_OPERATIONS: Final[Unread] = {
+    ObjectMeta: {"creation_timestamp": None, "owner_references": ()},
     MachineOperationStatus: {
         "cause": None,
         "started_at": None,
@@ -151,7 +152,7 @@ UNREAD_OF_OPERATIONS: Final[Unread] = {
     },
 }
 UNREAD_OF_NODES: Final[Unread] = {
-    ObjectMeta: {"annotations": {}},
+    ObjectMeta: {"annotations": {}, "creation_timestamp": None, "owner_references": ()},
     NodeSystemInfo: {"boot_id": None},
     NodeCondition: {"last_heartbeat_time": None, "last_transition_time": None},
 }

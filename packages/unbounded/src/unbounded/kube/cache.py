@@ -233,6 +233,7 @@ class Cache(Generic[T]):
     def _put(self, identity: ObjectIdentity, item: T) -> None:
         if self._compact is not None:
             item = self._compact(item)
+            identity = identify(item)  # its texts are those of the object
         old = self._items.get(identity.key)
         if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
             self._drop(identity.key)
