@@ -28,7 +28,6 @@ from unbounded.containercloud.cluster_plan import (
     PatchBudget,
     PatchConfiguration,
     SetClusterFinalizer,
-    SetUpgradeIndex,
     UnlabelHost,
     WriteClusterStatus,
     configuration_spec,
@@ -198,8 +197,7 @@ def test_indexes_are_given_to_managers_first_then_by_age_and_stay() -> None:
 
 def test_the_index_of_the_spec_goes_before_the_recorded_one() -> None:
     machine = a_machine("m", upgradeIndex=7, status={"providerStatus": {"upgradeIndex": 1}})
-    view = ClusterView(cluster=a_cluster(), release=a_release(), machines=[machine])
-    assert SetUpgradeIndex(machine, 7) in plan_cluster(view)
+    assert upgrade_indexes([machine]) == {"m": 7}
 
 
 # Update

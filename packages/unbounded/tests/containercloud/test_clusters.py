@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +21,15 @@ from unbounded.cli.servers import component_runtime
 from unbounded.containercloud.caches import ControllerContext, container_cloud_caches
 from unbounded.containercloud.cluster_plan import claim_labels
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
+from unbounded.containercloud.controller import Runnable
+from unbounded.containercloud.machines import controller as machines_controller
+from unbounded.containercloud.machines.controller import ContainerCloudMachineController
 from unbounded.containercloud.pools import PoolController
-from unbounded.kube.api import Conflict, NotFound
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
 from unbounded.kube.process_epoch import ProcessEpoch
-from unbounded.kube.status_writer import StatusWriter
 
 pytestmark = pytest.mark.slow
 
@@ -37,14 +40,19 @@ T = TypeVar("T")
 @pytest.fixture
 async def running(admin: HttpApi) -> AsyncIterator[HttpApi]:
     """The controllers at work, as the account of container-cloud."""
+    async with at_work(admin, ReleaseController, ClusterController, PoolController):
+        yield admin
+
+
+@asynccontextmanager
+async def at_work(admin: HttpApi, *controllers: Callable[[ControllerContext], Runnable]) -> AsyncIterator[None]:
     async with component_runtime("container-cloud", admin, metrics=ControllerMetrics()) as runtime:
         caches = container_cloud_caches(runtime.api)
         async with running_caches(runtime, *caches.followed), asyncio.TaskGroup() as group:
             context = ControllerContext(api=runtime.api, caches=caches, epoch=ProcessEpoch())
-            parts = (ReleaseController(context), ClusterController(context), PoolController(context))
-            tasks = [group.create_task(part.run()) for part in parts]
+            tasks = [group.create_task(controller(context).run()) for controller in controllers]
             try:
-                yield admin
+                yield
             finally:
                 for task in tasks:
                     task.cancel()
@@ -118,55 +126,48 @@ async def test_a_cluster_waits_for_its_release_and_then_writes_its_objects(runni
     assert [(each.type, each.status) for each in usable.status.conditions] == [("Usable", "True")]
 
 
-async def test_the_order_of_machines_is_written_and_a_host_without_one_is_unlabelled(running: HttpApi) -> None:
+async def test_each_machine_of_a_cluster_gets_a_number_of_its_own(
+    admin: HttpApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines_controller, "NEWS_S", 0.01)
+    namespace = await project(admin)
+    names = [f"worker-{number}" for number in range(12)]
+    for name in names:
+        await machine(admin, namespace, name)
+    await machine(admin, namespace, "manager", manager=True)
+    await machine(admin, namespace, "given", upgradeIndex=7)
+    async with at_work(admin, ContainerCloudMachineController):
+        await cluster(admin, namespace, release=await release(admin))
+        found = {
+            name: (
+                await machine_that(admin, namespace, name, lambda one: one.provider_status.upgrade_index is not None)
+            )
+            for name in (*names, "manager", "given")
+        }
+    numbers = {name: one.provider_status.upgrade_index for name, one in found.items()}
+    assert (numbers["manager"], numbers["given"]) == (1, 7)
+    assert sorted(filter(None, numbers.values())) == list(range(1, 15))
+
+
+async def test_a_host_that_no_machine_has_any_more_loses_its_labels(running: HttpApi) -> None:
     namespace = await project(running)
     await cluster(running, namespace, release=await release(running))
     await machine(running, namespace, "worker")
-    await machine(running, namespace, "manager", manager=True)
-    await machine(running, namespace, "given", upgradeIndex=7)
-    indexes = {
-        name: (await machine_that(running, namespace, name, lambda one: one.provider_status.upgrade_index is not None))
-        for name in ("worker", "manager", "given")
-    }
-    numbers = {name: one.provider_status.upgrade_index for name, one in indexes.items()}
-    assert sorted(filter(None, numbers.values())) == [1, 2, 7]
-    assert numbers["given"] == 7
     host = f"h1.{namespace}"
     execution = {"stage": "Ready", "machine": host, "host": {"namespace": namespace, "name": "h1", "uid": "1"}}
     status = {"status": {"execution": execution}}
     await running.patch(CONTAINER_CLOUD_MACHINES, "worker", status, namespace=namespace, subresource="status")
     worker = await running.get(CONTAINER_CLOUD_MACHINES, "worker", namespace=namespace)
-    labels = {"rack": "7", **claim_labels(worker, numbers["worker"] or 0)}
+    labels = {"rack": "7", **claim_labels(worker, 1)}
     await running.create(MACHINES, {"metadata": {"name": host, "labels": labels}, "spec": {}})
     await running.delete(CONTAINER_CLOUD_MACHINES, "worker", namespace=namespace)
     await until(lambda: running.get(MACHINES, host), lambda one: one.metadata.labels == {"rack": "7"})
-
-
-async def test_a_machine_that_others_write_keeps_no_other_one_waiting(
-    running: HttpApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = StatusWriter.write
-
-    async def overtaken(self: StatusWriter[Any], base: object, status: Any) -> object:
-        if isinstance(base, ContainerCloudMachine) and base.name == "a-busy-one":
-            raise Conflict("the object has been modified")
-        return await write(self, base, status)
-
-    monkeypatch.setattr(StatusWriter, "write", overtaken)
-    namespace = await project(running)
-    await machine(running, namespace, "a-busy-one")
-    await machine(running, namespace, "worker")
-    await cluster(running, namespace, release=await release(running))
-    await machine_that(running, namespace, "worker", lambda one: one.provider_status.upgrade_index == 2)
-    monkeypatch.undo()
-    await machine_that(running, namespace, "a-busy-one", lambda one: one.provider_status.upgrade_index == 1)
 
 
 async def test_a_settled_cluster_costs_no_write(running: HttpApi) -> None:
     namespace = await project(running)
     await cluster(running, namespace, release=await release(running))
     await machine(running, namespace, "worker")
-    await machine_that(running, namespace, "worker", lambda one: one.provider_status.upgrade_index == 1)
     settled = await cluster_that(
         running,
         namespace,
@@ -175,7 +176,11 @@ async def test_a_settled_cluster_costs_no_write(running: HttpApi) -> None:
     before = (await running.get(MACHINE_CONFIGURATIONS, f"example-cluster.{namespace}")).metadata.resource_version
     await running.patch(CLUSTERS, "example-cluster", {"metadata": {"annotations": {"a": "b"}}}, namespace=namespace)
     await machine(running, namespace, "second")
-    await machine_that(running, namespace, "second", lambda one: one.provider_status.upgrade_index == 2)
+    await cluster_that(
+        running,
+        namespace,
+        lambda one: one.provider_status.nodes is not None and one.provider_status.nodes.requested == 2,
+    )
     after = await running.get(MACHINE_CONFIGURATIONS, f"example-cluster.{namespace}")
     assert after.metadata.resource_version == before
     assert settled.provider_status.maintenance is False

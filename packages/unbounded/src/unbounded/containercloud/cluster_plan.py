@@ -173,14 +173,6 @@ class DeleteMachine:
 
 
 @dataclass(frozen=True)
-class SetUpgradeIndex:
-    """Write `status.providerStatus.upgradeIndex` of a Machine."""
-
-    machine: ContainerCloudMachine
-    index: int
-
-
-@dataclass(frozen=True)
 class UnlabelHost:
     """Remove labels from the Machine of a host."""
 
@@ -230,7 +222,6 @@ class WriteClusterStatus:
 ClusterAction = (
     SetClusterFinalizer
     | DeleteMachine
-    | SetUpgradeIndex
     | UnlabelHost
     | CreateConfiguration
     | PatchConfiguration
@@ -248,9 +239,7 @@ def plan_cluster(view: ClusterView) -> tuple[ClusterAction, ...]:
         return _deletion(view)
     if FINALIZER_CLUSTER not in view.cluster.metadata.finalizers:
         return (SetClusterFinalizer(True),)
-    indexes = upgrade_indexes(view.machines)
     return (
-        *_indexes(view, indexes),
         *_labels(view),
         *_budgets(view),
         *_configuration(view),
@@ -313,12 +302,6 @@ def upgrade_index(machine: ContainerCloudMachine) -> int | None:
 
 def _age(machine: ContainerCloudMachine) -> tuple[bool, str, str]:
     return not machine.is_manager, machine.metadata.creation_timestamp or "", machine.name
-
-
-def _indexes(view: ClusterView, indexes: Mapping[str, int]) -> Iterable[SetUpgradeIndex]:
-    for machine in view.machines:
-        if machine.provider_status.upgrade_index != indexes[machine.name]:
-            yield SetUpgradeIndex(machine, indexes[machine.name])
 
 
 def _labels(view: ClusterView) -> Iterable[UnlabelHost]:

@@ -39,13 +39,12 @@ from unbounded.containercloud.cluster_plan import (
     PatchBudget,
     PatchConfiguration,
     SetClusterFinalizer,
-    SetUpgradeIndex,
     UnlabelHost,
     WriteClusterStatus,
     plan_cluster,
     release_fault,
 )
-from unbounded.kube.api import AlreadyExists, Conflict, NotFound, ObjectKey, key_of
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -99,9 +98,6 @@ class ClusterController:
         self._epoch = context.epoch
         self._caches = caches = context.caches
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
-        self._machine_status = StatusWriter(
-            api, CONTAINER_CLOUD_MACHINES, fields=("providerStatus",), cache=caches.machines
-        )
         self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=context.metrics)
         follow = partial(self._controller.follow, delay_s=SETTLE_S)
         follow(caches.clusters, lambda cluster: (key_of(cluster),))
@@ -145,18 +141,10 @@ class ClusterController:
         cluster = self._caches.clusters.get(key.name, key.namespace)
         if cluster is None:
             return None
-        overtaken: Conflict | None = None
-        try:
+        with suppress(NotFound, AlreadyExists):  # the watch delivers the change
             for action in plan_cluster(self._observe(cluster)):
                 self._epoch.check_leads()
-                try:
-                    await self._perform(cluster, action)
-                except Conflict as error:  # a Machine that others write keeps no other one waiting
-                    overtaken = error
-        except (NotFound, AlreadyExists):  # the watch delivers the change
-            return None
-        if overtaken is not None:
-            raise overtaken
+                await self._perform(cluster, action)
         return None
 
     def _observe(self, cluster: Cluster) -> ClusterView:
@@ -189,8 +177,6 @@ class ClusterController:
                 key = key_of(machine)
                 await self._delete(CONTAINER_CLOUD_MACHINES, machine)
                 log.info("machine deleted with its cluster", namespace=key.namespace, machine=key.name)
-            case SetUpgradeIndex(machine=machine, index=index):
-                await self._machine_status.write(machine, {"providerStatus": {"upgradeIndex": index}})
             case UnlabelHost(host=host, labels=labels):
                 patch = {"metadata": {"uid": host.metadata.uid, "labels": dict(labels)}}
                 caches.host_machines.observe(await api.patch(MACHINES, host.name, patch))
@@ -236,7 +222,7 @@ def _parts_of_machine(machine: ContainerCloudMachine) -> object:
     claim = None if execution is None else (execution.machine, execution.stage)
     return (
         (machine.cluster, machine.is_manager, machine.metadata.deletion_timestamp is None, claim),
-        (value.upgrade_index, value.distribution, status.upgrade_index, status.ready),
+        (value.distribution, status.ready),
     )
 
 

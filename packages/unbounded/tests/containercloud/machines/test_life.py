@@ -29,12 +29,13 @@ from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, inst
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
     MachineObstacle,
+    MachineStep,
     MachineView,
     RequestOperation,
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.machines.report import status_change
+from unbounded.containercloud.machines.report import is_news, status_change
 
 WRITTEN: dict[str, Any] = {
     "image": {"image": IMAGE, "digest": "sha256:1", "boot": "op-uid", "at": "2030-01-01T00:00:00Z"}
@@ -145,15 +146,20 @@ def test_the_host_gets_image_labels_and_taint_before_its_install() -> None:
     assert change.labels == CLAIM_LABELS
 
 
-def test_the_host_is_changed_in_one_write_once_the_order_of_updates_is_known() -> None:
-    seen = view(machine("Planning", upgradeIndex=None), target=target(claimed=False))
-    assert reason(seen) == "HostNotPrepared"
-    assert [one for one in plan_life(seen).actions if isinstance(one, ChangeTarget)] == []
-    numbered = machine("Planning", upgradeIndex=None, status={"providerStatus": {"upgradeIndex": 7}})
-    (change,) = [
-        one for one in plan_life(view(numbered, target=target(claimed=False))).actions if isinstance(one, ChangeTarget)
-    ]
-    assert change.labels["unbounded-cloud.io/upgrade-index"] == "7"
+def test_a_new_machine_stores_its_number_with_the_claim_before_the_host_gets_it() -> None:
+    seen = view(machine("Claiming", upgradeIndex=None), target=target(claimed=False), upgrade_index=7)
+    plan = plan_life(seen)
+    change = status_change(seen, plan)
+    assert (change["execution"]["stage"], change["providerStatus"]["upgradeIndex"]) == ("Planning", 7)
+    (target_change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert target_change.labels["unbounded-cloud.io/upgrade-index"] == "7"
+
+
+def test_a_number_that_only_the_host_would_have_is_written_at_once() -> None:
+    seen = view(machine("Planning", upgradeIndex=None), upgrade_index=7)
+    plan = plan_life(seen)
+    same = MachineStep(execution=seen.execution, actions=plan.actions)
+    assert not is_news(seen, same, {"providerStatus": {"upgradeIndex": 7}})
 
 
 def test_a_worker_gets_no_taint() -> None:
@@ -467,9 +473,8 @@ def test_a_node_that_is_not_ready_later_leaves_the_word_and_is_said() -> None:
     assert (kubelet.ready, kubelet.reason) == (False, "Kubelet")
 
 
-def test_a_first_status_has_its_false_values_also_after_a_generated_index() -> None:
-    numbered = machine(status={"providerStatus": {"upgradeIndex": 1}})
-    seen = view(numbered, claim=held(ClaimReason.INSUFFICIENT_RESOURCES), host=None, target=None)
+def test_a_first_status_has_its_false_values() -> None:
+    seen = view(machine(), claim=held(ClaimReason.INSUFFICIENT_RESOURCES), host=None, target=None)
     provider = status_change(seen, plan_life(seen))["providerStatus"]
     assert (provider["ready"], provider["maintenance"], provider["delete"]) == (False, False, False)
 

@@ -17,6 +17,7 @@ from unbounded.api.core import Node
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
+from unbounded.containercloud.cluster_plan import upgrade_index
 from unbounded.containercloud.machines.life import CONTROL_PLANE, CONTROL_PLANE_TAINT
 from unbounded.containercloud.machines.model import MachineStep, MachineView
 from unbounded.containercloud.machines.report import status_change
@@ -174,6 +175,7 @@ def view(subject: ContainerCloudMachine, **given: Any) -> MachineView:
         "release": release(),
         "host": bare_metal_host(),
         "target": target(),
+        "upgrade_index": upgrade_index(subject),
     }
     return MachineView(machine=subject, **(known | given))
 

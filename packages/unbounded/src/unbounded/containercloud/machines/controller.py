@@ -33,7 +33,7 @@ from unbounded.containercloud.caches import (
     ControllerContext,
 )
 from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_view, plan_claim, release_host
-from unbounded.containercloud.cluster_plan import release_fault
+from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
 from unbounded.containercloud.machines.life import plan_life
@@ -97,7 +97,7 @@ class ContainerCloudMachineController:
         self._strict_distribution = strict_distribution
         self._emit, self._now = context.emit_event, context.now
         self._debounce = StatusDebounce(NEWS_S)
-        self._managers = asyncio.Lock()  # held while a manager passes its guards
+        self._turn = asyncio.Lock()  # held by a Machine whose step depends on what those before it have written
         self._status = StatusWriter(context.api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
         self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=context.metrics)
         follow = self._controller.follow
@@ -162,9 +162,8 @@ class ContainerCloudMachineController:
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
         machine = self._caches.machines.get(key.name, key.namespace)
-        execution = None if machine is None else machine.status.execution
-        if machine is not None and machine.is_manager and execution is not None and execution.stage == GUARDING:
-            async with self._managers:  # each counts the others as its predecessor has written them
+        if machine is not None and _rests_on_others(machine):
+            async with self._turn:
                 return await self._step(key)
         return await self._step(key)
 
@@ -212,7 +211,7 @@ class ContainerCloudMachineController:
             operation is not None and operation.metadata.annotations.get(ANNOTATION_FOR_UID) == machine.metadata.uid
         )
         adopted = claim.host is not None and claim.host.spec.externally_provisioned
-        managers = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
+        of_cluster = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
         found = caches.ipam_hosts.get(machine.name, namespace)
         ipam = found if found is not None and owns(machine, found) else None
         return MachineView(
@@ -229,7 +228,8 @@ class ContainerCloudMachineController:
             ipam=ipam,
             profile=None if adopted else self._profile(machine, target),
             network=None if adopted else _network(machine, ipam, found),
-            managers=tuple(one for one in managers if one.is_manager and one.name != machine.name),
+            upgrade_index=upgrade_index(machine) or upgrade_indexes(of_cluster).get(machine.name),
+            managers=tuple(one for one in of_cluster if one.is_manager and one.name != machine.name),
             default_policy=self._policy,
             min_other_managers=self._min_other_managers,
             strict_distribution=strict,
@@ -349,6 +349,16 @@ class ContainerCloudMachineController:
             await self._api.delete(kind, name, uid=uid, namespace=namespace)
         except NotFound:
             return
+
+
+def _rests_on_others(machine: ContainerCloudMachine) -> bool:
+    """Return whether the next step of a Machine depends on the last writes of others.
+
+    A manager that is to go counts the other managers, and a Machine without a number gets one that no other one has.
+    """
+    execution = machine.status.execution
+    is_guarded = machine.is_manager and execution is not None and execution.stage == GUARDING
+    return is_guarded or upgrade_index(machine) is None
 
 
 def _network(machine: ContainerCloudMachine, ipam: IpamHost | None, found: IpamHost | None) -> MachineObstacle | None:

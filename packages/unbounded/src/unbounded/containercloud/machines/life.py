@@ -30,7 +30,7 @@ from unbounded.api.disruption import MAINTENANCE
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, ClaimStep, disallowed
-from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to, upgrade_index
+from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
@@ -74,7 +74,7 @@ def plan_life(view: MachineView) -> MachineStep:
         obstacle = _first_obstacle(view, execution)
     actions = [*_finalizer(execution), *_operation(view, execution), *_provider_id(view, execution)]
     changes, labels = target_changes(view, execution), label_changes(view, execution)
-    if (changes or labels) and upgrade_index(view.machine) is not None:  # one write has all
+    if (changes or labels) and view.upgrade_index is not None:  # one write has all
         actions.append(ChangeTarget(changes, labels))
     return MachineStep(
         execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
@@ -186,9 +186,6 @@ def install_obstacle(view: MachineView) -> MachineObstacle | None:
         return view.profile
     if view.network is not None:
         return view.network
-    if upgrade_index(view.machine) is None:
-        name = f"Cluster {view.cluster.name}"
-        return MachineObstacle(_R.HOST_NOT_PREPARED, f"{name} gives the Machine its upgradeIndex", held_by=name)
     if target_changes(view, view.execution) or label_changes(view, view.execution):
         return MachineObstacle(
             _R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} is given the image and the labels"
@@ -394,7 +391,7 @@ def target_changes(view: MachineView, execution: MachineExecution) -> dict[str, 
 
 def label_changes(view: MachineView, execution: MachineExecution) -> dict[str, str]:
     """Return the labels by which the Cluster selects the target, as far as it lacks them."""
-    target, index = view.target, upgrade_index(view.machine)
+    target, index = view.target, view.upgrade_index
     if target is None or execution.host is None or view.cluster is None or index is None:
         return {}
     labels = claim_labels(view.machine, index).items()

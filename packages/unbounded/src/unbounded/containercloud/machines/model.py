@@ -122,6 +122,7 @@ class MachineView:
         operation: MachineOperation that `status.execution` names.
         name_taken: whether somebody's operation on another Machine has that name.
         profile, network: causes for which the disks and the network of an install are not planned yet.
+        upgrade_index: upgradeIndex that it has or gets; None without a Cluster.
         managers: the other managers of the Cluster.
         default_policy: deletionPolicy of Machines that name none.
         min_other_managers: managers that must be ready before another one is deleted.
@@ -141,6 +142,7 @@ class MachineView:
     ipam: IpamHost | None = None
     profile: MachineObstacle | None = None
     network: MachineObstacle | None = None
+    upgrade_index: int | None = None
     managers: tuple[ContainerCloudMachine, ...] = ()
     default_policy: DeletionPolicy = DeletionPolicy.UNSAFE
     min_other_managers: int = 2

@@ -64,6 +64,7 @@ _PROVIDER_FIELDS: Final = (
     "delete",
     "prepareDeletionPhase",
     "providerInstanceState",
+    "upgradeIndex",
     "privateIp",
     "conditions",
 )
@@ -71,13 +72,11 @@ _FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "execut
 
 
 def status_change(view: MachineView, plan: MachineStep) -> Raw:
-    """Return the patch of the status; empty if it is as the plan has it. `upgradeIndex` has another writer."""
+    """Return the patch of the status; empty if it is as the plan has it."""
     before = _raw(view.machine.status)
     desired = _raw(desired_status(view, plan))
     patch: Raw = {key: desired.get(key) for key in _FIELDS if before.get(key) != desired.get(key)}
     old, new = before.get("providerStatus") or {}, desired["providerStatus"]
-    if "status" not in old:  # only `upgradeIndex` was written: the false values are not there yet
-        old = {}
     provider = {key: new.get(key) for key in _PROVIDER_FIELDS if old.get(key) != new.get(key)}
     if provider:
         head = {"apiVersion": PROVIDER_API_VERSION, "kind": "BareMetalMachineProviderStatus"}
@@ -94,8 +93,9 @@ def is_news(view: MachineView, plan: MachineStep, change: Raw) -> bool:
     """Return whether a change of the status only informs: nothing depends on it, and it can wait for further ones."""
     before, after = (replace(one, waiting=None, message=None) for one in (view.execution, plan.execution))
     provider = change.get("providerStatus", {})
-    decisive = provider.keys() & {"status", "delete", "prepareDeletionPhase"} and view.machine.status.execution
-    return before == after and not decisive and not change.keys() & {"errorReason", "nodeRef"}
+    decisive = provider.keys() & {"status", "delete", "prepareDeletionPhase", "upgradeIndex"}
+    is_first = view.machine.status.execution is None
+    return before == after and (is_first or not decisive) and not change.keys() & {"errorReason", "nodeRef"}
 
 
 def _raw(status: ContainerCloudMachineStatus) -> Raw:
@@ -134,6 +134,7 @@ def desired_status(view: MachineView, plan: MachineStep) -> ContainerCloudMachin
         delete=plan.deleting,
         prepare_deletion_phase=_phase(before, plan.phase),
         provider_instance_state=_instance(view, plan.execution),
+        upgrade_index=view.upgrade_index,
         private_ip=_private_ip(view),
         conditions=conditions,
     )
