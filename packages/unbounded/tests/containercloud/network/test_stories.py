@@ -17,13 +17,14 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.names import ANNOTATION_IPAM_HOST, LABEL_NETWORK_CONFIG
-from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS
+from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, Subnet
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_FOR_BOOT
 from unbounded.containercloud.network.plan import config_name
 from unbounded.containercloud.network.subnets import parse_allocation
 from unbounded.kube.api import NotFound
+from unbounded.kube.status_writer import StatusWriter
 
 story: Final = told_in(networks)
 ADDRESS: Final = "10.0.0.100"
@@ -436,6 +437,26 @@ def judge(subnet: Any, owners: set[str]) -> None:
 @story
 async def test_hosts_that_race_get_one_address_each(world: NetworkWorld) -> None:
     await race(world, 30)
+
+
+def test_hosts_that_ask_at_the_same_time_share_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = 0
+    write = StatusWriter.write
+
+    async def counted(self: StatusWriter[Any], base: object, status: Any) -> object:
+        nonlocal writes
+        writes += isinstance(base, Subnet)
+        return await write(self, base, status)
+
+    async def told() -> None:
+        world = NetworkWorld()
+        world.start(weather=Weather(latency_s=0.2))
+        await race(world, 30)
+        await world.stop()
+
+    monkeypatch.setattr(StatusWriter, "write", counted)
+    run_virtual(told())
+    assert writes < 30  # of 30 allocations and 10 releases
 
 
 @pytest.mark.parametrize("weather", [STORM, Weather(latency_s=0.2, staleness_s=1.0)], ids=["storm", "late"])

@@ -18,6 +18,7 @@ from unbounded.containercloud.network.subnets import (
     SubnetFault,
     SubnetFull,
     allocate,
+    allocate_all,
     parse_allocation,
     release,
     subnet_status,
@@ -87,6 +88,12 @@ def test_a_full_subnet_gives_none() -> None:
     many = [f"10.1.{number // 256}.{number % 256}:u/{number}" for number in range(MAX_ALLOCATED)]
     with pytest.raises(SubnetFull, match="4096 addresses are in use"):
         allocate(subnet("lcm", *many), "u-2", ["a"])
+
+
+def test_hosts_that_ask_together_get_what_is_free() -> None:
+    entries = allocate_all(subnet(), {"u-1": ["a", "b"], "u-2": ["a", "b", "c"], "u-3": ["a"]})
+    assert [entry.partition(":")[2] for entry in entries] == ["u-1/a", "u-1/b", "u-3/a"]
+    assert len({entry.partition(":")[0] for entry in entries}) == 3
 
 
 def test_status_counts_free_addresses_and_names_strays() -> None:

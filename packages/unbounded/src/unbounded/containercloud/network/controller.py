@@ -64,7 +64,7 @@ from unbounded.containercloud.network.model import (
 )
 from unbounded.containercloud.network.plan import config_name, plan_network, subnet_finalizers
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
-from unbounded.containercloud.network.subnets import OK, SubnetFull, allocate, release, subnet_status
+from unbounded.containercloud.network.subnets import OK, allocate_all, release, subnet_status
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, identify, key_of
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import rfc3339
@@ -118,6 +118,8 @@ class NetworkController:
         self._subnet_status = StatusWriter(api, SUBNETS, fields=None, cache=caches.subnets)
         self._template_status = StatusWriter(api, L2_TEMPLATES, fields=None, cache=caches.templates)
         self._turns: defaultdict[ObjectKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # IpamHosts that wait for a turn of a Subnet, by their UID, with the interfaces that need an address
+        self._waiting: defaultdict[ObjectKey, dict[str, tuple[str, ...]]] = defaultdict(dict)
         # UIDs of IpamHosts: a frozen leader may still allocate for them
         self._gone: deque[str] = deque(maxlen=MAX_GONE)
         self._controller: Controller[NetworkKey] = Controller("networks", self._reconcile, metrics=context.metrics)
@@ -286,18 +288,25 @@ class NetworkController:
             self._ipam_hosts.observe(written)
 
     async def _allocate(self, view: NetworkView, subnet: Subnet, interfaces: tuple[str, ...]) -> None:
-        """Allocate the addresses; where others took the last ones meanwhile, the next plan says so."""
-        key = key_of(subnet)
+        """Allocate the addresses; the next plan says so where others took the last ones, or the write failed.
+
+        One write has the addresses of all that waited for the same turn.
+        """
+        if view.ipam is None:
+            return
+        key, uid = key_of(subnet), view.ipam.metadata.uid
+        waiting = self._waiting[key]
+        waiting[uid] = interfaces
         async with self._turns[key]:
-            current = self._subnets.get(key.name, key.namespace)
-            if view.ipam is None or current is None or subnet_finalizers(current) is not None:
-                raise Stale(f"Subnet {key} changed")
-            try:
-                entries = allocate(current, view.ipam.metadata.uid, interfaces)
-            except SubnetFull:
+            if uid not in waiting:  # the turn before has served it
                 return
-            await self._write_subnet(current, entries)
-        log.info("addresses allocated", machine=f"{view.namespace}/{view.name}", subnet=str(key))
+            requests = dict(waiting)
+            waiting.clear()
+            current = self._subnets.get(key.name, key.namespace)
+            if current is None or subnet_finalizers(current) is not None:
+                raise Stale(f"Subnet {key} changed")
+            await self._write_subnet(current, allocate_all(current, requests))
+        log.info("addresses allocated", subnet=str(key), hosts=len(requests))
 
     async def _release(self, view: NetworkView, subnet: Subnet) -> None:
         key = key_of(subnet)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+from msgspec.structs import replace
 
 from unbounded.api.container_cloud.network import MAX_ALLOCATED, Subnet, SubnetSpec, SubnetStatus
 
@@ -231,6 +234,22 @@ def allocate(subnet: Subnet, uid: str, interfaces: Sequence[str]) -> list[str]:
             raise SubnetFull(f"{MAX_ALLOCATED} addresses are in use, the most that one Subnet has")
         entries.append(str(Allocation(address, uid, interface)))
     return entries
+
+
+def allocate_all(subnet: Subnet, requests: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the `allocatedIPs` of a Subnet with addresses for several IpamHosts, as far as there are free ones.
+
+    Args:
+        requests: the interfaces that need an address, by the UID of the IpamHost.
+
+    Raises:
+        SubnetFault: the spec of the Subnet gives no addresses.
+    """
+    for uid, interfaces in requests.items():
+        with suppress(SubnetFull):
+            status = replace(subnet.status, allocated_ips=tuple(allocate(subnet, uid, interfaces)))
+            subnet = replace(subnet, status=status)
+    return list(subnet.status.allocated_ips)
 
 
 def release(subnet: Subnet, uids: Collection[str]) -> list[str]:
