@@ -218,6 +218,11 @@ class WriteClusterStatus:
 
     provider_status: Raw
 
+    @property
+    def counts(self) -> bool:
+        """True for another number of Machines, which a user reads later as well."""
+        return "nodes" in self.provider_status and not self.provider_status.keys() & {"releaseRefs", "ready"}
+
 
 ClusterAction = (
     SetClusterFinalizer

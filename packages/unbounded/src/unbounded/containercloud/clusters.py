@@ -48,11 +48,12 @@ from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.status_writer import StatusWriter
+from unbounded.kube.status_writer import StatusDebounce, StatusWriter
 from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
 SETTLE_S: Final = 0.2  # before a pass, as changes of many Machines come together
+COUNTS_S: Final = 3.0  # from a change of the number of ready Machines until it is written, as more will follow
 CONDITION_USABLE: Final = "Usable"
 
 log = Log("clusters")
@@ -95,8 +96,9 @@ class ClusterController:
 
     def __init__(self, context: ControllerContext) -> None:
         self._api = api = context.api
-        self._epoch = context.epoch
+        self._epoch, self._now = context.epoch, context.now
         self._caches = caches = context.caches
+        self._debounce = StatusDebounce(COUNTS_S)
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
         self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=context.metrics)
         follow = partial(self._controller.follow, delay_s=SETTLE_S)
@@ -141,11 +143,15 @@ class ClusterController:
         cluster = self._caches.clusters.get(key.name, key.namespace)
         if cluster is None:
             return None
+        left_s = 0.0
         with suppress(NotFound, AlreadyExists):  # the watch delivers the change
             for action in plan_cluster(self._observe(cluster)):
                 self._epoch.check_leads()
-                await self._perform(cluster, action)
-        return None
+                if isinstance(action, WriteClusterStatus):
+                    left_s = self._debounce.left_s(key, self._now(), informs=action.counts)
+                if not left_s:
+                    await self._perform(cluster, action)
+        return left_s or None
 
     def _observe(self, cluster: Cluster) -> ClusterView:
         caches, name = self._caches, scoped_name(cluster.metadata.namespace or "", cluster.name)
