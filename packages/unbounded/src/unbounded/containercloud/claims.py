@@ -434,28 +434,15 @@ class ClaimController:
             taken = host_key(claim.host)
             self._taking.add(taken)  # other Machines choose other hosts meanwhile
             try:
-                machine = await self._with_finalizer(machine)
                 await self._take(claim.host, machine)
             finally:
                 self._taking.discard(taken)
         if claim.step in (ClaimStep.TAKE, ClaimStep.ANNOTATE):
-            await self._annotate(machine, claim.host)
+            await self._record(machine, claim.host)
         return None
 
-    async def _with_finalizer(self, machine: ContainerCloudMachine) -> ContainerCloudMachine:
-        """Write the finalizer before the claim: a Machine that is deleted in between would leave its host taken."""
-        self._epoch.check_leads()
-        present, version = machine.metadata.finalizers, machine.metadata.resource_version
-        if FINALIZER_MACHINE in present:
-            return machine
-        patch = {"metadata": {"resourceVersion": version, "finalizers": [*present, FINALIZER_MACHINE]}}
-        key = key_of(machine)
-        written = await self._api.patch(CONTAINER_CLOUD_MACHINES, key.name, patch, namespace=key.namespace)
-        self._caches.machines.observe(written)
-        return written
-
     async def _release_orphans(self, key: ObjectKey) -> None:
-        """Release the hosts that were claimed while their Machine was being deleted, too late for its release.
+        """Release the hosts whose Machine was deleted before it had recorded the claim.
 
         A host that has an image or a network is left to a person, as somebody has removed the finalizer of its Machine,
         and so is a host with a consumerRef that a person has written.
@@ -491,14 +478,17 @@ class ClaimController:
         self._caches.hosts.observe(await self._api.patch(BARE_METAL_HOSTS, key.name, patch, namespace=key.namespace))
         log.info("host claimed", host=str(key), machine=str(of))
 
-    async def _annotate(self, machine: ContainerCloudMachine, host: BareMetalHost) -> None:
-        """Write the annotation on the version of the Machine that was read: of two hosts, one gets it."""
+    async def _record(self, machine: ContainerCloudMachine, host: BareMetalHost) -> None:
+        """Write annotation and finalizer on the version of the Machine that was read: of two hosts, one gets it."""
         self._epoch.check_leads()
-        key = key_of(machine)
-        name = str(host_key(host))
-        if machine.metadata.annotations.get(ANNOTATION_HOST) == name:
+        key, meta, name = key_of(machine), machine.metadata, str(host_key(host))
+        change: dict[str, Any] = {}
+        if meta.annotations.get(ANNOTATION_HOST) != name:
+            change["annotations"] = {ANNOTATION_HOST: name}
+        if FINALIZER_MACHINE not in meta.finalizers and meta.deletion_timestamp is None:
+            change["finalizers"] = [*meta.finalizers, FINALIZER_MACHINE]
+        if not change:
             return
-        version = machine.metadata.resource_version
-        patch = {"metadata": {"resourceVersion": version, "annotations": {ANNOTATION_HOST: name}}}
+        patch = {"metadata": {"resourceVersion": meta.resource_version, **change}}
         written = await self._api.patch(CONTAINER_CLOUD_MACHINES, key.name, patch, namespace=key.namespace)
         self._caches.machines.observe(written)

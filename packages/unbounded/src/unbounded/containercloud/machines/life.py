@@ -92,7 +92,7 @@ def _first_obstacle(view: MachineView, execution: MachineExecution) -> MachineOb
 
 
 def _finalizer(execution: MachineExecution) -> Iterator[MachineAction]:
-    """Yield the finalizer of a Machine that has a host; the claim writes it before."""
+    """Yield the finalizer of a Machine that has a host; the claim has written it, but for a host that a user pinned."""
     if execution.host is not None:
         yield SetMachineFinalizer(True)
 
