@@ -79,7 +79,7 @@ async def claimed(admin: HttpApi, namespace: str) -> str:
     references: Any = {"l2TemplateSelector": {"name": "one-nic"}, "bareMetalHostProfile": {"name": "default"}}
     await machine(admin, namespace, "m", **references)
     execution = {
-        "stage": "Planning",
+        "stage": "Provisioning",
         "machine": target,
         "host": {"namespace": namespace, "name": "master-0", "uid": made.metadata.uid},
     }

@@ -6,7 +6,7 @@ The process runs the caches.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.container_cloud.cluster import (
@@ -52,16 +52,17 @@ from unbounded.api.core import (
     Secret,
 )
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
+from unbounded.api.failures import Stale
 from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts
 from unbounded.api.machine import MACHINES, AgentStatus, Machine, MachineStatus, RecentOperation, RedfishStatus
 from unbounded.api.machine_status import HostSystem
-from unbounded.api.meta import Condition, ObjectMeta
+from unbounded.api.meta import Condition, Kind, ObjectMeta
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, Execution, MachineOperation, MachineOperationStatus
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.containercloud.hosts.model import consumer_of, is_free, parse_bmc_address
 from unbounded.containercloud.network.subnets import OK
-from unbounded.kube.api import Api, ObjectKey
+from unbounded.kube.api import Api, NotFound, ObjectKey, identify
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.compaction import ObjectCompaction, Unread
@@ -69,6 +70,8 @@ from unbounded.kube.events import AnyEventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, node_by_machine
+
+T = TypeVar("T")
 
 INDEX_CLUSTER: Final = "cluster"
 INDEX_SCOPED_NAME: Final = "scoped name"  # of Clusters
@@ -273,6 +276,26 @@ def container_cloud_caches(api: Api, *, compaction: type[ObjectCompaction] = Obj
         configurations=Cache(api, MACHINE_CONFIGURATIONS),
         budgets=Cache(api, MACHINE_DISRUPTION_BUDGETS),
     )
+
+
+async def confirm(api: Api, kind: Kind[T], known: T | None, cache: Cache[T]) -> None:
+    """Read an object live before a step that an older state of it would not allow.
+
+    A host whose addresses go back may have been found to run, and a host may be released that gets its network.
+
+    Raises:
+        Stale: the object has changed.
+    """
+    if known is None:
+        return
+    key, uid, version = identify(known)
+    try:
+        live = await api.get(kind, key.name, namespace=key.namespace)
+    except NotFound as error:
+        raise Stale(f"{kind.kind} {key} is gone") from error
+    if identify(live)[1:] != (uid, version):
+        cache.observe(live)
+        raise Stale(f"{kind.kind} {key} changed")
 
 
 def by_cluster(item: ContainerCloudMachine | MachinePool) -> tuple[str, ...]:

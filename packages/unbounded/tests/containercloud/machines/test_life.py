@@ -162,6 +162,18 @@ def test_a_number_that_only_the_host_would_have_is_written_at_once() -> None:
     assert not is_news(seen, same, {"providerStatus": {"upgradeIndex": 7}})
 
 
+def test_the_host_gets_image_and_network_in_one_write() -> None:
+    lease = {"dhcpLeases": [{"ipv4": "10.0.0.100", "mac": "52:54:00:00:00:01"}]}
+    pending = MachineObstacle("NetworkPending", "IpamHost example-ns/example-control-plane has no addresses yet")
+    early = view(machine("Planning"), target=target(claimed=False), network=pending)
+    assert [one for one in plan_life(early).actions if isinstance(one, ChangeTarget)] == []
+    known = view(machine("Planning"), target=target(claimed=False), handover=lease)
+    plan = plan_life(known)
+    (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert change.spec["pxe"] == {"image": IMAGE, **lease}
+    assert (plan.execution.stage, reason(known)) == ("Planning", "HostNotPrepared")
+
+
 def test_a_worker_gets_no_taint() -> None:
     plan = plan_life(view(machine("Planning", manager=False), target=target(claimed=False)))
     (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]

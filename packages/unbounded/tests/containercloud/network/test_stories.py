@@ -21,7 +21,8 @@ from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBN
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_FOR_BOOT
-from unbounded.containercloud.network.plan import config_name
+from unbounded.containercloud.network.controller import network_view
+from unbounded.containercloud.network.plan import config_name, plan_network
 from unbounded.containercloud.network.subnets import parse_allocation
 from unbounded.kube.api import NotFound
 from unbounded.kube.status_writer import StatusWriter
@@ -73,6 +74,20 @@ async def test_the_network_of_the_example_is_handed_over(world: NetworkWorld) ->
     subnet = await world.subnet_now()
     assert subnet.status.allocated_ips == (f"{ADDRESS}:{ipam.metadata.uid}/k8s-lcm",)
     assert (subnet.status.capacity, subnet.status.allocatable, subnet.status.state) == (4, 3, "OK")
+
+
+@story
+async def test_what_an_install_needs_is_left_to_its_plan(world: NetworkWorld) -> None:
+    await prepared(world)
+    await world.stage("Planning")
+    await world.reason("AwaitingHardware")
+    await asyncio.sleep(5)
+    pxe = (await world.target()).spec.pxe
+    assert pxe is not None
+    assert pxe.dhcp_leases == ()
+    handover = plan_network(network_view(world.caches, NAMESPACE, "m")).handover
+    assert [one["ipv4"] for one in handover["dhcpLeases"]] == [ADDRESS]
+    assert handover["cloudInit"]["networkConfigConfigMapRef"]["name"] == config_name(await world.ipam())
 
 
 @story

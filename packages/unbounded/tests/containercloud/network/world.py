@@ -22,7 +22,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, Subnet
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.containercloud.caches import ControllerContext
+from unbounded.containercloud.caches import ContainerCloudCaches, ControllerContext
 from unbounded.containercloud.network.controller import NetworkController
 from unbounded.containercloud.network.model import ADDRESSES, RENDERED
 from unbounded.containercloud.network.plan import config_name
@@ -45,6 +45,7 @@ class NetworkWorld:
         self._tasks: list[asyncio.Task[None]] = []
         self._lives = 0
         self.life: Incarnation  # the last one
+        self.caches: ContainerCloudCaches  # of its life
 
     # ---- the controller
 
@@ -57,7 +58,7 @@ class NetworkWorld:
 
     async def _run(self, life: Incarnation) -> None:
         api = WeatheredApi(self.api, life)
-        caches = watched_caches(api)
+        self.caches = caches = watched_caches(api)
         async with asyncio.TaskGroup() as group:
             for cache in caches.followed:
                 group.create_task(cache.run())
@@ -115,7 +116,7 @@ class NetworkWorld:
         }
         await self.api.create(MACHINES, target)
         claimed = {"namespace": "default", "name": host, "uid": made.metadata.uid}
-        execution = {"stage": "Planning", "machine": f"{host}.default", "host": claimed}
+        execution = {"stage": "Provisioning", "machine": f"{host}.default", "host": claimed}
         await self.api.patch(
             CONTAINER_CLOUD_MACHINES,
             name,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, assert_never
 
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
@@ -19,7 +19,7 @@ from unbounded.api.container_cloud.machine import (
     MachineStage,
 )
 from unbounded.api.container_cloud.names import ANNOTATION_FOR_UID, FINALIZER_MACHINE
-from unbounded.api.container_cloud.network import IpamHost
+from unbounded.api.container_cloud.network import IPAM_HOSTS, IpamHost
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
@@ -31,6 +31,7 @@ from unbounded.containercloud.caches import (
     INDEX_PIN,
     INDEX_RELEASE,
     ControllerContext,
+    confirm,
 )
 from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_view, plan_claim, release_host
 from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
@@ -53,8 +54,9 @@ from unbounded.containercloud.machines.model import (
     SetProviderID,
 )
 from unbounded.containercloud.machines.report import is_news, status_change
+from unbounded.containercloud.network.controller import network_view
 from unbounded.containercloud.network.model import ADDRESSES
-from unbounded.containercloud.network.plan import owns
+from unbounded.containercloud.network.plan import owns, plan_network
 from unbounded.containercloud.profiles.plan import profile_obstacle
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.controller import Controller
@@ -228,6 +230,7 @@ class ContainerCloudMachineController:
             ipam=ipam,
             profile=None if adopted else self._profile(machine, target),
             network=None if adopted else _network(machine, ipam, found),
+            handover=self._handover(machine) if ipam is not None else {},
             upgrade_index=upgrade_index(machine) or upgrade_indexes(of_cluster).get(machine.name),
             managers=tuple(one for one in of_cluster if one.is_manager and one.name != machine.name),
             default_policy=self._policy,
@@ -244,6 +247,12 @@ class ContainerCloudMachineController:
             return MachineObstacle(MachineReason.HOST_NOT_PREPARED, "no host is claimed")
         found = profile_obstacle(machine, target, self._caches.profiles.all())
         return None if found is None else MachineObstacle(*found)
+
+    def _handover(self, machine: ContainerCloudMachine) -> Mapping[str, Any]:
+        execution = machine.status.execution
+        if execution is None or execution.stage != MachineStage.PLANNING:
+            return {}
+        return plan_network(network_view(self._caches, machine.metadata.namespace or "", machine.name)).handover
 
     # ---- execution
 
@@ -315,6 +324,9 @@ class ContainerCloudMachineController:
     async def _patch_target(self, view: MachineView, change: ChangeTarget) -> None:
         if view.target is None:
             return
+        if view.handover:
+            await confirm(self._api, IPAM_HOSTS, view.ipam, self._caches.ipam_hosts)
+            await confirm(self._api, BARE_METAL_HOSTS, view.host, self._caches.hosts)
         version = {"resourceVersion": view.target.metadata.resource_version}
         patch = {"metadata": version | {"labels": dict(change.labels)}, "spec": change.spec}
         self._caches.host_machines.observe(await self._api.patch(MACHINES, view.target.name, patch))

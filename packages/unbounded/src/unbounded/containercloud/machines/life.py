@@ -74,7 +74,8 @@ def plan_life(view: MachineView) -> MachineStep:
         obstacle = _first_obstacle(view, execution)
     actions = [*_finalizer(execution), *_operation(view, execution), *_provider_id(view, execution)]
     changes, labels = target_changes(view, execution), label_changes(view, execution)
-    if (changes or labels) and view.upgrade_index is not None:  # one write has all
+    is_early = execution.stage == _S.PLANNING and view.network is not None
+    if (changes or labels) and view.upgrade_index is not None and not is_early:  # one write has all
         actions.append(ChangeTarget(changes, labels))
     return MachineStep(
         execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
@@ -382,6 +383,8 @@ def target_changes(view: MachineView, execution: MachineExecution) -> dict[str, 
     image = None if view.adopted else image_of(view)
     if image is not None and pxe is not None and pxe.image != image:
         patch["pxe"] = {"image": image}
+    if view.handover:
+        patch["pxe"] = {**patch.get("pxe", {}), **view.handover}
     if kubernetes := _kubernetes_changes(view, target):
         patch["kubernetes"] = kubernetes
     if maintenance := maintenance_change(view, target, enabled=view.machine.value.maintenance):

@@ -121,6 +121,7 @@ class MachineView:
         target: Machine of unbounded-cloud.io of that host.
         operation: MachineOperation that `status.execution` names.
         name_taken: whether somebody's operation on another Machine has that name.
+        handover: change of `spec.pxe` of the target that the planned install needs for its network.
         profile, network: causes for which the disks and the network of an install are not planned yet.
         upgrade_index: upgradeIndex that it has or gets; None without a Cluster.
         managers: the other managers of the Cluster.
@@ -142,6 +143,7 @@ class MachineView:
     ipam: IpamHost | None = None
     profile: MachineObstacle | None = None
     network: MachineObstacle | None = None
+    handover: Mapping[str, Any] = field(default_factory=dict)
     upgrade_index: int | None = None
     managers: tuple[ContainerCloudMachine, ...] = ()
     default_policy: DeletionPolicy = DeletionPolicy.UNSAFE

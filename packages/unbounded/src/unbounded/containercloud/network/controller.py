@@ -36,7 +36,6 @@ from unbounded.api.container_cloud.network import (
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_FOR_BOOT, NAMESPACE
 from unbounded.containercloud.caches import (
     INDEX_FAULTY,
@@ -44,7 +43,9 @@ from unbounded.containercloud.caches import (
     INDEX_IPAM_HOST,
     INDEX_NAMESPACE,
     INDEX_NETWORK,
+    ContainerCloudCaches,
     ControllerContext,
+    confirm,
 )
 from unbounded.containercloud.network.model import (
     ADDRESSES,
@@ -65,8 +66,7 @@ from unbounded.containercloud.network.model import (
 from unbounded.containercloud.network.plan import config_name, plan_network, subnet_finalizers
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
 from unbounded.containercloud.network.subnets import OK, allocate_all, release, subnet_status
-from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, identify, key_of
-from unbounded.kube.cache import Cache
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -77,6 +77,7 @@ Raw = dict[str, Any]
 T = TypeVar("T")
 
 MAX_GONE: Final = 1000
+TOGETHER_S: Final = 0.05  # before addresses are allocated, as many Machines ask for some together
 OUTDATED: Final = "the host was installed with another network; the present one counts at the next install"
 
 log = Log("containercloud.network")
@@ -106,7 +107,8 @@ class NetworkController:
 
     def __init__(self, context: ControllerContext) -> None:
         self._api, self._epoch, self._now = context.api, context.epoch, context.now
-        api, caches = context.api, context.caches
+        api, self._caches = context.api, context.caches
+        caches = self._caches
         self._machines = caches.machines
         self._ipam_hosts = caches.ipam_hosts
         self._hosts = caches.hosts
@@ -189,38 +191,17 @@ class NetworkController:
             case _:
                 assert_never(key.subject)
 
-    def _view(self, namespace: str, name: str) -> NetworkView:
-        machine, ipam = self._machines.get(name, namespace), self._ipam_hosts.get(name, namespace)
-        execution = machine.status.execution if machine is not None else None
-        notes = ipam.metadata.annotations if ipam is not None else {}
-        target, host = notes.get(ANNOTATION_NETWORK_OF, ""), notes.get(ANNOTATION_HOST, "")
-        if execution is not None and execution.host is not None and not _is_deleted(ipam):
-            target, host = execution.machine or "", str(execution.host)
-        host_namespace, _, host_name = host.partition("/")
-        uid = ipam.metadata.uid if ipam is not None else ""
-        return NetworkView(
-            name=name,
-            namespace=namespace,
-            machine=machine,
-            ipam=ipam,
-            host=self._hosts.get(host_name, host_namespace),
-            target=self._targets.get(target),
-            templates=self._templates.by(INDEX_NAMESPACE, namespace),
-            subnets=[one for one in self._subnets.all() if _concerns(one, namespace, uid)],
-            config=self._configs.get(config_name(ipam), NAMESPACE) if ipam is not None else None,
-        )
-
     # ---- execution
 
     async def _reconcile_host(self, namespace: str, name: str) -> float | None:
         await self._delete_orphans(namespace, name)
-        view = self._view(namespace, name)
+        view = network_view(self._caches, namespace, name)
         plan = plan_network(view)
         if any(isinstance(action, ReleaseAddresses) for action in plan.actions):
-            await self._confirm(BARE_METAL_HOSTS, view.host, self._hosts)
+            await confirm(self._api, BARE_METAL_HOSTS, view.host, self._hosts)
         elif any(isinstance(action, PatchTarget) for action in plan.actions):
-            await self._confirm(IPAM_HOSTS, view.ipam, self._ipam_hosts)
-            await self._confirm(BARE_METAL_HOSTS, view.host, self._hosts)
+            await confirm(self._api, IPAM_HOSTS, view.ipam, self._ipam_hosts)
+            await confirm(self._api, BARE_METAL_HOSTS, view.host, self._hosts)
         for action in plan.actions:
             self._epoch.check_leads()
             await self._perform(view, action)
@@ -228,25 +209,6 @@ class NetworkController:
             await self._write_report(view.ipam, plan.report)
             return None
         return 0.0 if plan.actions and view.ipam is not None and not _is_deleted(view.ipam) else None
-
-    async def _confirm(self, kind: Kind[T], known: T | None, cache: Cache[T]) -> None:
-        """Read an object live before a step that an older state of it would not allow.
-
-        A host whose addresses go back may have been found to run, and a host may be released that gets its network.
-
-        Raises:
-            Stale: the object has changed.
-        """
-        if known is None:
-            return
-        key, uid, version = identify(known)
-        try:
-            live = await self._api.get(kind, key.name, namespace=key.namespace)
-        except NotFound as error:
-            raise Stale(f"{kind.kind} {key} is gone") from error
-        if identify(live)[1:] != (uid, version):
-            cache.observe(live)
-            raise Stale(f"{kind.kind} {key} changed")
 
     async def _perform(self, view: NetworkView, action: NetworkAction) -> None:
         match action:
@@ -300,6 +262,8 @@ class NetworkController:
         async with self._turns[key]:
             if uid not in waiting:  # the turn before has served it
                 return
+            await asyncio.sleep(TOGETHER_S)
+            self._epoch.check_leads()
             requests = dict(waiting)
             waiting.clear()
             current = self._subnets.get(key.name, key.namespace)
@@ -433,6 +397,29 @@ class NetworkController:
             self._epoch.check_leads()
             await self._template_status.write(template, {"state": state, "reason": reason})
         return None
+
+
+def network_view(caches: ContainerCloudCaches, namespace: str, name: str) -> NetworkView:
+    """Return all that decides on the network of a Machine, from the caches."""
+    machine, ipam = caches.machines.get(name, namespace), caches.ipam_hosts.get(name, namespace)
+    execution = machine.status.execution if machine is not None else None
+    notes = ipam.metadata.annotations if ipam is not None else {}
+    target, host = notes.get(ANNOTATION_NETWORK_OF, ""), notes.get(ANNOTATION_HOST, "")
+    if execution is not None and execution.host is not None and not _is_deleted(ipam):
+        target, host = execution.machine or "", str(execution.host)
+    host_namespace, _, host_name = host.partition("/")
+    uid = ipam.metadata.uid if ipam is not None else ""
+    return NetworkView(
+        name=name,
+        namespace=namespace,
+        machine=machine,
+        ipam=ipam,
+        host=caches.hosts.get(host_name, host_namespace),
+        target=caches.host_machines.get(target),
+        templates=caches.templates.by(INDEX_NAMESPACE, namespace),
+        subnets=[one for one in caches.subnets.all() if _concerns(one, namespace, uid)],
+        config=caches.network_configs.get(config_name(ipam), NAMESPACE) if ipam is not None else None,
+    )
 
 
 def _keys(subject: NetworkSubject, items: Iterable[object]) -> Iterator[NetworkKey]:

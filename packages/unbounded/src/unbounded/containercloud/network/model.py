@@ -128,7 +128,12 @@ class NetworkPlan:
     """The next step: actions in their order, and the status that is true after them.
 
     With actions of allocation the plan is made anew after them, and the status stays as it is.
+
+    Args:
+        handover: change of `spec.pxe` of the host's Machine that the next install needs. Whoever plans the install
+            writes it, together with the image.
     """
 
     actions: tuple[NetworkAction, ...] = ()
     report: IpamReport | None = None
+    handover: Mapping[str, Any] = field(default_factory=dict)

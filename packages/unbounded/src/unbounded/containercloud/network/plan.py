@@ -116,7 +116,17 @@ def plan_network(view: NetworkView) -> NetworkPlan:
     except TemplateNetworkFault as fault:
         actions = (DeleteConfig(),) if view.config is not None else ()
         plan = NetworkPlan(actions, _fault(fault.reason, str(fault)))
-    return _kept(view, ipam, plan)
+    return _left_to_install(machine, _kept(view, ipam, plan))
+
+
+def _left_to_install(machine: ContainerCloudMachine, plan: NetworkPlan) -> NetworkPlan:
+    """Return the plan without the change of the host's Machine while the install of the Machine is planned."""
+    execution = machine.status.execution
+    if execution is None or execution.stage != MachineStage.PLANNING:
+        return plan
+    change = next((one.pxe for one in plan.actions if isinstance(one, PatchTarget)), {})
+    actions = tuple(one for one in plan.actions if not isinstance(one, PatchTarget))
+    return replace(plan, actions=actions, handover=change)
 
 
 def _is_released(machine: ContainerCloudMachine) -> bool:
