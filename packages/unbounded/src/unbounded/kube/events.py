@@ -7,6 +7,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Any, Final, NamedTuple
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
@@ -119,14 +120,14 @@ class EventRecorder:
             message: for people.
         """
         what = _EventKey(
-            namespace=about.namespace or "",
-            uid=about.uid or "",
-            name=about.name,
+            namespace=intern(about.namespace or ""),  # each version of an object has its own texts
+            uid=intern(about.uid or ""),
+            name=intern(about.name),
             kind=about.kind,
             api_version=about.api_version,
             type=type,
             reason=reason,
-            message=message[:MESSAGE_CHARACTERS],
+            message=intern(message[:MESSAGE_CHARACTERS]),
         )
         at = rfc3339(self._now())
         waiting = self._waiting.get(what)
