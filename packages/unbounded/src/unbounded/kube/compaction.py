@@ -14,6 +14,7 @@ Unread = Mapping[type[msgspec.Struct], Mapping[str, Any]]
 """Fields that a process never reads, by the type that has them, with the values that take their place."""
 
 MAX_SHARED: Final = 1024  # parts, those used last: the objects of a fleet repeat models, reasons, messages and names
+MAX_SHARED_DICTS: Final = 128  # likewise; most are labels
 
 
 class ObjectCompaction:
@@ -55,7 +56,7 @@ def _shared(part: Any) -> Any:
     return part
 
 
-@functools.lru_cache(MAX_SHARED)
+@functools.lru_cache(MAX_SHARED_DICTS)
 def _shared_texts(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """Return a dict of texts, such as the labels of many objects."""
     return dict(items)

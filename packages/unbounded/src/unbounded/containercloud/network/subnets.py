@@ -35,7 +35,7 @@ class SubnetFull(Exception):
     """A Subnet has no free address."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Allocation:
     """One entry of `status.allocatedIPs`.
 
