@@ -24,6 +24,17 @@ async def test_apply_changes_what_changed_and_removes_what_is_gone(kubectl: Kube
     assert "size: 4" in last
 
 
+async def test_scale_changes_the_replicas_of_a_custom_resource(kubectl: Kubectl) -> None:
+    widgets = f"widgets.{kubectl.group}"
+    await kubectl.apply(kubectl.widget(replicas=2))
+    assert "one scaled" in await kubectl("scale", widgets, "one", "--replicas=5")
+    assert "one scaled" in await kubectl("scale", widgets, "one", "--current-replicas=5", "--replicas=3")
+    assert (await kubectl.json(widgets, "one"))["spec"]["replicas"] == 3
+    heading, row = (await kubectl("get", widgets, "one", "--subresource=scale")).splitlines()
+    assert heading.split() == ["NAME", "DESIRED", "AVAILABLE", "AGE"]
+    assert row.split()[:3] == ["one", "3", "0"]
+
+
 async def test_apply_of_many_objects_at_once(kubectl: Kubectl) -> None:
     many = [config_map(f"m{n:02}", {"set": "many"}, n=str(n)) for n in range(60)]
     assert (await kubectl.apply(*many)).splitlines() == [f"configmap/m{n:02} created" for n in range(60)]
