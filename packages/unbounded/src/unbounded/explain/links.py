@@ -69,11 +69,12 @@ class ExplainLink(msgspec.Struct, frozen=True, rename=_RENAMED):
     Attributes:
         about: `machine/m1`, `operation/reboot-1`, or the process: `metalman/lab`.
         what: its state or the reason for waiting, in the words of the code that decided.
-        code: the reason in CamelCase: of an operation, a condition or a phase, else a LinkCode.
+        code: the reason in CamelCase: of an operation, a condition or a phase, else of the explanation itself.
         held_by: the blocker; empty for a first cause.
         since, until: RFC 3339 by their writer's clock; empty where none is recorded.
         next_step: what happens without intervention.
-        topic, namespace, name: the subject of a link in a chain, as LinkSubject has it.
+        topic: the kind of the object or process in a chain; empty for a blocker of a plan.
+        namespace, name: of that object; of the Machine for its pause, lock and condition.
     """
 
     about: str

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.explain.chain import KINDS, NAMESPACED, TOPICS
+from unbounded.explain.links import ExplainLink, LinkCode, Topic
 from unbounded.explain.results import RELEASE, Explanation
 from unbounded.explain_api.releases import HEADER
 from unbounded.explain_api.requests import PlanRequest
@@ -44,6 +45,9 @@ def document() -> dict[str, Any]:
     types = (Explanation, Plan, PlanRequest)
     _, components = msgspec.json.schema_components(types, ref_template=TEMPLATE)
     schemas = {name: _described(name, schema) for name, schema in sorted(components.items())}
+    link = schemas[ExplainLink.__name__]["properties"]
+    link["code"]["examples"] = sorted(LinkCode)  # those that no operation, condition or phase has
+    link["topic"]["examples"] = sorted(topic.value for topic in Topic)
     return {
         "openapi": "3.1.0",
         "info": {
