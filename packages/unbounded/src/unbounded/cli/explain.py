@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,10 +22,12 @@ from unbounded.cli.view import age
 from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explain
 from unbounded.explain.links import PLUGIN, ExplainLink, Topic, links_with_program
 from unbounded.explain.results import Explanation
-from unbounded.explain_api.client import ExplainClient
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.http_pool import split_server
+
+if TYPE_CHECKING:
+    from unbounded.explain_api.client import ExplainClient
 
 WATCH_EVERY_S: Final = 2.0
 SEGMENTS: Final = {topic: word for word, topic in reversed(TOPICS.items())}  # of a path, by topic
@@ -58,6 +60,8 @@ async def run(session: CommandSession) -> int:
 
 def _client(session: CommandSession, topic: Topic | None) -> ExplainClient:
     """Return the client of --url. Raises CliError."""
+    from unbounded.explain_api.client import ExplainClient  # noqa: PLC0415  # only for --url
+
     args, own = session.invocation.args, session.api.config
     if not args.url:
         raise CliError("--url-ca: valid only with --url", status=USAGE)
