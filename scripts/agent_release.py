@@ -43,7 +43,18 @@ NAME: Final = "unbounded-agent"
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 LEAVE_OUT: Final = (  # optional dependencies of packages, and modules without a use on a host
     *("bcrypt", "backports", "dotenv", "gunicorn", "h2", "hpack", "hyperframe", "hypothesis", "markdown_it", "mypy"),
-    *("pip", "pydantic", "pydantic_core", "pygments", "pytest", "rich", "setuptools", "sortedcontainers"),
+    *(
+        "opentelemetry",
+        "google",
+        "pip",
+        "pydantic",
+        "pydantic_core",
+        "pygments",
+        "pytest",
+        "rich",
+        "setuptools",
+        "sortedcontainers",
+    ),
     *("curses", "doctest", "multiprocessing", "pdb", "pydoc", "readline", "sqlite3", "tkinter"),
     *("unittest", "xmlrpc", "zstandard._cffi"),
 )

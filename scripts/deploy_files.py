@@ -254,9 +254,9 @@ def _yaml(body: Any) -> str:
 def _images() -> dict[str, str]:
     lock = (ROOT / "requirements.lock").read_text()
     found = {
-        f"deploy/images/{PLAIN}": locked(lock, *packages.requirements()),
-        f"deploy/images/{WITH_CLOUDS}": locked(lock, *packages.requirements("azure", "oci")),
-        f"deploy/images/{WITH_ALL}": locked(lock, *packages.requirements("azure", "oci", "up")),
+        f"deploy/images/{PLAIN}": locked(lock, *packages.requirements("otel")),
+        f"deploy/images/{WITH_CLOUDS}": locked(lock, *packages.requirements("azure", "oci", "otel")),
+        f"deploy/images/{WITH_ALL}": locked(lock, *packages.requirements("azure", "oci", "otel", "up")),
         "deploy/images/build-requirements.txt": locked(lock, "hatchling"),
     }
     for name, image in IMAGES.items():

@@ -14,6 +14,7 @@ from tests.operations.staging import in_stage, result
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
+from unbounded.kube.tracing import SpanKind, trace_id
 from unbounded.machineops import power, reasons
 from unbounded.machineops.provider import Action, Instance, NotDone, OperationKind, Power, Refusal, Throttled
 from unbounded.operations import reasons as common
@@ -35,6 +36,16 @@ def _asked(world: CloudWorld) -> list[str]:
 
 def _evidence(operation: MachineOperation) -> list[str]:
     return [evidence.what for evidence in operation.status.evidence]
+
+
+def _check_spans(world: CloudWorld, operation: MachineOperation, asked: list[str]) -> None:
+    """Fail unless each call to the cloud is below what the engine did, in the operation's trace."""
+    spans = world.spans.spans
+    assert {one.trace_id for one in spans} == {trace_id(operation.metadata.uid)}
+    calls = [one for one in spans if one.kind is SpanKind.CLIENT]
+    engine = {one.span_id: one.name for one in spans if one.name == "observe" or one.name.startswith("perform ")}
+    assert [engine[one.parent_id or 0] for one in calls if one.name == "Sim ask"] == [f"perform {one}" for one in asked]
+    assert {engine[one.parent_id or 0] for one in calls if one.name == "Sim look"} == {"observe"}
 
 
 OFF = [power.EVIDENCE_OFF, power.EVIDENCE_OFF_AGAIN]
@@ -73,6 +84,7 @@ async def test_each_operation_asks_for_what_is_needed_and_proves_it(
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Complete", "Succeeded")
     assert _asked(world) == asked
+    _check_spans(world, ended, asked)
     assert _evidence(ended) == evidence
     if parameters:
         assert world.cloud.vms["sim://sub-1/m1"].end is Power.RELEASED

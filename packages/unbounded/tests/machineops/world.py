@@ -14,6 +14,7 @@ from tests.machineops.cloud import ANEW, BESIDE, VM, Call, Cloud, SimProvider
 from tests.operations.faults import Incarnation
 from tests.operations.simulated import Act, Violation
 from tests.operations.world import TERMINAL, Process, Story, World, run_engine
+from tests.support.spans import SpanList
 from tests.support.stories import Tell, told_in
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
@@ -22,6 +23,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PROVIDER, NAMESPACE
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
+from unbounded.kube.tracing import Tracer
 from unbounded.machineops import power
 from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import SiteLogins
@@ -57,6 +59,7 @@ class CloudWorld(World):
     asked_for_user_data: int = 0
     no_user_data_at: int = -1  # number of the request for which it is missing
     no_user_data: str = ""  # what is missing for it
+    spans: SpanList = field(default_factory=SpanList)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +135,15 @@ class CloudWorld(World):
             await credentials.synced.wait()
             await machines.synced.wait()
             await run_engine(
-                life, api, executor, self.announce, concurrent=10, alone=False, watches_pause=True, brief_s=BRIEF_S
+                life,
+                api,
+                executor,
+                self.announce,
+                concurrent=10,
+                alone=False,
+                watches_pause=True,
+                brief_s=BRIEF_S,
+                tracer=Tracer(self.spans),
             )
 
     async def _user_data(self, machine: Machine) -> str:

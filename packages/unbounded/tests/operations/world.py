@@ -34,6 +34,7 @@ from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.process_epoch import Epoch, ProcessEpoch
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.metalman import power
 from unbounded.operations.caches import (
     INDEX_BMC,
@@ -187,6 +188,7 @@ class World:
         alone: bool = False,
         watches_pause: bool = True,
         metrics: OperationMetrics | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> Process:
         def main(life: Incarnation, api: Api) -> Coroutine[Any, Any, None]:
             made = make(life, api)
@@ -199,6 +201,7 @@ class World:
                 alone=alone,
                 watches_pause=watches_pause,
                 metrics=metrics,
+                tracer=tracer,
                 subscribe=made.subscribe if isinstance(made, SimulatedExecutor) else None,
             )
 

@@ -40,6 +40,7 @@ from unbounded.kube.process import HealthServers, Runtime, serving_health
 from unbounded.kube.process_epoch import Epoch, ProcessEpoch, parse_epoch
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import Address
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded_apiserver.access.default_roles import GrantedResources
 from unbounded_apiserver.controllers.nodes import NodeTimes
 from unbounded_apiserver.data_dir import Damaged, DataInUse, DataUnusable
@@ -224,6 +225,7 @@ async def component_runtime(
     health: HealthServers | None = None,
     elects: bool = False,
     epoch: Epoch | None = None,
+    tracer: Tracer = NO_TRACER,
 ) -> AsyncIterator[Runtime]:
     """Open the runtime of a component that shares its process with others. The caller runs the runtime's `events`.
 
@@ -237,5 +239,5 @@ async def component_runtime(
     config = replace(admin.config, credentials=AccountToken(f"service account {component}", issue))
     async with HttpApi(config, user_agent=component, metrics=metrics) as api:
         events = EventRecorder(api, component, metrics=metrics)
-        runtime = Runtime(api, metrics, events, elects=elects, epoch=ProcessEpoch(epoch), now=api.now)
+        runtime = Runtime(api, metrics, events, elects=elects, epoch=ProcessEpoch(epoch), now=api.now, tracer=tracer)
         yield runtime if health is None else replace(runtime, checks=health.check)

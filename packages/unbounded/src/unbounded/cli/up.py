@@ -39,7 +39,15 @@ from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process import HealthServers, Runtime, print_startup_error, running_caches, until_signal
+from unbounded.kube.process import (
+    HealthServers,
+    Runtime,
+    open_tracer,
+    print_startup_error,
+    running_caches,
+    until_signal,
+)
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.machina import controller as machina
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import config_values
@@ -63,12 +71,13 @@ def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
     screen = screen_for(sys.stdout)
     if shutil.which("kubectl", path=environ.get("PATH")) is None:
         screen.print_message(hints.NO_KUBECTL)
-    return print_startup_error(lambda: _run(settings, screen))
+    return print_startup_error(lambda: _run(settings, screen, environ))
 
 
-def _run(settings: UpSettings, screen: Screen) -> int:
+def _run(settings: UpSettings, screen: Screen, environ: Mapping[str, str]) -> int:
     try:
-        status = asyncio.run(until_signal(up(settings, screen)))
+        with open_tracer(environ, "unbounded") as tracer:
+            status = asyncio.run(until_signal(up(settings, screen, tracer)))
     except servers.UpFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -76,7 +85,7 @@ def _run(settings: UpSettings, screen: Screen) -> int:
     return status
 
 
-async def up(settings: UpSettings, screen: Screen) -> int:
+async def up(settings: UpSettings, screen: Screen, tracer: Tracer = NO_TRACER) -> int:
     """Run a control plane until cancelled; with `once`, until a first operation has ended.
 
     Raises:
@@ -107,8 +116,12 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         epoch = await asyncio.to_thread(epochs.next)
         async with (
             scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
-            servers.component_runtime("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
-            servers.component_runtime("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
+            servers.component_runtime(
+                "machina", admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer
+            ) as as_machina,
+            servers.component_runtime(
+                "metalman", admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer
+            ) as as_metalman,
         ):
             absences = ExecutorHealth()
             providers = ProviderProcesses(
@@ -125,7 +138,9 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             )
             if settings.container_cloud is None:
                 return await _run_plane(settings, plane)
-            runtime = servers.component_runtime(CONTAINER_CLOUD, admin, metrics=metrics, health=health, epoch=epoch)
+            runtime = servers.component_runtime(
+                CONTAINER_CLOUD, admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer
+            )
             async with runtime as own, running_container_cloud(own, settings.container_cloud):
                 return await _run_plane(settings, plane)
 

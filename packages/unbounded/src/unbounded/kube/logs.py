@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from unbounded.kube.clock import rfc3339
+from unbounded.kube.tracing import traceparent
 
 FIELDS: Final = "fields"  # the attribute of a LogRecord that holds them
 
@@ -83,7 +84,10 @@ class Log:
             # Logger.log would search the stack for the caller, which no format shows.
             caught = sys.exc_info() if traceback else None
             record = logging.LogRecord(self._logger.name, level, "", 0, text, (), caught)
-            setattr(record, FIELDS, self._fields | fields)
+            fields = self._fields | fields
+            if (parent := traceparent()) is not None:
+                fields["traceparent"] = parent
+            setattr(record, FIELDS, fields)
             self._logger.handle(record)
 
 

@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -34,6 +34,7 @@ from unbounded.kube.metrics import CONTENT_TYPE, ControllerMetrics
 from unbounded.kube.process_epoch import SYSTEM, Predecessor, ProcessEpoch, new_identity, runtime_folder
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import HEARTBEAT_ALIVE, HEARTBEAT_S, HEARTBEAT_SERVING, Address, Election, ProcessSettings
+from unbounded.kube.tracing import NO_TRACER, Tracer
 
 ELECTION: Final = Election()
 FORCED_EXIT_STATUS: Final = 3  # exit status
@@ -145,6 +146,7 @@ class Runtime:
     epoch: ProcessEpoch = field(default_factory=ProcessEpoch)
     now: WallClock = utc_now
     runtime_folder: Path = SYSTEM
+    tracer: Tracer = NO_TRACER
 
     async def lead(
         self,
@@ -221,6 +223,52 @@ async def serving_health(metrics: ControllerMetrics, addresses: tuple[Address, .
         yield health
 
 
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_HTTP: Final = "http/protobuf"
+
+
+def wants_traces(environ: Mapping[str, str]) -> bool:
+    """Return whether the variables of OpenTelemetry request traces: an endpoint, or the exporter `otlp`.
+
+    Raises:
+        StartupError: they request what this project does not send.
+    """
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip()
+    endpoint = any(environ.get(name, "").strip() for name in _ENDPOINTS)
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":
+        return False
+    if not exporter and not endpoint:
+        return False
+    if exporter not in ("", "otlp"):
+        raise StartupError(f"OTEL_TRACES_EXPORTER: {exporter!r} is not supported; set it to otlp or none")
+    protocol = next((found for name in _PROTOCOLS if (found := environ.get(name, "").strip())), _HTTP)
+    if protocol != _HTTP:
+        raise StartupError(f"{' or '.join(_PROTOCOLS)}: {protocol!r} is not supported; set it to {_HTTP}")
+    return True
+
+
+@contextmanager
+def open_tracer(environ: Mapping[str, str], service: str) -> Iterator[Tracer]:
+    """Send traces inside of the context, where the variables of OpenTelemetry request that.
+
+    Args:
+        service: the default of OTEL_SERVICE_NAME.
+
+    Raises:
+        StartupError: the SDK is missing, or the variables request what this project does not send.
+    """
+    if not wants_traces(environ):
+        yield NO_TRACER
+        return
+    try:
+        from unbounded.kube.otel import otlp_tracer  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise StartupError(f"traces are requested by OTEL_*: install unbounded[otel] ({error})") from error
+    with otlp_tracer(service) as tracer:
+        yield tracer
+
+
 def run_process(
     settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
 ) -> int:
@@ -234,8 +282,9 @@ def _run(
     settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
 ) -> int:
     try:
-        work = _connected(settings, environ, main)
-        return asyncio.run(until_signal(work, ends_within_s=settings.ends_within_s))
+        with open_tracer(environ, settings.component) as tracer:
+            work = _connected(settings, environ, main, tracer)
+            return asyncio.run(until_signal(work, ends_within_s=settings.ends_within_s))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -246,7 +295,10 @@ def _run(
 
 
 async def _connected(
-    settings: ProcessSettings, environ: Mapping[str, str], main: Callable[[Runtime], Coroutine[Any, Any, None]]
+    settings: ProcessSettings,
+    environ: Mapping[str, str],
+    main: Callable[[Runtime], Coroutine[Any, Any, None]],
+    tracer: Tracer,
 ) -> None:
     """Run `main` with a connection to the cluster, its events, and its health."""
     config = find_config(environ, kubeconfig=settings.kubeconfig, context=settings.context)
@@ -274,6 +326,7 @@ async def _connected(
                     serving=heart.serving,
                     now=api.now,
                     runtime_folder=runtime_folder(environ),
+                    tracer=tracer,
                 )
             )
         finally:

@@ -216,6 +216,7 @@ class MachinaTerm:
             now=runtime.now,
             metrics=self._metrics,
             loop_metrics=runtime.metrics,
+            tracer=runtime.tracer,
         )
 
     def _approver(self, facts: FactsFollower) -> Approver:
@@ -279,6 +280,7 @@ class MachinaTerm:
             self._settings,
             metrics=self._machine_metrics,
             loop_metrics=runtime.metrics,
+            tracer=runtime.tracer,
         )
 
 

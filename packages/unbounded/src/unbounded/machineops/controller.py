@@ -167,6 +167,7 @@ class MachineOpsTerm:
             emit_event=event_sink(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
+            tracer=self.runtime.tracer,
         )
         log.info("looking after machines", site=site, provider=provider.name)
         try:

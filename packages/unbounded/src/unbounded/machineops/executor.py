@@ -22,6 +22,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
+from unbounded.kube.tracing import SpanKind, span
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.credentials import Sessions, SiteLogins
 from unbounded.machineops.preflight import invalid_provider_id, others_bound_to, procedure_of, provider_id_of
@@ -370,7 +371,10 @@ class CloudExecutor:
         """Make a call within the provider's limit, and return its result. A throttled call closes its scope."""
         limit_s = self._provider.call_limit_s
         try:
-            with sanitize_failures():
+            with (
+                sanitize_failures(),
+                span(f"{self._provider.name} {getattr(call, '__name__', 'call')}", kind=SpanKind.CLIENT),
+            ):
                 async with asyncio.timeout(limit_s):
                     return await call
         except TimeoutError as error:

@@ -221,6 +221,7 @@ class LeaderTerm:
             emit_event=event_sink(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
+            tracer=self.runtime.tracer,
         )
         events.subscribe(engine.wake_machine)
         return engine

@@ -15,6 +15,7 @@ from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
+from unbounded.kube.tracing import NO_TRACER, Tracer, span
 from unbounded.operations import reasons
 from unbounded.operations.executor_protocol import Executor, NotDone, Refusal, Target
 from unbounded.workflow.decisions import Finish
@@ -52,7 +53,9 @@ class ExecutorCalls:
         *,
         slow: Callable[[str], None],
         brief_s: float,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
+        self._tracer = tracer
         self._executor = executor
         self._tasks = tasks
         self._wake = wake
@@ -70,7 +73,7 @@ class ExecutorCalls:
             state.observing = None
         if state.observing is None:
             state.observing_digest = digest
-            state.observing = self._start(self._observe(target), state, target.operation.name)
+            state.observing = self._start(self._observe(target), state, target)
             state.observations += 1
         if not await self._ends_in_time(state.observing, state):
             return None
@@ -82,7 +85,8 @@ class ExecutorCalls:
         began_at = loop_time()
         observation: Observation | NotObservable
         try:
-            observation = await self._executor.observe(target)
+            with span("observe"):
+                observation = await self._executor.observe(target)
         except Refusal as refusal:
             observation = NotObservable(refusal.reason, str(refusal), final=True, cause=refusal.cause)
         except Failure as failure:
@@ -98,7 +102,7 @@ class ExecutorCalls:
     def perform(self, target: Target, action: str, state: RunState, *, before: float) -> None:
         """Start the call of an action; `wait_answer` waits for it."""
         call = state.record_call(target.run.intent, loop_time())
-        state.call = self._start(self._call(target, action, state, call, before), state, target.operation.name)
+        state.call = self._start(self._call(target, action, state, call, before), state, target)
 
     async def wait_answer(self, state: RunState) -> bool:
         """Return whether the last call has been answered."""
@@ -108,7 +112,8 @@ class ExecutorCalls:
         facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
         event, reason, text, cause = CallEvent.ACCEPT, "", "", None
         try:
-            state.handle = await self._executor.perform(target, action, before=before)
+            with span(f"perform {action}"):
+                state.handle = await self._executor.perform(target, action, before=before)
         except Refusal as refusal:
             event, reason, text, cause = CallEvent.REFUSE, refusal.reason, str(refusal), refusal.cause
         except NotDone as failure:
@@ -139,8 +144,10 @@ class ExecutorCalls:
             self._slow(state.uid)
         return bool(done)
 
-    def _start(self, work: Coroutine[Any, Any, T], state: RunState, name: str) -> asyncio.Task[T]:
-        task = self._tasks.create_task(work)
+    def _start(self, work: Coroutine[Any, Any, T], state: RunState, target: Target) -> asyncio.Task[T]:
+        name = target.operation.name
+        with self._tracer.within(target.operation.metadata.uid, target.run.stage):  # the task has a copy of the context
+            task = self._tasks.create_task(work)
         state.outlasted, state.task_since = False, loop_time()
         task.add_done_callback(lambda _task: self._wake(name) if state.outlasted else None)
         return task

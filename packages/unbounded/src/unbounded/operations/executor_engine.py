@@ -25,6 +25,7 @@ from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.claim_gates import is_meant_for, order, starts_on
@@ -46,6 +47,7 @@ from unbounded.operations.executor_status import (
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
+from unbounded.operations.traces import trace_end, traced
 from unbounded.workflow.concurrency import FairLimiter
 from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Wait
 from unbounded.workflow.planner import decide, waiting_text
@@ -86,7 +88,9 @@ class Engine:
         emit_event: EventSink = no_events,
         metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
+        self._tracer = tracer
         self._executor = executor
         self._caches = caches
         self._epoch = epoch
@@ -122,7 +126,12 @@ class Engine:
         ):
             async with asyncio.TaskGroup() as tasks:
                 self._running = ExecutorCalls(
-                    self._executor, tasks, self._wake, slow=self._limiter.yield_waiting, brief_s=self._brief_s
+                    self._executor,
+                    tasks,
+                    self._wake,
+                    slow=self._limiter.yield_waiting,
+                    brief_s=self._brief_s,
+                    tracer=self._tracer,
                 )
                 try:
                     await self._controller.run()
@@ -222,7 +231,8 @@ class Engine:
         state.decided_on, state.woken = None, False
         state.in_pass, state.changed = True, False
         try:
-            requeue_s = await work
+            with self._tracer.within(state.uid, state.stage):
+                requeue_s = await work
         except Exception:
             if state.changed:  # perhaps by the write that this pass has met
                 self._controller.enqueue(operation.name)
@@ -455,7 +465,9 @@ class Engine:
 
     def _count_stage(self, context: ReconcileContext, seconds: float) -> None:
         if context.claimed:
-            self._metrics.left_stage(context.operation.spec.operation_kind, context.run.stage, seconds)
+            operation, stage = context.operation, context.run.stage
+            self._metrics.left_stage(operation.spec.operation_kind, stage, seconds)
+            self._tracer.left_stage(operation.metadata.uid, stage, seconds, traced(operation, self._executor.name))
 
     async def _call(self, context: ReconcileContext, step: CallAction, observed: Observation | None) -> float | None:
         """Write the intent, and act on it if the write did not take too long."""
@@ -499,6 +511,7 @@ class Engine:
         self._emit_event(written, "Normal" if decision.is_complete else "Warning", decision.reason, decision.text)
         self._count_stage(context, in_stage_s)
         self._metrics.ended(written, context.state.spent(loop_time()))
+        trace_end(self._tracer, written, self._executor.name)
         return await self._settle(written, context.run)
 
     async def _settle(self, operation: MachineOperation, run: Run | None) -> float | None:

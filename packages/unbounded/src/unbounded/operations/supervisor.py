@@ -19,11 +19,13 @@ from unbounded.kube.clock import Backoff, WallClock, loop_time, rfc3339, seconds
 from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.operations import caches as operation_caches
 from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor_status import MachineSupervisor, SupervisorStatus
+from unbounded.operations.traces import trace_end
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
 
@@ -102,7 +104,9 @@ class Supervisor:
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
+        self._tracer = tracer
         self._api = api
         self._caches = caches
         self._emit_event = emit_event
@@ -385,6 +389,7 @@ class Supervisor:
         known = self._known.get(operation.name)
         claimed_at = None if known is None else known.claimed_at
         self._metrics.ended(operation, None if claimed_at is None else loop_time() - claimed_at)
+        trace_end(self._tracer, operation)
 
 
 def _is_executed(operation: MachineOperation) -> bool:

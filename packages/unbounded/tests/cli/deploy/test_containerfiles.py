@@ -104,6 +104,7 @@ def needed_by(*roots: str) -> set[str]:
 def test_the_packages_are_those_that_the_project_needs_and_no_others() -> None:
     project, server = packages.project(), packages.project(packages.API_SERVER)
     own, extras = project["dependencies"], project["optional-dependencies"]
+    own += extras["otel"]
     clouds = needed_by(*own, *extras["azure"], *extras["oci"])
     assert names_in("requirements.txt") == needed_by(*own)
     assert names_in("cloud-requirements.txt") == clouds

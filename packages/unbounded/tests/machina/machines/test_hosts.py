@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.join.releases import Releases, releases, tarball
+from tests.support.spans import SpanList
 from tests.support.ssh.sshd import Fleet, Server, fingerprint_of, keygen, missing, sshd_fleet
 from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, NODES, SECRETS
@@ -26,6 +27,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.tracing import Tracer
 from unbounded.machina.controller import run
 from unbounded.machina.settings import ProvisioningSettings
 
@@ -68,13 +70,14 @@ class Site:
         self.admin = admin
         self.kubeconfig = kubeconfig
         self.fleet = fleet
+        self.spans = SpanList()
         self.settings = ProvisioningSettings(agent_base_url=served.base, agent_sha256=sha256(RELEASE).hexdigest())
 
     @asynccontextmanager
     async def machina(self) -> AsyncIterator[None]:
         """The whole process, under its own account."""
         async with (
-            component_runtime("machina", self.admin, metrics=ControllerMetrics()) as runtime,
+            component_runtime("machina", self.admin, metrics=ControllerMetrics(), tracer=Tracer(self.spans)) as runtime,
             asyncio.TaskGroup() as group,
         ):
             tasks = [group.create_task(run(runtime, settings=self.settings))]
@@ -171,6 +174,12 @@ async def test_a_machine_is_set_up_joins_and_becomes_ready(site: Site) -> None:
     events = (await site.admin.list(EVENTS, namespace="default")).items
     assert {"HostKeyTrusted", "Provisioned"} <= {one.reason for one in events if one.involved_object.name == name}
     assert list(host.install.rglob("*.json")) == []
+    (root,) = [one for one in site.spans.named("Provisioning") if one.attributes["unbounded.machine"] == name]
+    calls = [one for one in site.spans.spans if one.trace_id == root.trace_id and one is not root]
+    assert {one.name for one in calls} == {"SSH login", "SSH command"}
+    assert {one.parent_id for one in calls if one.name == "SSH login"} == {root.span_id}
+    assert {f"{one.attributes['server.address']}:{one.attributes['server.port']}" for one in calls} == {f"{host.at}:22"}
+    assert root.error is None
 
 
 def _has_node_ref(machine: Machine) -> bool:

@@ -20,6 +20,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.events import MESSAGE_CHARACTERS, EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.machina.machines import attempts, model
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import (
@@ -67,6 +68,7 @@ class MachineController:
         *,
         metrics: MachineMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._ports = ports
         self._caches = caches
@@ -76,8 +78,8 @@ class MachineController:
         self._controller: Controller[str] = Controller(
             "machines", self._reconcile, workers=WORKERS, metrics=loop_metrics
         )
-        self._attempts = HostRuns(settings.attempts_at_once, self._wake)
-        self._resets = HostRuns(settings.attempts_at_once, self._wake)
+        self._attempts = HostRuns(settings.attempts_at_once, self._wake, tracer=tracer)
+        self._resets = HostRuns(settings.attempts_at_once, self._wake, kind="Reset", tracer=tracer)
         self._metrics.count_running(lambda: self._attempts.active)
         self._metrics.count_connections(lambda: ports.ssh.connections)
         self._group = asyncio.TaskGroup()

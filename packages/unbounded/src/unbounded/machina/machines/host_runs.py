@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from unbounded.api.conditions import fit_message
 from unbounded.api.failures import Failure, Transient
-from unbounded.api.machine import SSHHop
+from unbounded.api.machine import PROVISIONING, SSHHop
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.machina.machines.model import Attempt
 from unbounded.machina.provisioning.model import ObservedRun
 from unbounded.machina.ssh.model import FirstUse, Ssh, SshReason, SshRejected, SshRoute, SshTransient
@@ -71,9 +73,12 @@ class HostRuns:
     Args:
         at_once: concurrency limit.
         wake: called when a Machine has news.
+        kind: of the runs, for traces. The trace of a run has an id of its own.
     """
 
-    def __init__(self, at_once: int, wake: Wake) -> None:
+    def __init__(self, at_once: int, wake: Wake, *, kind: str = PROVISIONING, tracer: Tracer = NO_TRACER) -> None:
+        self._kind = kind
+        self._tracer = tracer
         self._at_once = at_once
         self._wake = wake
         self._runs: dict[str, tuple[HostRun, asyncio.Task[None]]] = {}
@@ -149,13 +154,18 @@ class HostRuns:
             self._wake(machine, PROGRESS_EVERY_S)
 
     async def _carry(self, machine: str, run: HostRun, work: Callable[[HostRun], Awaitable[ObservedRun]]) -> None:
+        trace, began = f"{machine} {run.attempt}", time.time()
         try:
-            run.ended = await work(run)
+            with self._tracer.within(trace):
+                run.ended = await work(run)
         except Failure as failure:
             run.ended = failure
         except Exception:
             log.exception("work on the host failed", machine=machine, attempt=run.attempt)
             run.ended = Transient("machina met an internal error; its log has the details")
+        error = str(run.ended) if isinstance(run.ended, Failure) else None
+        attributes = {"unbounded.machine": machine, "unbounded.attempt": run.attempt}
+        self._tracer.ended(trace, self._kind, began, attributes, error)
         self._wake(machine, 0.0)
         self._wake_next()
 

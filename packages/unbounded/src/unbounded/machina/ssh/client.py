@@ -20,6 +20,7 @@ import asyncssh
 from unbounded.api.failures import Transient
 from unbounded.api.machine import SSHHop
 from unbounded.kube.tasks import DaemonThreads
+from unbounded.kube.tracing import SpanKind, span
 from unbounded.machina.ssh import failures, keys
 from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, NoSuchName, greeting
 from unbounded.machina.ssh.handshake import GreetedConnection, SshConnection, UntrustedHostKey, handshake
@@ -201,6 +202,10 @@ class SshClient:
         return await self._log_in(hop, on_first_use, None)
 
     async def _log_in(self, hop: Hop, on_first_use: FirstUse, through: SshConnection | None) -> SshConnection:
+        with span("SSH login", kind=SpanKind.CLIENT, server_address=hop.at.host, server_port=hop.at.port):
+            return await self._authenticate(hop, on_first_use, through)
+
+    async def _authenticate(self, hop: Hop, on_first_use: FirstUse, through: SshConnection | None) -> SshConnection:
         """Log in to a server, which may show several host keys before a trusted one."""
         key = await self._keys.read(hop.identity, hop.name)
         async with self._handshake_limit.acquire((through.hop.at if through else None, hop.at)):

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 import asyncssh
 
+from unbounded.kube.tracing import SpanKind, span
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.failures import printable
 from unbounded.machina.ssh.handshake import SshConnection
@@ -206,13 +207,15 @@ class RemoteShell:
         self, command: str, session: _CommandSession, limit_s: float
     ) -> AsyncIterator[asyncssh.SSHClientChannel[bytes]]:
         """Run a command on the host; terminate it if the block ends earlier."""
-        try:
-            yield await self._open(command, session, min(limit_s, OPEN_S))
-        finally:
-            if session.channel is not None and not session.over.is_set():
-                with suppress(OSError):
-                    session.channel.terminate()
-                session.channel.abort()
+        at = self._connection.hop.at
+        with span("SSH command", kind=SpanKind.CLIENT, server_address=at.host, server_port=at.port):
+            try:
+                yield await self._open(command, session, min(limit_s, OPEN_S))
+            finally:
+                if session.channel is not None and not session.over.is_set():
+                    with suppress(OSError):
+                        session.channel.terminate()
+                    session.channel.abort()
 
     async def _open(self, command: str, session: _CommandSession, limit_s: float) -> asyncssh.SSHClientChannel[bytes]:
         """Open the channel of a command.

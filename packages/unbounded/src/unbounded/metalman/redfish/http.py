@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -16,6 +16,7 @@ import msgspec
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.http_pool import HttpAddress, HttpPool, HttpResponse, NotConnected
 from unbounded.kube.logs import Log
+from unbounded.kube.tracing import OpenSpan, SpanKind, span
 from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.endpoint import BmcEndpoint, Tls, fingerprint_of, handshake_context
 
@@ -151,11 +152,26 @@ class Http:
         deadline = loop.time() + within_s
         for _ in range(REDIRECTS + 1):
             left_s = max(deadline - loop.time(), 0.001)
-            answer = await self._once(method, reference, sent, data, left_s, changes=changes)
+            with self._span(method, reference) as traced:
+                answer = await self._once(method, reference, sent, data, left_s, changes=changes)
+                traced.attributes["http.response.status_code"] = answer.status
             if answer.status not in _REDIRECT:
                 return answer
             reference = self._redirected(method, answer)
         raise Rejected(f"{self.endpoint.origin} redirects in a loop")
+
+    def _span(self, method: str, reference: str) -> AbstractContextManager[OpenSpan]:
+        """Return the span of a request; it has no credentials, as those are in the header."""
+        endpoint = self.endpoint
+        path = endpoint.target(reference).partition("?")[0]
+        return span(
+            f"{method} {path}",
+            kind=SpanKind.CLIENT,
+            http_request_method=method,
+            url_path=path,
+            server_address=endpoint.host,
+            server_port=endpoint.port,
+        )
 
     async def _once(
         self,
