@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import structs
 
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.cli.plugin.output import as_yaml
+from unbounded.cli.plugin.output import print_struct
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
 from unbounded.cli.view import age
 from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explain
-from unbounded.explain.links import PLUGIN, ExplainLink, Topic, links_with_program
+from unbounded.explain.links import PLUGIN, ExplainLink, Topic, UnreadFact, links_with_program
 from unbounded.explain.results import Explanation
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
@@ -44,7 +43,7 @@ async def run(session: CommandSession) -> int:
     served = _client(session, topic) if args.url or args.url_ca else None
     before: tuple[ExplainLink, ...] = ()
     while True:
-        with _next_steps(program, name):
+        with subject_errors(program, name):
             if served is None or topic is None:
                 found = await explain(session.api, topic, name, namespace=namespace, program=program)
             else:
@@ -91,7 +90,7 @@ def endpoint_of(text: str) -> str:
 
 
 @contextmanager
-def _next_steps(program: str, name: str) -> Iterator[None]:
+def subject_errors(program: str, name: str) -> Iterator[None]:
     """Add the next step to the errors of the subject."""
     try:
         yield
@@ -128,15 +127,14 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
 
 def show(session: CommandSession, found: Explanation) -> None:
     """Print an explanation in the format of -o."""
-    form = getattr(session.invocation.args, "output", "")
-    out = session.invocation.out
-    if form == "json":
-        out.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
-    elif form == "yaml":
-        out.write(as_yaml(msgspec.to_builtins(found)))
-    else:
-        out.write("\n".join(links_text(found.links, utc_now(), session.invocation.style)) + "\n")
-    for fact in found.unread:
+    if not print_struct(session.invocation, found):
+        session.invocation.out.write("\n".join(links_text(found.links, utc_now(), session.invocation.style)) + "\n")
+    warn_unread(session, found.unread)
+
+
+def warn_unread(session: CommandSession, unread: Sequence[UnreadFact]) -> None:
+    """Print a note on stderr for each fact that an answer leaves out."""
+    for fact in unread:
         session.printer.warn(f"note: {fact.text}; the answer ignores it")
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
-from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
 from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster, MachinePool
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
@@ -24,7 +24,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
-from unbounded.containercloud.hosts.model import machine_of_host
+from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
 from unbounded.explain.container_cloud import host_of, unready, unready_machines
 from unbounded.explain.facts import CONTAINER_CLOUD, ExplainFacts, LeaderLease, leases_of, resource_of
 from unbounded.explain.links import UnreadFact
@@ -132,6 +132,53 @@ class FactsReader:
         pools = {str(key): pool}
         return replace(facts, claims=claims, pools=pools, clusters=known, unread=tuple(self.unread))
 
+    async def related(self, found: Machine | BareMetalHost | ContainerCloudMachine) -> ExplainFacts:
+        """Read the objects around a Machine: its operations, Node, host and claim. The state of processes is not read.
+
+        Args:
+            found: the Machine, its host, or the Machine of cluster.k8s.io that has claimed that.
+        """
+        machine = found if isinstance(found, Machine) else None
+        host = found if isinstance(found, BareMetalHost) else None
+        claim = found if isinstance(found, ContainerCloudMachine) else None
+        key = host_of_machine(machine) if machine is not None else None if claim is None else host_of(claim)
+        if host is None and key is not None:
+            host = await self._got(BARE_METAL_HOSTS, key.name, "its host", key.namespace)
+        consumer = None if host is None else consumer_of(host)
+        if claim is None and consumer is not None:
+            claim = await self._got(CONTAINER_CLOUD_MACHINES, consumer.name, "its claim", consumer.namespace)
+        if machine is None and host is not None and (claim is None or consumer == key_of(claim)):
+            machine = await self._machine(machine_of_host(host), None)
+        facts = ExplainFacts() if machine is None else await self._with_own(machine)
+        return replace(
+            facts,
+            hosts={} if host is None else {str(key_of(host)): host},
+            claims={} if claim is None else {str(key_of(claim)): claim},
+            unread=tuple(self.unread),
+            read_at=self.now(),
+        )
+
+    async def _with_own(self, machine: Machine) -> ExplainFacts:
+        """Read the operations, the Node, the configuration and the budgets of a Machine."""
+        operations, node = await asyncio.gather(
+            self._listed(MACHINE_OPERATIONS, "its operations", fields=f"spec.machineRef={machine.name}"),
+            self._node(machine),
+        )
+        facts = ExplainFacts(
+            machines={machine.name: machine},
+            nodes={} if node is None else {machine.name: node},
+            configurations=await self._configuration(machine),
+        )
+        return await self.with_budgets(_with(facts, operations), machine.status.disruption_budgets)
+
+    async def _configuration(self, machine: Machine) -> dict[str, MachineConfiguration]:
+        """Read the MachineConfiguration that a Machine is bound to, by its name."""
+        ref = machine.spec.configuration_ref
+        if ref is None:
+            return {}
+        bound = await self._got(MACHINE_CONFIGURATIONS, ref.name, "its MachineConfiguration")
+        return {} if bound is None else {ref.name: bound}
+
     async def _of_first(self, machines: Sequence[ContainerCloudMachine]) -> ExplainFacts:
         """Read the facts for a chain from the first of some Machines; for none, only who is alive."""
         return await (self.of_claim(machines[0]) if machines else self._around_host(None))
@@ -197,9 +244,8 @@ class FactsReader:
         """Add the Node, the configuration, the place of the controllers, and the liveness of the relevant processes."""
         machine = next(iter(facts.machines.values()), None)
         node, facts = await asyncio.gather(self._node(machine), self._with_components(facts))
-        if machine is not None and (ref := machine.spec.configuration_ref) is not None:
-            bound = await self._got(MACHINE_CONFIGURATIONS, ref.name, "its MachineConfiguration")
-            facts = replace(facts, configurations={} if bound is None else {ref.name: bound})
+        if machine is not None:
+            facts = replace(facts, configurations=await self._configuration(machine))
         record = None if machine is None else machine.status.disruption
         if record is not None and record.reason == reasons.WAITING_FOR_BUDGET:
             facts = await self.with_budgets(facts, [(record.held_by or "").removeprefix("MachineDisruptionBudget ")])

@@ -1,4 +1,4 @@
-"""The rows of `why`, `plan`, `version` and `completion`."""
+"""The rows of `why`, `tree`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Final
 
 from unbounded.cli.plugin.command import CliCommand
+
+
+def _add_namespace(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NAME",
+        help="Read an object of Container Cloud in this namespace (default: that of the context)",
+    )
+
+
+def _tree_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "name",
+        metavar="MACHINE",
+        help="Name a Machine; of Container Cloud, machine.cluster.k8s.io/NAME (or ma/NAME) and bmh/NAME",
+    )
+    _add_namespace(parser)
 
 
 def _why_arguments(parser: ArgumentParser) -> None:
@@ -16,13 +35,7 @@ def _why_arguments(parser: ArgumentParser) -> None:
         "configuration/NAME for a rolling update; of Container Cloud, machine.cluster.k8s.io/NAME (or ma/NAME), "
         "bmh/NAME, cluster.cluster.k8s.io/NAME and mp/NAME",
     )
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        default="",
-        metavar="NAME",
-        help="Read an object of Container Cloud in this namespace (default: that of the context)",
-    )
+    _add_namespace(parser)
     parser.add_argument("-w", "--watch", action="store_true", help="Print it again at each change, until it has ended")
     parser.add_argument(
         "--url",
@@ -82,6 +95,17 @@ COMMANDS: Final = (
         ),
         arguments=_why_arguments,
         run="unbounded.cli.explain:run",
+    ),
+    CliCommand(
+        path=("tree",),
+        help="Print a Machine with its Node, operations, host, configuration and disruption budgets",
+        examples=(
+            ("tree web-01", "print the Machine web-01, and the objects below it"),
+            ("tree ma/web-01 -n shop", "print Container Cloud's Machine, its host, and the Machine of that"),
+            ("tree web-01 -o json", "print the tree as JSON"),
+        ),
+        arguments=_tree_arguments,
+        run="unbounded.cli.tree:run",
     ),
     CliCommand(
         path=("plan",),

@@ -88,6 +88,20 @@ def as_yaml(item: Raw | list[Any]) -> str:
     return yaml.dump(item, Dumper=yaml.CSafeDumper, default_flow_style=False, sort_keys=False, allow_unicode=True)
 
 
+def print_struct(invocation: CliInvocation, found: Any) -> bool:
+    """Print a struct as JSON or YAML where -o asks for it; return whether it did."""
+    import msgspec  # noqa: PLC0415  # a list of the server's rows does not wait for it
+
+    match getattr(invocation.args, "output", ""):
+        case "json":
+            invocation.out.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        case "yaml":
+            invocation.out.write(as_yaml(msgspec.to_builtins(found)))
+        case _:
+            return False
+    return True
+
+
 def rows(kind: Kind[Any], items: Iterable[Raw], *, wide: bool) -> tuple[list[str], list[list[str]]]:
     """Return headings and cells, with the columns of the kind's definition."""
     columns = [column for column in columns_of(kind) if wide or not column.wide]
