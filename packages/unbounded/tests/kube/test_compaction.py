@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES, Machine, MachineStatus
 from unbounded.api.meta import Condition
 from unbounded.kube.compaction import ObjectCompaction
@@ -42,3 +43,13 @@ def test_equal_parts_of_two_objects_are_shared() -> None:
 def test_a_field_is_left_out_wherever_its_type_is() -> None:
     (condition,) = ObjectCompaction({Condition: {"reason": ""}})(machine("a")).status.conditions
     assert (condition.type, condition.reason) == ("SSHReachable", "")
+
+
+def test_a_password_is_not_kept_beyond_its_object() -> None:
+    def secret(name: str) -> Secret:
+        body = {"metadata": {"name": name, "labels": {"site": "lab"}}, "data": {"password": "aHVudGVyMg=="}}
+        return ObjectCompaction(apart=frozenset({"data"}))(decode(SECRETS, msgspec.json.encode(body)))
+
+    first, second = secret("a"), secret("b")
+    assert first.metadata.labels is second.metadata.labels
+    assert first.data["password"] is not second.data["password"]

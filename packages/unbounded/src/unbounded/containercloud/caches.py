@@ -90,6 +90,7 @@ INDEX_NETWORK: Final = "network"  # of IpamHosts, by their host
 INDEX_IPAM_HOST: Final = "ipam host"  # of network configurations
 INDEX_FAULTY: Final = "faulty"  # of IpamHosts
 INDEX_PROFILE: Final = "profile"
+PASSWORDS: Final = frozenset({"data", "annotations"})  # fields of Secrets; what was applied is among their annotations
 
 UNREAD_OF_MACHINES: Final[Unread] = {
     MachineStatus: {
@@ -246,7 +247,7 @@ def container_cloud_caches(api: Api, *, compaction: type[ObjectCompaction] = Obj
         ),
         profiles=Cache(api, BARE_METAL_HOST_PROFILES),
         credentials=Cache(api, BARE_METAL_HOST_CREDENTIALS, compact=shared),
-        secrets=Cache(api, SECRETS, labels=f"{LABEL_HOST_SECRET}={HOST_SECRET}", compact=shared),
+        secrets=Cache(api, SECRETS, labels=f"{LABEL_HOST_SECRET}={HOST_SECRET}", compact=compaction(apart=PASSWORDS)),
         templates=Cache(api, L2_TEMPLATES, indexes={INDEX_NAMESPACE: in_namespace}),
         subnets=Cache(api, SUBNETS),
         ipam_hosts=Cache(

@@ -18,10 +18,15 @@ MAX_SHARED_DICTS: Final = 128  # likewise; most are labels
 
 
 class ObjectCompaction:
-    """Compaction of frozen objects, such as those of one kind. It takes about twice as long as their decoding."""
+    """Compaction of frozen objects, such as those of one kind. It takes about twice as long as their decoding.
 
-    def __init__(self, unread: Unread | None = None) -> None:
+    Args:
+        apart: names of fields whose values are not shared, as what is shared may outlast its object: passwords.
+    """
+
+    def __init__(self, unread: Unread | None = None, *, apart: frozenset[str] = frozenset()) -> None:
         self._unread = unread or {}
+        self._apart = apart
 
     def __call__(self, item: T) -> T:
         """Return an object without the unread fields, which shares equal parts with those compacted before."""
@@ -44,11 +49,14 @@ class ObjectCompaction:
         changed = {}
         unread = self._unread.get(type(part), {})
         for name in part.__struct_fields__:
+            if name in self._apart:
+                continue
             value = getattr(part, name)
             compacted = unread[name] if name in unread else self._compacted(value)
             if compacted is not value:
                 changed[name] = compacted
-        return _shared_if_hashable(replace(part, **changed) if changed else part)
+        whole = replace(part, **changed) if changed else part
+        return whole if self._apart else _shared_if_hashable(whole)
 
 
 @functools.lru_cache(MAX_SHARED)
