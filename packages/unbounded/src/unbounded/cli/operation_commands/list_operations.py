@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import difflib
 import signal
 import threading
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from unbounded.api.names import GROUP
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
-from unbounded.cli.plugin.output import GAP, NONE, rows, table
+from unbounded.cli.plugin.output import NONE, rows, table
 from unbounded.cli.plugin.reader import ListReader, ServerTable
 from unbounded.cli.plugin.target import config_of
-from unbounded.cli.terminal_text import one_line
 from unbounded.kube.api import Forbidden
 from unbounded.plan.intent import Raw
 
@@ -134,49 +131,27 @@ async def _watch(session: CommandSession) -> int:
     """Print all operations, then each one that changes, until Ctrl-C."""
     from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415  # a list does not wait for the client
     from unbounded.cli.plugin.target import open_api  # noqa: PLC0415
-    from unbounded.kube.cache import Cache  # noqa: PLC0415
+    from unbounded.cli.plugin.watching import GrowingTable, followed_cache  # noqa: PLC0415
 
     args = session.invocation.args
     kind = MACHINE_OPERATIONS.raw()
-    async with open_api(session.invocation) as api:
-        await api.list(kind, fields="metadata.name=-")  # an error is raised here; the cache would retry it
-        cache = Cache(api, kind, labels=args.selector, fields=fields_of(args))
-        following = asyncio.create_task(cache.run())
-        try:
-            await cache.synced.wait()
-            lines = _Lines(session, [item for item in cache.all() if _fits(item, args)])
-            with cache.subscribed(lambda old, new: lines.changed(new or old or {}, gone=new is None)):
-                await following
-        finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
+    wide = args.output == "wide"
+
+    def print_change(item: Raw, *, gone: bool) -> None:
+        if _fits(item, args):
+            _, (row,) = rows(kind, [item], wide=wide)
+            cells = [f"{_SINGULAR}/{row[0]}"] if args.output == "name" else row
+            lines.print([*cells, "(deleted)"] if gone else cells)
+
+    async with (
+        open_api(session.invocation) as api,
+        followed_cache(api, kind, labels=args.selector, fields=fields_of(args)) as (cache, following),
+    ):
+        lines = GrowingTable(
+            session.invocation.out, *rows(kind, [item for item in cache.all() if _fits(item, args)], wide=wide)
+        )
+        if args.output != "name":
+            lines.print_heads()
+        with cache.subscribed(lambda old, new: print_change(new or old or {}, gone=new is None)):
+            await following
     return DONE
-
-
-class _Lines:
-    """Rows printed one below the other as they change; the first ones set the widths of the columns."""
-
-    def __init__(self, session: CommandSession, first: Sequence[Raw]) -> None:
-        from unbounded.api.operation import MACHINE_OPERATIONS  # noqa: PLC0415
-
-        self._invocation = session.invocation
-        self._kind = MACHINE_OPERATIONS.raw()
-        self._wide = session.invocation.args.output == "wide"
-        heads, cells = rows(self._kind, first, wide=self._wide)
-        self._widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        if session.invocation.args.output != "name":
-            self._print(heads)
-
-    def changed(self, item: Raw, *, gone: bool) -> None:
-        if not _fits(item, self._invocation.args):
-            return
-        _, (row,) = rows(self._kind, [item], wide=self._wide)
-        if self._invocation.args.output == "name":
-            row = [f"{_SINGULAR}/{row[0]}"]
-        self._print([*row, "(deleted)"] if gone else row)
-
-    def _print(self, row: Sequence[str]) -> None:
-        cells = map(one_line, row)
-        line = GAP.join(f"{cell:<{width}}" for cell, width in zip_longest(cells, self._widths[: len(row)], fillvalue=0))
-        print(line.rstrip(), file=self._invocation.out, flush=True)
