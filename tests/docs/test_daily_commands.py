@@ -21,5 +21,9 @@ async def test_daily_commands(tmp_path: Path) -> None:
     async with plane(tmp_path / "data", "--lab", "2", "--container-cloud") as it:
         await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
         said = await follow(DOCS / "commands.md", it.shell)
-    for words in ("└─ machineoperation/lab-01-host-reboot-", "├─ baremetalhost.metal3.io/lab-02 -n default"):
+    for words in (
+        "└─ machineoperation/lab-01-host-reboot-",
+        "├─ baremetalhost.metal3.io/lab-02 -n default",
+        "machineoperation/lab-01-host-reboot-",
+    ):
         assert words in said, said

@@ -1,4 +1,4 @@
-"""The rows of `why`, `tree`, `plan`, `version` and `completion`."""
+"""The rows of `why`, `tree`, `events`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,27 @@ def _add_namespace(parser: ArgumentParser) -> None:
     )
 
 
+MACHINE: Final = "Name a Machine; of Container Cloud, machine.cluster.k8s.io/NAME (or ma/NAME) and bmh/NAME"
+
+
 def _tree_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "name",
-        metavar="MACHINE",
-        help="Name a Machine; of Container Cloud, machine.cluster.k8s.io/NAME (or ma/NAME) and bmh/NAME",
-    )
+    parser.add_argument("name", metavar="MACHINE", help=MACHINE)
     _add_namespace(parser)
+
+
+def _events_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", default="", metavar="MACHINE", help=f"{MACHINE} (default: all objects)")
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NAME",
+        help="Read an object of Container Cloud in this namespace (default: that of the context); without MACHINE, "
+        "print the Events of this namespace alone (default: of all)",
+    )
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="Then print each new or repeated Event, until Ctrl-C"
+    )
 
 
 def _why_arguments(parser: ArgumentParser) -> None:
@@ -106,6 +120,17 @@ COMMANDS: Final = (
         ),
         arguments=_tree_arguments,
         run="unbounded.cli.tree:run",
+    ),
+    CliCommand(
+        path=("events",),
+        help="Print the Events about a Machine and the objects around it, or about all of them",
+        examples=(
+            ("events web-01", "print the Events about web-01, its operations, host and Node, the last one at the end"),
+            ("events web-01 -w", "print them, then each new one"),
+            ("events", "print the Events about all Machines, operations, hosts and Nodes"),
+        ),
+        arguments=_events_arguments,
+        run="unbounded.cli.events:run",
     ),
     CliCommand(
         path=("plan",),

@@ -45,7 +45,7 @@ WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *A
 SECTIONS: Final = (  # the first words of commands, by topic
     ("Setup", ("install", "site", "config")),
     ("Machines and their operations", ("machine", "bmc", "host")),
-    ("State and progress", ("why", "tree", "plan")),
+    ("State and progress", ("why", "tree", "events", "plan")),
 )
 OTHERS: Final = "Other"
 
