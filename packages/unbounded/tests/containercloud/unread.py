@@ -25,8 +25,8 @@ faults: Final[set[str]] = set()  # the fields that were read, as Type.field; a f
 class WatchedCompaction(ObjectCompaction):
     """A compaction after which the parts of an object record the reads of their unread fields."""
 
-    def __init__(self, unread: Unread | None = None) -> None:
-        super().__init__(unread)
+    def __init__(self, unread: Unread | None = None, *, apart: frozenset[str] = frozenset()) -> None:
+        super().__init__(unread, apart=apart)
         self._fields = {kind: frozenset(values) for kind, values in (unread or {}).items()}
 
     def __call__(self, item: T) -> T:
