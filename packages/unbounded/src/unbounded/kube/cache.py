@@ -240,15 +240,20 @@ class Cache(Generic[T]):
             old = None
         indexed = [(index, index.keys(item)) for index in self._indexes.values()]  # may fail: before anything changes
         self._items[identity.key] = item
+        if old is not None and any(keys != index.keys(old) for index, keys in indexed):
+            self._unindex(identity.key, old)
         for index, keys in indexed:
-            index.put(identity.key, old, item, keys)
+            index.put(identity.key, item, keys)
         self._notify_all(old, item)
 
     def _drop(self, key: ObjectKey) -> None:
         old = self._items.pop(key)
+        self._unindex(key, old)
+        self._notify_all(old, None)
+
+    def _unindex(self, key: ObjectKey, old: T) -> None:
         for index in self._indexes.values():
             index.remove(key, old)
-        self._notify_all(old, None)
 
     def _notify_all(self, old: T | None, new: T | None) -> None:
         for callback in self._subscribers:
@@ -281,9 +286,7 @@ class _Index(Generic[T]):
             return tuple(found.values())
         return () if found is None else (found,)
 
-    def put(self, key: ObjectKey, old: T | None, new: T, index_keys: tuple[str, ...]) -> None:
-        if old is not None and index_keys != self.keys(old):
-            self.remove(key, old)
+    def put(self, key: ObjectKey, new: T, index_keys: tuple[str, ...]) -> None:
         for index_key in index_keys:
             found = self._found.get(index_key)
             if isinstance(found, _Members):
