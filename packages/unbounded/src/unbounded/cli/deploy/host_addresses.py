@@ -43,18 +43,24 @@ async def require_own_host(session: CommandSession, machine: Machine) -> None:
         session.printer.warn("this user may not list Machines: a second Machine of the same host is not detected")
         return
     others = [one for one in existing if one.name != machine.name]
-    other, addresses = of_same_host(machine, others), ""
+    known: Addresses = {}
+    other = of_same_host(machine, others)
     if other is None:
         known = await resolved(names_to_compare(machine, others), system_resolver())
         other = of_same_host(machine, others, known)
-        addresses = "" if other is None else f", which has the same address: {_common(machine, other, known)}"
-    if other is None:
-        return
+    if other is not None:
+        raise same_host(machine, other, known, session.invocation.program)
+
+
+def same_host(machine: Machine, other: Machine, known: Addresses, program: str) -> CliError:
+    """Return the error of a Machine whose host another one has."""
+    common = _common(machine, other, known) if known else ""
+    addresses = f", which has the same address: {common}" if common else ""
     going = " (being deleted)" if other.metadata.deletion_timestamp is not None else ""
     host = other.spec.ssh.host if other.spec.ssh is not None else ""
-    raise CliError(
+    return CliError(
         f"--host: Machine {other.name}{going} has this host already: its spec.ssh.host is {host}{addresses}",
-        next_step=f"`{session.invocation.program} why machine/{other.name}` shows its state; to register this one, "
+        next_step=f"`{program} why machine/{other.name}` shows its state; to register this one, "
         f"delete the other with `kubectl delete mach {other.name}`",
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +20,7 @@ from unbounded.api.machine import MACHINES, Machine, MachinePhase
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import host_addresses, machine_manifests, validation
 from unbounded.cli.deploy.apply import CLIENT, SERVER
-from unbounded.cli.deploy.live_machina import live_machina, require_origin
+from unbounded.cli.deploy.live_machina import LiveMachina, live_machina, require_origin
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
 from unbounded.cli.deploy.site_tokens import token_of
 from unbounded.cli.deploy.ssh_keys import (
@@ -54,7 +55,7 @@ ENDS: Final = frozenset({MachinePhase.READY, MachinePhase.FAILED})
 
 
 @dataclass(frozen=True)
-class _Registration:
+class Registration:
     """The described Machine, completed with facts of the cluster, and its Secrets."""
 
     described: MachineDescription
@@ -70,16 +71,17 @@ class _Registration:
 async def run(session: CommandSession) -> int:
     """Create the Secrets and the Machine, and with --wait wait until it is Ready; returns the exit status."""
     args = session.invocation.args
-    registration = await _registration(session)
+    cluster = ClusterReads(session)
+    registration = await _registration(session, cluster)
     if args.dry_run == CLIENT:
         _print_secrets(session, registration)
         return _done(session, registration.machine, "created (dry run)")
     dry_run = args.dry_run == SERVER
     aside = " (server dry run)" if dry_run else ""
-    await _existing_machine(session, registration)
+    await _existing_machine(session, registration, cluster)
     async for name, verb in apply_secrets(session, registration.secrets, registration.keys, dry_run=dry_run):
         session.printer.name(SECRETS, name, f"{verb}{aside}")
-    made, verb = await _create_machine(session, registration.machine, dry_run=dry_run)
+    made, verb = await create_machine(session, registration.machine, dry_run=dry_run)
     status = _done(session, made, f"{verb}{aside}")
     if args.wait and not dry_run:
         return await wait_machine(session, msgspec.convert(made, Machine), timeout_s=args.timeout)
@@ -88,8 +90,9 @@ async def run(session: CommandSession) -> int:
 
 async def intend(session: CommandSession) -> Intent:
     """Return the objects that `run` would create, after the same checks; of Secrets only the outcome."""
-    registration = await _registration(session)
-    existing = await _existing_machine(session, registration)
+    cluster = ClusterReads(session)
+    registration = await _registration(session, cluster)
+    existing = await _existing_machine(session, registration, cluster)
     secrets = apply_secrets(session, registration.secrets, registration.keys, dry_run=True)
     notes = tuple([f"Secret {NAMESPACE}/{name} {DRY_RUN_OUTCOMES[verb]}" async for name, verb in secrets])
     if existing is None:
@@ -97,7 +100,7 @@ async def intend(session: CommandSession) -> Intent:
     return Intent(notes=(*notes, f"Machine {registration.name} exists as described: it would not change"))
 
 
-def _print_secrets(session: CommandSession, registration: _Registration) -> None:
+def _print_secrets(session: CommandSession, registration: Registration) -> None:
     """Print the Secrets from files by name, or the commands that create them: no output shows a key."""
     for one in registration.secrets:
         if one.file is None:
@@ -111,87 +114,112 @@ def _print_secrets(session: CommandSession, registration: _Registration) -> None
             session.printer.name(SECRETS, one.name, "created (dry run)")
 
 
-async def _registration(session: CommandSession) -> _Registration:
-    described = _typed(session)
+async def _registration(session: CommandSession, cluster: ClusterReads) -> Registration:
+    try:
+        described = describe(session.invocation.args)
+    except validation.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
     secrets = required_secrets(session.invocation.args)
     keys = read_keys(session.invocation, secrets)
-    return _Registration(described, manifest(await _completed(session, described)), secrets, keys)
+    return Registration(described, manifest(await cluster.completed(described)), secrets, keys)
 
 
-async def _existing_machine(session: CommandSession, registration: _Registration) -> Raw | None:
+async def _existing_machine(session: CommandSession, registration: Registration, cluster: ClusterReads) -> Raw | None:
     """Return the Machine if it exists as described. Warns if its host will get an unreachable address.
 
     Raises:
         CliError: it differs, or another Machine has its host.
     """
-    await _check_host_settings(session, registration)
+    await cluster.check_host_settings(registration)
     existing = await _read_machine(session, registration.machine)
     if existing is None:
         await host_addresses.require_own_host(session, msgspec.convert(registration.machine, Machine))
     return existing
 
 
-def _typed(session: CommandSession) -> MachineDescription:
-    args = session.invocation.args
-    try:
-        described = machine_manifests.description_of(args)
-        if args.kubernetes_version:
-            version = validation.flagged("--kubernetes-version", validation.release, args.kubernetes_version)
-            return replace(described, version=version)
-    except validation.BadFlag as error:
-        raise CliError(str(error), status=USAGE) from None
+def describe(args: Namespace) -> MachineDescription:
+    """Return the Machine that the flags describe, without what the cluster supplies. Raises BadFlag."""
+    described = machine_manifests.description_of(args)
+    if args.kubernetes_version:
+        version = validation.flagged("--kubernetes-version", validation.release, args.kubernetes_version)
+        return replace(described, version=version)
     return described
 
 
-async def _completed(session: CommandSession, described: MachineDescription) -> MachineDescription:
-    """Complete a description with the cluster's version and the token of the site."""
-    version = described.version or _released(session, await session.api.version())
-    return replace(described, version=version, token=await _token(session, described.site))
+class ClusterReads:
+    """Facts of the cluster that registrations need, each read once."""
 
+    def __init__(self, session: CommandSession) -> None:
+        self._session = session
+        self._version: str | None = None
+        self._tokens: dict[str, str] = {}  # by site: the name of the Secret; empty for the default token
+        self._settings: tuple[LiveMachina, str] | None = None  # of machina, and the endpoint that hosts get
+        self._settings_are_read = False
 
-def _released(session: CommandSession, version: str) -> str:
-    """Return the cluster's version as a release; empty where it reports none, so that machina chooses it."""
-    try:
-        return release_of(version)
-    except ValueError as error:
-        session.printer.warn(f"{error}; set the node's version with --kubernetes-version")
-        return ""
+    async def completed(self, described: MachineDescription) -> MachineDescription:
+        """Complete a description with the cluster's version and the token of the site.
 
+        Raises:
+            CliError: the site has no token.
+        """
+        version = described.version or await self._cluster_version()
+        return replace(described, version=version, token=await self._token(described.site))
 
-async def _token(session: CommandSession, site: str) -> str:
-    """Return the name of the Secret with the host's bootstrap token; empty for the default token."""
-    try:
-        found = await token_of(session.api, site)
-    except Forbidden:
-        session.printer.warn(
-            "this user may not read bootstrap tokens: the Machine names none, and joins with the default one"
-        )
-        return ""
-    if found is None:
-        raise CliError(
-            f"site {site} has no valid bootstrap token",
-            next_step=f"create or renew it with `{session.invocation.program} site init --name {site}`",
-        )
-    return found.secret
+    async def _cluster_version(self) -> str:
+        """Return the cluster's version as a release; empty where it reports none, so that machina chooses it."""
+        if self._version is None:
+            version = await self._session.api.version()
+            try:
+                self._version = release_of(version)
+            except ValueError as error:
+                self._session.printer.warn(f"{error}; set the node's version with --kubernetes-version")
+                self._version = ""
+        return self._version
 
+    async def _token(self, site: str) -> str:
+        """Return the name of the Secret with the host's bootstrap token; empty for the default token."""
+        if site in self._tokens:
+            return self._tokens[site]
+        try:
+            found = await token_of(self._session.api, site)
+        except Forbidden:
+            self._session.printer.warn(
+                "this user may not read bootstrap tokens: the Machine names none, and joins with the default one"
+            )
+            self._tokens[site] = ""
+            return ""
+        if found is None:
+            raise CliError(
+                f"site {site} has no valid bootstrap token",
+                next_step=f"create or renew it with `{self._session.invocation.program} site init --name {site}`",
+            )
+        self._tokens[site] = found.secret
+        return found.secret
 
-async def _check_host_settings(session: CommandSession, registration: _Registration) -> None:
-    """Check the settings that machina will pass to the host.
+    async def check_host_settings(self, registration: Registration) -> None:
+        """Check the settings that machina will pass to the host.
 
-    A user without the right to read machina's settings gets errors from the Machine's conditions.
+        A user without the right to read machina's settings gets errors from the Machine's conditions.
 
-    Raises:
-        CliError: no setting names a release of the agent that the host may run.
-    """
-    try:
-        live = await live_machina(session.api)
-        endpoint = await host_addresses.published_endpoint(session.api, live.config)
-    except Forbidden:
-        return
-    require_origin(session, msgspec.convert(registration.machine, Machine), live)
-    unless = "" if live.embedded else ", unless a flag of machina sets another one"
-    if not _is_on_api_server(registration.described, session.api.config.server):
-        host_addresses.warn_unreachable(session, endpoint, live, unless=unless)
+        Raises:
+            CliError: no setting names a release of the agent that the host may run.
+        """
+        settings = await self._host_settings()
+        if settings is None:
+            return
+        session, (live, endpoint) = self._session, settings
+        require_origin(session, msgspec.convert(registration.machine, Machine), live)
+        unless = "" if live.embedded else ", unless a flag of machina sets another one"
+        if not _is_on_api_server(registration.described, session.api.config.server):
+            host_addresses.warn_unreachable(session, endpoint, live, unless=unless)
+
+    async def _host_settings(self) -> tuple[LiveMachina, str] | None:
+        if not self._settings_are_read:
+            with contextlib.suppress(Forbidden):
+                live = await live_machina(self._session.api)
+                self._settings = live, await host_addresses.published_endpoint(self._session.api, live.config)
+            self._settings_are_read = True
+        return self._settings
 
 
 def _is_on_api_server(described: MachineDescription, server: str) -> bool:
@@ -202,7 +230,7 @@ def _is_on_api_server(described: MachineDescription, server: str) -> bool:
     return login is not None and host_addresses.is_on_server_host(host_port(login.host).host, server)
 
 
-async def _create_machine(session: CommandSession, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
+async def create_machine(session: CommandSession, body: Raw, *, dry_run: bool) -> tuple[Raw, str]:
     """Create the Machine; returns it and the outcome. An existing one is not changed."""
     try:
         return await session.api.create(KIND, body, manager=MANAGER, dry_run=dry_run), "created"
@@ -224,12 +252,18 @@ async def _read_machine(session: CommandSession, body: Raw) -> Raw | None:
         existing = await session.api.get(KIND, name)
     except (NotFound, Forbidden):
         return None
+    require_same(body, existing)
+    return existing
+
+
+def require_same(body: Raw, existing: Raw) -> None:
+    """Raise CliError where an existing Machine differs from the described one."""
+    name = body["metadata"]["name"]
     if differing := sorted(_differing(body["spec"], existing.get("spec") or {}, "spec")):
         raise CliError(
             f"Machine {name} exists, and differs: {', '.join(differing)}",
             next_step=f"change it with `kubectl edit mach {name}`, or register another one with --name",
         )
-    return existing
 
 
 def _differing(registration: Mapping[str, Any], existing: Mapping[str, Any], path: str) -> list[str]:
