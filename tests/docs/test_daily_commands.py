@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, follow
+from tests.docs.runner import DOCS, follow, unprinted
 from tests.e2e.plane import plane
 
 pytestmark = [
@@ -25,5 +25,8 @@ async def test_daily_commands(tmp_path: Path) -> None:
         "└─ machineoperation/lab-01-host-reboot-",
         "├─ baremetalhost.metal3.io/lab-02 -n default",
         "machineoperation/lab-01-host-reboot-",
+        "machine.unbounded-cloud.io/rack1-192.0.2.21 created\n",
+        "machine.unbounded-cloud.io/rack1-192.0.2.21 unchanged\n",
     ):
         assert words in said, said
+    assert unprinted(DOCS / "commands.md", said) == []

@@ -95,6 +95,18 @@ def _register(parser: ArgumentParser) -> None:
     _downloads(parser)
 
 
+def _register_file(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-f",
+        "--filename",
+        required=True,
+        metavar="FILE",
+        help="Read the hosts from this file: CSV with a line of names, or YAML or JSON with a list of mappings",
+    )
+    add_dry_run(parser)
+    parser.add_argument("--force", action="store_true", help="Replace a Secret that contains another key")
+
+
 def _by_hand(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="Name the Machine and its Node")
     parser.add_argument("--site", required=True, help="Name the site of the host")
@@ -164,6 +176,22 @@ COMMANDS: Final = (
         arguments=_register,
         run="unbounded.cli.deploy.register:run",
         intend="unbounded.cli.deploy.register:intend",
+    ),
+    CliCommand(
+        path=("register",),
+        help="Add the hosts of a CSV or YAML file, as `machine register` adds one",
+        examples=(
+            ("register -f hosts.csv --dry-run server", "print all faults of a file, or what would be created"),
+            ("register -f hosts.yaml", "create the Machines, and the Secrets with their keys"),
+        ),
+        arguments=_register_file,
+        run="unbounded.cli.deploy.register_file:run",
+        text=(
+            "Add the hosts of a file, as `machine register` adds one. The fields of a host are the flags of that "
+            "command, without dashes: site, host and ssh-username are required. Several values of a field are "
+            "separated by semicolons in CSV, and are a list in YAML. All faults are reported at once, with line and "
+            "field, and nothing is written where there is one. Machines that exist as described stay as they are."
+        ),
     ),
     CliCommand(
         path=("machine", "manual-bootstrap"),

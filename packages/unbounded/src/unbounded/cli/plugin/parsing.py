@@ -44,7 +44,7 @@ AS: Final = ("--as", "--as-group", "--as-uid")
 WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # common flags with a value
 SECTIONS: Final = (  # the first words of commands, by topic
     ("Setup", ("install", "site", "config")),
-    ("Machines and their operations", ("machine", "bmc", "host")),
+    ("Machines and their operations", ("machine", "register", "bmc", "host")),
     ("State and progress", ("why", "tree", "events", "plan")),
 )
 OTHERS: Final = "Other"
