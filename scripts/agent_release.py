@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts import packages
-from unbounded.agent.build import SHIPPED, STAMP
+from unbounded.agent.build import NOT_SHIPPED, SHIPPED, STAMP
 
 TOP: Final = Path(__file__).resolve().parents[1]
 SOURCES: Final = packages.sources() / "unbounded"
@@ -43,18 +43,8 @@ NAME: Final = "unbounded-agent"
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 LEAVE_OUT: Final = (  # optional dependencies of packages, and modules without a use on a host
     *("bcrypt", "backports", "dotenv", "gunicorn", "h2", "hpack", "hyperframe", "hypothesis", "markdown_it", "mypy"),
-    *(
-        "opentelemetry",
-        "google",
-        "pip",
-        "pydantic",
-        "pydantic_core",
-        "pygments",
-        "pytest",
-        "rich",
-        "setuptools",
-        "sortedcontainers",
-    ),
+    *("google", "opentelemetry", "pip", "pydantic", "pydantic_core", "pygments", "pytest", "rich", "setuptools"),
+    "sortedcontainers",
     *("curses", "doctest", "multiprocessing", "pdb", "pydoc", "readline", "sqlite3", "tkinter"),
     *("unittest", "xmlrpc", "zstandard._cffi"),
 )
@@ -92,7 +82,11 @@ def own_modules() -> list[Path]:
     found = [Path("__init__.py")]
     for package in SHIPPED:
         found += [path.relative_to(SOURCES) for path in (SOURCES / package).rglob("*.py")]
-    return sorted(found)
+    return sorted(path for path in found if _module(path) not in NOT_SHIPPED)
+
+
+def _module(path: Path) -> str:
+    return ".".join(["unbounded", *path.with_suffix("").parts])
 
 
 def digest_of(parts: Iterable[bytes]) -> str:

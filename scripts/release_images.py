@@ -32,7 +32,12 @@ MEDIA: Final = "application/vnd.oci.image"
 SITE: Final = f"{PREFIX}/lib/python3.11/site-packages"
 NOBODY: Final = 65532
 PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
-DISTRIBUTIONS: Final = {"yaml": "pyyaml", "re2": "google-re2", "azure": "azure-mgmt-compute azure-identity"}
+DISTRIBUTIONS: Final = {
+    "yaml": "pyyaml",
+    "re2": "google-re2",
+    "azure": "azure-mgmt-compute azure-identity",
+    "opentelemetry": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+}
 WITH: Final = {"asyncssh": "bcrypt", "aiohttp": "aiohappyeyeballs"}  # optional dependencies of packages
 # The imports of the provider, and those of the SDK itself
 OCI_SERVICES: Final = frozenset({"auth", "core", "dns", "object_storage", "work_requests"})
@@ -156,7 +161,7 @@ def _install(image: Image, wheels: Mapping[str, Path], tree: Path, architecture:
 def _contents(image: Image) -> tuple[set[str], set[str] | None]:
     """Return the distributions to install, and the own modules; None for all."""
     if not image.modules:
-        return packages.requirements("azure", "oci", "up"), None
+        return packages.requirements("azure", "oci", "otel", "up"), None
     own, others = closure(*image.modules)
     others |= {WITH[one] for one in others & WITH.keys()}
     return {name for one in others for name in DISTRIBUTIONS.get(one, one.replace("_", "-")).split()}, own

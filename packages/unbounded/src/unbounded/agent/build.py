@@ -14,6 +14,8 @@ STAMP: Final = "build.json"  # written by scripts/agent_release.py
 
 # the packages of unbounded that the agent may import
 SHIPPED: Final = ("agent", "api", "fetch", "join", "kube", "operations", "workflow")
+# their modules that no release has: they need an extra
+NOT_SHIPPED: Final = frozenset({"unbounded.kube.otel"})
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def load_everything() -> list[str]:
     for package in SHIPPED:
         path = str(Path(__file__).parents[1] / package)
         names += [f"unbounded.{package}", *(one.name for one in pkgutil.walk_packages([path], f"unbounded.{package}."))]
-    for name in names:
+    found = sorted(set(names) - NOT_SHIPPED)
+    for name in found:
         import_module(name)
-    return sorted(names)
+    return found
