@@ -79,6 +79,14 @@ class MediaSettings:
     lifetime_s: float = TICKET_LIFETIME_S
 
 
+def _in_home(text: str) -> Path:
+    """Return a path in the user's home; as it is for a user who has none, as in a container."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetbootSettings:
     """Servers that machines boot from.
@@ -101,7 +109,7 @@ class NetbootSettings:
         media: the server of virtual media; None for none.
     """
 
-    cache_dir: Path = Path(CACHE).expanduser()  # noqa: RUF009 - a constant of the process
+    cache_dir: Path = _in_home(CACHE)  # noqa: RUF009 - a constant of the process
     bind_address: str = EVERY_ADDRESS
     http_port: int = HTTP_PORT
     tftp_port: int = TFTP_PORT
@@ -113,7 +121,7 @@ class NetbootSettings:
     serve_url: str = ""
     default_image: str = ""
     default_pull_secret: tuple[str, str] | None = None
-    docker_config: Path = Path(DOCKER_CONFIG).expanduser()  # noqa: RUF009
+    docker_config: Path = _in_home(DOCKER_CONFIG)  # noqa: RUF009
     apiserver_url: str = ""
     cluster_dns: str = ""
     ek_ca: Path | None = None
