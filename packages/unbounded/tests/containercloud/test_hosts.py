@@ -296,22 +296,6 @@ async def test_online_is_carried_out_once_per_change(stock: Stock) -> None:
 
 
 @story
-async def test_a_host_whose_image_an_operation_has_written_is_on(stock: Stock) -> None:
-    await stock.secret()
-    await stock.host("a")
-    await stock.state("available")
-    await stock.edit(consumerRef=CONSUMER)
-    await stock.state("provisioning")
-    image = {"image": "registry.example/jammy:1", "digest": f"sha256:{'0' * 64}", "boot": "b1", "at": "-"}
-    active = {"uid": "b1", "name": "r", "kind": "HostReplace", "executor": "metalman/lab", "since": "-"}
-    status = {"status": {"image": image, "activeOperation": active}}
-    await stock.api.patch(MACHINES, "a.default", status, subresource="status")
-    assert (await stock.state("provisioned")).status.powered_on is True
-    await stock.api.patch(MACHINES, "a.default", {"status": {"activeOperation": None}}, subresource="status")
-    await stock.until(lambda host: host.status.powered_on is False)  # as the BMC reports
-
-
-@story
 async def test_failing_power_is_tried_again_with_backoff(stock: Stock) -> None:
     await stock.secret()
     await stock.host("a")

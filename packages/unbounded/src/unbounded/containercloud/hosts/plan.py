@@ -448,16 +448,6 @@ def _leave(view: HostView) -> Iterator[HostAction]:
 # ---- status
 
 
-def _is_installing(machine: Machine | None) -> bool:
-    """Return whether the operation at work has written the image, so that the host runs, which no reading tells yet."""
-    active, image = (None, None) if machine is None else (machine.status.active_operation, machine.status.image)
-    return active is not None and image is not None and image.boot == active.uid
-
-
-def _is_on(observed: str | None) -> bool | None:
-    return None if observed in (None, MachinePower.UNKNOWN) else observed == MachinePower.ON
-
-
 def _status(
     view: HostView, state: ProvisioningState, fault: HostFault | None, power: HostPowerRequest
 ) -> BareMetalHostStatus:
@@ -476,7 +466,7 @@ def _status(
             image=None if image is None else HostProvisioningImage(url=image.image, checksum=image.digest),
             boot=image.boot if image is not None and state is not _S.PROVISIONING else boot,
         ),
-        powered_on=True if _is_installing(machine) else _is_on(observed),
+        powered_on=None if observed in (None, MachinePower.UNKNOWN) else observed == MachinePower.ON,
         power=power if host.status.power is not None or power != HostPowerRequest() else None,
         operational_status=(OperationalStatus.ERROR if fault is not None else calm).value,
         error_type=fault.type.value if fault is not None else None,
