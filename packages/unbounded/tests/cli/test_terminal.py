@@ -11,7 +11,7 @@ import signal
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.cli.running import PATH
 from tests.support.paths import ROOT
 
 LIMIT_S = 60.0
+ENVIRON = {**os.environ, "PATH": PATH}
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 pytestmark = pytest.mark.slow
@@ -61,11 +62,13 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, columns: int = 150, lines: int = 40) -> AsyncIterator[Terminal]:
+async def terminal(
+    *arguments: str, columns: int = 150, lines: int = 40, environ: Mapping[str, str] = ENVIRON
+) -> AsyncIterator[Terminal]:
     """Run a command on a terminal of its own while inside."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    environ = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
 
     def take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that ^C reaches the process as a signal
@@ -74,7 +77,7 @@ async def terminal(*arguments: str, columns: int = 150, lines: int = 40) -> Asyn
     process = await asyncio.create_subprocess_exec(
         *arguments,
         cwd=ROOT,
-        env={**environ, "TERM": "xterm-256color", "PATH": PATH},
+        env={**environ, "TERM": "xterm-256color"},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

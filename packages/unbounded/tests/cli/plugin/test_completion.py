@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.plugin.conftest import Cli
+from tests.cli.running import PATH
+from tests.cli.test_terminal import terminal
 from unbounded.api.machine import MACHINES
-from unbounded.cli.operation_commands.about import BASH
+from unbounded.cli.operation_commands.about import BASH, SCRIPTS
 from unbounded.cli.plugin import completion
 from unbounded.cli.plugin.completion import FILES, NO_FILES, NameLookup, named_by, offers
 from unbounded.cli.plugin.parsing import commands
@@ -114,15 +117,63 @@ async def test_names_come_from_the_cluster_that_the_line_leads_to(
     assert contexts.words
 
 
-@pytest.mark.slow
-def test_bash_completes_unbounded_itself(tmp_path: Path) -> None:
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """The environment of a shell that finds the program for completions, and the scripts in files."""
     complete = tmp_path / "kubectl_complete-unbounded"
     complete.write_text(f'#!/bin/sh\nexec {sys.executable} -m unbounded.cli.plugin.completion "$@"\n')
     complete.chmod(0o755)
+    for shell, script in SCRIPTS.items():
+        (tmp_path / shell).write_text(script)
+    (tmp_path / "a-file").touch()
+    return {**os.environ, "PATH": f"{tmp_path}:{PATH}", "HOME": str(tmp_path), "TERM": "dumb", "FOLDER": str(tmp_path)}
+
+
+def output_of(environ: dict[str, str], *command: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environ, cwd=environ["HOME"], check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_bash_completes_unbounded_itself(environ: dict[str, str]) -> None:
     script = BASH + 'COMP_WORDS=(unbounded machine operation ca); COMP_CWORD=3; _unbounded; echo "${COMPREPLY[@]}"'
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, env=environ, check=False)
-    assert done.stdout == "cancel\n", done.stderr
+    assert output_of(environ, "bash", "-c", script) == "cancel\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish", path=PATH) is None, reason="fish is not installed: scripts/shell-tools")
+def test_fish_completes_unbounded_itself(environ: dict[str, str]) -> None:
+    script = 'source fish; complete -C "unbounded machine operation ca"; complete -C "unbounded register -f a-"'
+    cancel, file = output_of(environ, "fish", "--no-config", "-c", script).splitlines()
+    assert cancel.split("\t")[0] == "cancel"
+    assert file.split("\t")[0] == "a-file"
+    groups = output_of(environ, "fish", "--no-config", "-c", 'source fish; complete -C "unbounded "').splitlines()
+    assert {"machine", "why", "tree"} <= {line.split("\t")[0] for line in groups}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh", path=PATH) is None, reason="zsh is not installed: scripts/shell-tools")
+async def test_zsh_completes_unbounded_itself(environ: dict[str, str]) -> None:
+    """A person types at a terminal, each line at a prompt."""
+    (Path(environ["HOME"]) / ".zshrc").write_text(
+        "autoload -U compinit; compinit -u -D; source $FOLDER/zsh; cd; PROMPT='READY> '\n"
+        'unbounded() { print -r -- "RAN:${(j:,:)@}:"; }\n'
+    )
+    typed = (
+        ("unbounded machine operation ca\t\n", "RAN:machine,operation,cancel:"),
+        ("unbounded register -f a-\t\n", "RAN:register,-f,a-file:"),
+        ("unbounded machine operation create x --kind=HostReb\t\n", "--kind=HostReboot:"),
+    )
+    zsh = shutil.which("zsh", path=PATH)
+    assert zsh is not None
+    async with terminal(zsh, "-i", environ=environ) as shell:
+        await shell.shows("READY> ")
+        for keys, answer in typed:
+            shell.type(keys)
+            await shell.shows(rf"{answer}\s[\s\S]*READY> ")
 
 
 UNRESOLVED = """

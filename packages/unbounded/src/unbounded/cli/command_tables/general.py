@@ -90,7 +90,7 @@ def _version_arguments(parser: ArgumentParser) -> None:
 
 
 def _completion_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash",), help="Select the shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="Select the shell")
 
 
 COMMANDS: Final = (
@@ -173,7 +173,11 @@ COMMANDS: Final = (
     CliCommand(
         ("completion",),
         "Print the completion script of `unbounded` for a shell",
-        (("completion bash", "print the script; in ~/.bashrc: source <(unbounded completion bash)"),),
+        (
+            ("completion bash", "print the script; in ~/.bashrc: source <(unbounded completion bash)"),
+            ("completion zsh", "print the script; in ~/.zshrc, after compinit: source <(unbounded completion zsh)"),
+            ("completion fish", "print the script; in ~/.config/fish/config.fish: unbounded completion fish | source"),
+        ),
         _completion_arguments,
         "unbounded.cli.operation_commands.about:completion",
         needs_api=False,

@@ -22,6 +22,38 @@ _unbounded() {
 }
 complete -F _unbounded unbounded
 """
+ZSH: Final = """\
+#compdef unbounded
+_unbounded() {
+    local line about
+    local -a lines found
+    lines=("${(@f)$(kubectl_complete-unbounded "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    for line in "${(@)lines[1,-2]}"; do
+        about=
+        [[ $line = *$'\t'* ]] && about=":${line#*$'\t'}"
+        found+=("${${line%%$'\t'*}//:/\\:}$about")
+    done
+    _describe -t words word found && return
+    [[ ${lines[-1]} = :0 ]] && _files
+}
+if [[ ${funcstack[1]} = _unbounded ]]; then _unbounded; else compdef _unbounded unbounded; fi
+"""
+FISH: Final = """\
+function __unbounded_complete
+    set -l before (commandline -opc)
+    set -l last (commandline -ct)
+    set -e before[1]
+    set -l lines (kubectl_complete-unbounded $before "$last" 2>/dev/null)
+    test (count $lines) -gt 0; or return
+    if test $lines[-1] = :0
+        __fish_complete_path "$last"
+    end
+    set -e lines[-1]
+    printf '%s\\n' $lines
+end
+complete -c unbounded -f -a '(__unbounded_complete)'
+"""
+SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 async def version(session: CommandSession) -> int:
@@ -55,5 +87,5 @@ async def _print_versions(session: CommandSession, versions: dict[str, str]) -> 
 
 
 async def completion(session: CommandSession) -> int:
-    session.invocation.out.write(BASH)
+    session.invocation.out.write(SCRIPTS[session.invocation.args.shell])
     return DONE
