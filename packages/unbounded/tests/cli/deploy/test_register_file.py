@@ -124,6 +124,136 @@ async def test_all_faults_are_reported_at_once_and_nothing_is_written(
     assert await stored(up_api, site) == before
 
 
+HOST_FAULTS = """
+- site: SITE
+  host: 10.0.0.999
+  name: faulty
+  ssh-username: ""
+  ssh-private-key: PUBLIC
+  ssh-secret-name: Not A Name
+  host-key: [ssh-ed25519 short, HOSTKEY, "10.0.0.9 HOSTKEY", none]
+  bastion-host: b@stion
+  bastion-ssh-username: ""
+  bastion-ssh-private-key: ABSENT
+  bastion-ssh-secret-name: [a, b]
+  bastion-host-key: none
+  node-label: {pool: "a,b=c d,b=e,b=f", "x y": 1}
+  register-with-taint: [k, "k=v:NoSchedule", "k:Never"]
+  kubernetes-version: latest
+  oci-image: Not/An/Image
+  agent-version: a b
+  agent-base-url: ftp://example.com
+  agent-url: https://user:password@example.com/a
+  agent-sha256: abc
+  containerd-version: newest
+  containerd-url: nowhere
+  runc-base-url: nowhere
+  reset-on-delete: perhaps
+  color: red
+  color: green
+- {site: SITE, host: 192.0.2.80, name: faulty, ssh-username: u, agent-url: URL, agent-sha256: 1}
+- {site: SITE, host: 192.0.2.80, ssh-username: u, agent-url: URL, node-label: nothing, name: [x, y]}
+- {site: nosuch, host: "192.0.2.81:99999", agent-url: URL}
+- {site: SITE, host: 192.0.2.90, name: second, ssh-username: other, agent-url: URL, agent-sha256: 1}
+- {site: SITE, host: 192.0.2.82, name: first, ssh-username: "", agent-url: URL, node-label: a=b, oci-image: "?"}
+- {site: SITE, host: 192.0.2.83, ssh-username: u, ssh-secret-name: unknown, agent-sha256: 1}
+- {site: SITE, host: 192.0.2.84, bastion-ssh-username: u, bastion-ssh-private-key: PUBLIC, agent-url: URL}
+- {site: SITE, host: 192.0.2.85, ssh-username: u, bastion-host: b, agent-url: URL, ssh-private-key: KEY,
+   bastion-ssh-private-key: PUBLIC, bastion-ssh-secret-name: ssh-SITE, node-label: a=b=c}
+- {site: "", host: "", ssh-username: u, agent-url: URL, ssh-private-key: PUBLIC}
+- {site: SITE, host: 10.1, ssh-username: u, agent-url: URL}
+- {site: SITE, host: LONG, name: long, ssh-username: u, agent-url: URL, agent-sha256: 1}
+- {site: [[SITE]], host: 192.0.2.86, ssh-username: u, agent-url: URL}
+- text
+"""
+EVERY_FAULT = """
+3, host: '10.0.0.999' is no IPv4 address
+5, ssh-username: it is missing
+6, ssh-private-key: TMP/id.pub is a public key
+7, ssh-secret-name: 'Not A Name' is not a name
+8, host-key: 'none' is not a host key
+8, host-key: 'ssh-ed25519 short' is not a host key
+9, bastion-host: 'b@stion' is not a host
+11, bastion-ssh-private-key: TMP/no: No such file
+12, bastion-ssh-secret-name: it has 2 values
+13, bastion-host-key: 'none' is not a host key
+14, node-label: 'b' is given twice
+14, node-label: 'c d' is not a label value
+14, node-label: 'x y' is not a label key
+15, register-with-taint: 'k' is not a taint
+15, register-with-taint: 'k:Never' is not a taint
+16, kubernetes-version: 'latest' is not a version
+17, oci-image: image 'Not/An/Image'
+18, agent-version: 'a b' contains spaces
+19, agent-base-url: 'ftp://example.com' is not a URL
+20, agent-url: 'https://user:password@example.com/a' is not a URL
+21, agent-sha256: 'abc' is not a SHA-256
+22, containerd-version: 'newest' is not a version
+23, containerd-url: 'nowhere' is not a URL
+24, runc-base-url: 'nowhere' is not a URL
+25, reset-on-delete: 'perhaps' is neither true nor false
+26, color: no such field
+27, color: the field is named twice
+28, agent-sha256: '1' is not a SHA-256
+28, name: Machine SITE-faulty is that of line 2, too
+29, host: it is the host of line 28, too
+29, name: it has 2 values
+29, node-label: 'nothing' is not a label
+30, host: '192.0.2.81:99999': the port '99999'
+30, site: site nosuch has no valid bootstrap token
+30, ssh-private-key: Secret unbounded-kube/ssh-nosuch with an SSH key does not exist
+30, ssh-username: it is missing
+31, agent-sha256: '1' is not a SHA-256
+31, host: Machine SITE-first has this host already
+32: Machine SITE-first exists, and differs: spec.kubernetes.nodeLabels, spec.ssh.host
+32, oci-image: image '?'
+32, ssh-username: it is missing
+33: no release of the agent is configured
+33, agent-sha256: '1' is not a SHA-256
+33, ssh-private-key: Secret unbounded-kube/unknown with an SSH key does not exist
+34, bastion-ssh-private-key: needs --bastion-host
+34, bastion-ssh-username: needs --bastion-host
+34, ssh-username: it is missing
+35: --ssh-private-key and --bastion-ssh-private-key name two keys for one Secret
+36, bastion-ssh-private-key: TMP/id.pub is a public key
+36, node-label: 'b=c' is not a label value
+37, host: it is missing
+37, site: it is missing
+37, ssh-private-key: TMP/id.pub is a public key
+38, host: '10.1' is no IPv4 address
+39: Machine.unbounded-cloud.io "SITE-long" is invalid: [spec.ssh.host: Too long
+39, agent-sha256: '1' is not a SHA-256
+40, site: nested too deeply
+41: a host has to be a mapping
+"""
+
+
+@pytest.mark.slow
+async def test_every_kind_of_fault_is_named_also_where_a_line_has_several(
+    up_cli: Cli, up_api: HttpApi, site: str, key: Path, tmp_path: Path
+) -> None:
+    other = register(site, "--ssh-private-key", str(key), host="192.0.2.90")
+    assert (await up_cli(*other, "--name", "first")).status == 0
+    before = await stored(up_api, site)
+    public = tmp_path / "id.pub"
+    public.write_text(HOST_KEY)
+    text = (
+        HOST_FAULTS.replace("HOSTKEY", HOST_KEY)
+        .replace("PUBLIC", str(public))
+        .replace("ABSENT", str(tmp_path / "no"))
+        .replace("LONG", "a" * 300)
+    )
+    file = written(tmp_path, "hosts.yaml", text, site, key)
+    ran = await up_cli("register", "-f", file)
+    assert (ran.status, ran.out) == (1, ""), ran.err
+    report = ran.err.partition("error: ")[2].splitlines()[1:]
+    expected = EVERY_FAULT.replace("SITE", site).replace("TMP", str(tmp_path)).strip().splitlines()
+    assert len(report) == len(expected), ran.err
+    for line, start in zip(report, expected, strict=True):
+        assert line.startswith(f"  line {start}"), line
+    assert await stored(up_api, site) == before
+
+
 @pytest.mark.slow
 async def test_hosts_that_contradict_each_other_are_refused(
     up_cli: Cli, up_api: HttpApi, site: str, key: Path, tmp_path: Path

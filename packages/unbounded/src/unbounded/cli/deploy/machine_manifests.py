@@ -5,9 +5,11 @@ The functions that parse flags raise BadFlag, with the flag and the expected for
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from typing import Any, Final
 
 from unbounded.api.machine import MACHINES
@@ -31,6 +33,7 @@ DOWNLOADS: Final[Mapping[str, str]] = {
     "sandbox": "sandbox-version",
 }
 LONGEST_USER: Final = 128
+_HOST_NAME: Final = re.compile(r"[\w.-]+")
 OF_BASTION: Final = ("bastion_ssh_username", "bastion_ssh_private_key", "bastion_ssh_secret_name", "bastion_host_key")
 
 
@@ -152,9 +155,9 @@ def description_of(args: Namespace) -> MachineDescription:
     """Return the Machine that the flags of `machine register` describe, without what the cluster supplies."""
     site = flagged("--site", validation.site, args.site)
     return MachineDescription(
-        name=flagged("--name" if args.name else "--host", lambda text: name_of(site, text), args.name or args.host),
         site=site,
         login=_login("", args.host, args.ssh_username, secret_of(args), args.host_key),
+        name=flagged("--name" if args.name else "--host", lambda text: name_of(site, text), args.name or args.host),
         bastion=_bastion(args),
         labels=flagged("--node-label", validation.labels, args.node_label),
         taints=flagged("--register-with-taint", validation.taints, args.register_with_taint),
@@ -208,9 +211,14 @@ def _login(whose: str, host: str, username: str, secret: str, keys: Sequence[str
 
 
 def _host(text: str) -> str:
-    host_port(text)
-    if "@" in text or "/" in text or any(one.isspace() for one in text):
+    host = host_port(text).host
+    if ":" not in host and not _HOST_NAME.fullmatch(host):
         raise ValueError(f"{text!r} is not a host, such as 192.0.2.10 or 192.0.2.10:2222")
+    if host.rstrip(".").rpartition(".")[2].isdecimal():  # the last part of a name is no number (RFC 3696 section 2)
+        try:
+            IPv4Address(host)
+        except ValueError:
+            raise ValueError(f"{host!r} is no IPv4 address: four numbers from 0 to 255, such as 192.0.2.10") from None
     return text
 
 

@@ -1,7 +1,7 @@
 """`kubectl unbounded register -f FILE`: Machines for many hosts, each described as `machine register` describes one.
 
 All faults of all records are reported at once, and nothing is written where there is one. The fields of a record are
-the flags of `machine register`, with the same checks.
+the flags of `machine register`, with the same checks. A faulty value is replaced, so that the others are checked, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,17 @@ from unbounded.plan.intent import Raw
 
 REGISTER: Final = next(row for row in COMMANDS if row.path == ("machine", "register"))
 OF_THE_COMMAND: Final = frozenset({"dry_run", "force", "wait", "timeout", "help"})  # no fields of a record
-SAMPLES: Final = {"site": "site", "host": "host", "ssh_username": "user"}  # stand in for values with a fault
+SAMPLE: Final = "sample-in-place-of-a-fault"
+SAMPLES: Final = {  # by argument: replacements of a faulty value that has no harmless default
+    **dict.fromkeys(("site", "name", "host", "ssh_username", "ssh_secret_name"), SAMPLE),
+    **dict.fromkeys(("bastion_host", "bastion_ssh_username"), SAMPLE),
+    "bastion_ssh_secret_name": f"bastion-{SAMPLE}",  # another Secret than that of the host
+    **dict.fromkeys(("ssh_private_key", "bastion_ssh_private_key"), SAMPLE),
+    "agent_url": f"https://{SAMPLE}/agent.tar.gz",
+    "agent_base_url": f"https://{SAMPLE}",
+    "agent_sha256": "0" * 64,
+}
+COMMA_SEPARATED: Final = frozenset({"node_label", "register_with_taint"})
 
 
 @dataclass
@@ -57,13 +67,15 @@ class RecordedHost:
 
     def fault_of(self, error: CliError | validation.BadFlag) -> str:
         """Add the fault of an error that begins with a flag, such as `--host: …`; return the name of the field."""
-        first, _, rest = str(error).partition(" ")
-        name = first.removeprefix("--").rstrip(":")
-        if not first.startswith("--") or name not in fields_by_name():
-            self.fault("", str(error))
-            return ""
-        self.fault(name, rest)
+        name = field_of(error)
+        self.fault(name, str(error).partition(" ")[2] if name else str(error))
         return name
+
+    def replace(self, name: str) -> None:
+        """Replace the value of a field that has a fault; the replacement by none."""
+        action = fields_by_name()[name]
+        sample = SAMPLES.get(action.dest, action.default)
+        setattr(self.args, action.dest, action.default if getattr(self.args, action.dest) == sample else sample)
 
 
 class _EachWarningOnce:
@@ -109,6 +121,13 @@ def fields_by_name() -> dict[str, Action]:
     }
 
 
+def field_of(error: Exception) -> str:
+    """Return the field that an error begins with, as a flag; empty if it begins with none."""
+    flag = str(error).partition(" ")[0].rstrip(":")
+    name = flag.removeprefix("--")
+    return name if flag != name and name in fields_by_name() else ""
+
+
 async def run(session: CommandSession) -> int:
     """Check all records, then create their Secrets and Machines; returns the exit status.
 
@@ -125,7 +144,7 @@ async def run(session: CommandSession) -> int:
         raise CliError(f"-f: {args.filename} has no hosts", status=USAGE)
     hosts = [parsed(record, session) for record in records]
     _check_locally(session, hosts)
-    await _check_on_cluster(session, [one for one in hosts if not one.faults])
+    await _check_on_cluster(session, [one for one in hosts if one.registration is not None])
     faults += [fault for one in hosts for fault in one.faults]
     if faults:
         raise _report(args.filename, faults)
@@ -151,17 +170,23 @@ def parsed(record: FileRecord, session: CommandSession) -> RecordedHost:
     for name, value in record.fields.items():
         action = actions[name]
         if isinstance(action.default, list):
-            setattr(args, action.dest, list(value.texts))
+            setattr(args, action.dest, list(_values(action, value.texts)))
         elif len(value.texts) > 1:
             host.fault(name, f"it has {len(value.texts)} values, and takes one")
-        elif value.texts:
+            host.replace(name)
+        elif value.texts and (value.texts[0] or not action.required):
             _set(host, name, action, value.texts[0])
     for name, action in actions.items():
         if action.required and getattr(args, action.dest) is None:
-            setattr(args, action.dest, SAMPLES[action.dest])
-            if name not in record.fields:
+            host.replace(name)
+            if name not in record.fields or "" in record.fields[name].texts:
                 host.fault(name, "it is missing")
     return host
+
+
+def _values(action: Action, texts: Iterable[str]) -> Iterable[str]:
+    """Return the values of a field one by one, so that each fault is found."""
+    return (part for text in texts for part in (text.split(",") if action.dest in COMMA_SEPARATED else (text,)))
 
 
 def _set(host: RecordedHost, name: str, action: Action, text: str) -> None:
@@ -173,19 +198,40 @@ def _set(host: RecordedHost, name: str, action: Action, text: str) -> None:
 
 def _describe(host: RecordedHost) -> None:
     """Describe the Machine; after a fault once more without the value, to find the others."""
-    actions, faulty = fields_by_name(), set[str]()
     while True:
         try:
             host.described = describe(host.args)
         except validation.BadFlag as error:
             name = host.fault_of(error)
-            if not name or name in faulty:
+            if not name or not _without_fault(host, name):
                 return
-            faulty.add(name)
-            action = actions[name]
-            setattr(host.args, action.dest, SAMPLES.get(action.dest, action.default))
         else:
             return
+
+
+def _without_fault(host: RecordedHost, name: str) -> bool:
+    """Drop the faulty value of a field, which is one of several in a list; return whether that changed anything."""
+    dest = fields_by_name()[name].dest
+    before = getattr(host.args, dest)
+    if isinstance(before, list):
+        for count in range(1, len(before)):
+            setattr(host.args, dest, before[:count])
+            if _faulty_field(host.args) == name:
+                setattr(host.args, dest, before[: count - 1] + before[count:])
+                return True
+        setattr(host.args, dest, before[:-1])
+    else:
+        host.replace(name)
+    return bool(getattr(host.args, dest) != before)
+
+
+def _faulty_field(args: Namespace) -> str:
+    """Return the name of the first field with a fault; empty for none."""
+    try:
+        describe(args)
+    except validation.BadFlag as error:
+        return field_of(error)
+    return ""
 
 
 def _session_of(session: CommandSession, host: RecordedHost) -> CommandSession:
@@ -194,40 +240,67 @@ def _session_of(session: CommandSession, host: RecordedHost) -> CommandSession:
 
 
 def _check_locally(session: CommandSession, hosts: Sequence[RecordedHost]) -> None:
-    """Check the values, the keys, and that no two records are the same Machine or host."""
+    """Check the values and the keys of each record, and that the records agree."""
     keys: dict[KeySecret, PrivateKey] = {}
     for host in hosts:
         _describe(host)
-        if not host.faults:
-            try:
-                host.secrets = required_secrets(host.args)
-                unread = tuple(one for one in host.secrets if one not in keys)
-                read = read_keys(session.invocation, unread)
-                keys |= {one: read[one.name] for one in unread if one.name in read}
-            except CliError as error:
-                host.fault_of(error)
+        if host.described is not None:
+            own = _read_keys(session, host, keys)
+            host.registration = Registration(host.described, manifest(host.described), host.secrets, own)
+    _check_contradictions([host for host in hosts if host.registration is not None])
+
+
+def _check_contradictions(hosts: Sequence[RecordedHost]) -> None:
+    """Check that no two records are the same Machine or host, or have two keys for one Secret."""
     names: dict[str, RecordedHost] = {}
     ways: dict[HostAddress, RecordedHost] = {}
     files: dict[str, tuple[KeySecret, RecordedHost]] = {}
     for host in hosts:
-        if host.faults or host.described is None:
+        if host.registration is None:
             continue
-        first = names.setdefault(host.described.name, host)
-        if first is not host:
-            name = "name" if "name" in host.record.fields else "host"
-            host.fault(name, f"Machine {host.described.name} is that of line {first.record.line}, too")
-        way = host_address(msgspec.convert(manifest(host.described), Machine))
-        if way is not None and (other := ways.setdefault(way, host)) is not host:
+        name = host.registration.name
+        if not _is_sample(name) and (first := names.setdefault(name, host)) is not host:
+            field = "name" if "name" in host.record.fields else "host"
+            host.fault(field, f"Machine {name} is that of line {first.record.line}, too")
+        way = host_address(msgspec.convert(host.registration.machine, Machine))
+        is_known = way is not None and not any(_is_sample(hop.host) for hop in way)
+        if way is not None and is_known and (other := ways.setdefault(way, host)) is not host:
             host.fault("host", f"it is the host of line {other.record.line}, too")
         for one in host.secrets:
+            if _is_sample(one.name) or _is_sample(str(one.file)):
+                continue
             secret, earlier = files.setdefault(one.name, (one, host))
             if one.file is not None and secret.file is not None and secret.file != one.file:
                 text = f"Secret {one.name} gets another key on line {earlier.record.line}"
                 host.fault(one.flag.removeprefix("--"), text)
             elif secret.file is None:
                 files[one.name] = (one, host)
-        own = {one.name: keys[one] for one in host.secrets if one in keys}
-        host.registration = Registration(host.described, manifest(host.described), host.secrets, own)
+
+
+def _read_keys(session: CommandSession, host: RecordedHost, keys: dict[KeySecret, PrivateKey]) -> dict[str, PrivateKey]:
+    """Return the keys of a record by the names of their Secrets, and set those.
+
+    Args:
+        keys: those that were read already; new ones are added.
+    """
+    try:
+        host.secrets = required_secrets(host.args)
+    except CliError as error:
+        host.fault("", str(error))
+        host.args.bastion_ssh_secret_name = SAMPLES["bastion_ssh_secret_name"]
+        host.secrets = required_secrets(host.args)
+    for one in host.secrets:
+        if one not in keys and not _is_sample(str(one.file)):
+            try:
+                read = read_keys(session.invocation, (one,))
+                keys |= {one: read[one.name]} if one.name in read else {}
+            except CliError as error:
+                host.fault_of(error)
+    return {one.name: keys[one] for one in host.secrets if one in keys}
+
+
+def _is_sample(text: str) -> bool:
+    return SAMPLE in text
 
 
 # All records against the cluster
@@ -237,22 +310,23 @@ async def _check_on_cluster(session: CommandSession, hosts: Sequence[RecordedHos
     """Complete the Machines with facts of the cluster, and let the server validate what does not exist yet."""
     cluster = ClusterReads(session)
     for host in hosts:
-        if host.registration is None or host.described is None:
+        if host.registration is None:
             continue
-        name = "site"
+        if not _is_sample(host.registration.described.site):
+            try:
+                described = await cluster.completed(host.registration.described)
+                host.registration = dataclasses.replace(host.registration, machine=manifest(described))
+            except CliError as error:
+                host.fault("site", _with_next_step(error))
         try:
-            described = await cluster.completed(host.described)
-            host.registration = dataclasses.replace(host.registration, machine=manifest(described))
-            name = ""
             await cluster.check_host_settings(host.registration)
         except CliError as error:
-            host.fault(name, _with_next_step(error))
+            host.fault("", _with_next_step(error))
     await _check_existing(session, hosts)
     if session.invocation.args.dry_run == CLIENT:
         return
     await _write_secrets(session, hosts, dry_run=True)
-    new = [host for host in hosts if host.existing is None and not host.faults]
-    await asyncio.gather(*(_dry_run(session, host) for host in new))
+    await asyncio.gather(*(_dry_run(session, host) for host in hosts if host.existing is None))
 
 
 def _with_next_step(error: CliError) -> str:
@@ -270,16 +344,36 @@ async def _check_existing(session: CommandSession, hosts: Sequence[RecordedHost]
     existing = [msgspec.convert(one, Machine) for one in listed]
     registered = [(host, msgspec.convert(one.machine, Machine)) for host in hosts if (one := host.registration)]
     names = {name for _, machine in registered for name in host_addresses.names_to_compare(machine, existing)}
-    known = await host_addresses.resolved(names, host_addresses.system_resolver())
+    known = await host_addresses.resolved(
+        {name for name in names if not _is_sample(name)}, host_addresses.system_resolver()
+    )
     for host, machine in registered:
         host.existing = by_name.get(machine.name)
         try:
-            if host.existing is not None and host.registration is not None:
-                require_same(host.registration.machine, host.existing)
-            elif (other := host_addresses.of_same_host(machine, existing, known)) is not None:
-                raise host_addresses.same_host(machine, other, known, session.invocation.program)
+            if host.existing is not None:
+                require_same(_comparable(host), host.existing)
         except CliError as error:
             host.fault_of(error)
+        if (host.existing is None or host.faults) and (
+            other := host_addresses.of_same_host(machine, existing, known)
+        ) is not None:
+            host.fault_of(host_addresses.same_host(machine, other, known, session.invocation.program))
+
+
+def _comparable(host: RecordedHost) -> Raw:
+    """Return the Machine of a record to compare with an existing one; of a record with faults, what has none."""
+    if host.registration is None or not host.faults:
+        return {} if host.registration is None else host.registration.machine
+    known: Raw = _without_samples(manifest(host.registration.described))
+    return known
+
+
+def _without_samples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _without_samples(one) for name, one in value.items() if not (isinstance(one, str) and _is_sample(one))
+        }
+    return value
 
 
 async def _dry_run(session: CommandSession, host: RecordedHost) -> None:
@@ -287,8 +381,12 @@ async def _dry_run(session: CommandSession, host: RecordedHost) -> None:
         return
     try:
         await create_machine(session, host.registration.machine, dry_run=True)
+    except CliError as error:  # the Machine exists, and the user may not list Machines
+        if not host.faults:
+            host.fault("", _with_next_step(error))
     except Failure as error:
-        host.fault("", str(error))
+        if not _is_sample(str(error)):
+            host.fault("", str(error))
 
 
 async def _write_secrets(
@@ -302,9 +400,11 @@ async def _write_secrets(
     done: dict[str, str] = {}
     for host in hosts:
         for one in host.secrets:
-            if one.name in done or host.registration is None or (one.file is None and one.name in given):
+            if one.name in done or host.registration is None or _is_sample(one.name):
                 continue
             keys = host.registration.keys
+            if one.name not in keys and one.name in given:  # another record has it, or its file has a fault
+                continue
             own = {one.name: keys[one.name]} if one.name in keys else {}
             try:
                 outcomes = [at async for at in apply_secrets(_session_of(session, host), (one,), own, dry_run=dry_run)]
