@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.containercloud.stock import PASSWORD, Stock, exists, secret_data, story
+from tests.support.virtual_time import virtual_now
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
 from unbounded.api.core import NAMESPACES, NODES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.containercloud.hosts.credentials import LAST_APPLIED
+from unbounded.kube.clock import rfc3339
 
 CONSUMER = {"apiVersion": "cluster.k8s.io/v1alpha1", "kind": "Machine", "namespace": "example-ns", "name": "m1"}
 
@@ -293,6 +295,30 @@ async def test_online_is_carried_out_once_per_change(stock: Stock) -> None:
     await stock.until(lambda host: host.status.powered_on is False)
     await stock.settle()
     assert stock.operated == ["HostPowerOn"]
+
+
+@story
+async def test_a_host_is_on_whose_image_was_written_after_the_last_reading(stock: Stock) -> None:
+    await stock.secret()
+    await stock.host("a", online=False)
+    await stock.state("available")
+    await stock.edit(consumerRef=CONSUMER)
+    await stock.state("provisioning")
+    written = rfc3339(virtual_now())
+    image = {"image": "registry.example/jammy:1", "digest": f"sha256:{'0' * 64}", "boot": "b1", "at": written}
+    off = {"type": "PoweredOff", "status": "True", "reason": "PoweringOn", "message": "", "lastTransitionTime": written}
+    active = {"uid": "b1", "name": "r", "kind": "HostReplace", "executor": "metalman/lab", "since": written}
+
+    async def observe(**status: Any) -> None:
+        await stock.api.patch(MACHINES, "a.default", {"status": status}, subresource="status")
+        await stock.settle()
+
+    await observe(image=image, activeOperation=active, conditions=[off])
+    assert (await stock.state("provisioned")).status.powered_on is True
+    await observe(activeOperation=None, conditions=[])  # the operation has ended, and its reading is not written yet
+    assert (await stock.state("provisioned")).status.powered_on is True
+    await observe(conditions=[off | {"reason": "PoweredOff"}])  # a reading says Off
+    assert (await stock.state("provisioned")).status.powered_on is False
 
 
 @story

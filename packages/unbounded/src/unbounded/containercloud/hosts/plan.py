@@ -7,10 +7,12 @@ cluster settings, which others write; a host that returns loses them here, and i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.container_cloud.host import (
     BareMetalHostStatus,
     HostCPU,
@@ -448,11 +450,27 @@ def _leave(view: HostView) -> Iterator[HostAction]:
 # ---- status
 
 
+def _is_on(machine: Machine) -> bool | None:
+    """Return the power that the BMC reported; on where an image was written since, and no reading is newer."""
+    power, image = machine.status.power, machine.status.image
+    if power is None or power.state == MachinePower.UNKNOWN:
+        return None
+    if power.state == MachinePower.ON:
+        return True
+    is_older = image is not None and seconds_since(power.at, datetime.fromisoformat(image.at)) >= 0
+    is_off = any(
+        one.type == ConditionType.POWERED_OFF
+        and one.status == ConditionStatus.TRUE
+        and one.reason != ConditionReason.POWERING_ON
+        for one in machine.status.conditions
+    )
+    return is_older and not is_off
+
+
 def _status(
     view: HostView, state: ProvisioningState, fault: HostFault | None, power: HostPowerRequest
 ) -> BareMetalHostStatus:
     host, machine = view.host, view.machine
-    observed = machine.status.power.state if machine is not None and machine.status.power is not None else None
     image = machine.status.image if machine is not None else None
     hardware = machine.status.hardware if machine is not None else None
     is_detached = ANNOTATION_HOST_DETACHED in host.metadata.annotations
@@ -466,7 +484,7 @@ def _status(
             image=None if image is None else HostProvisioningImage(url=image.image, checksum=image.digest),
             boot=image.boot if image is not None and state is not _S.PROVISIONING else boot,
         ),
-        powered_on=None if observed in (None, MachinePower.UNKNOWN) else observed == MachinePower.ON,
+        powered_on=None if machine is None else _is_on(machine),
         power=power if host.status.power is not None or power != HostPowerRequest() else None,
         operational_status=(OperationalStatus.ERROR if fault is not None else calm).value,
         error_type=fault.type.value if fault is not None else None,
