@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.containercloud.machines.views import (
     CLAIM_LABELS,
@@ -475,6 +476,24 @@ def test_the_management_network_gives_the_internal_address(exists: bool) -> None
     assert addresses[0] == ("InternalIP", "10.0.0.10")
     of_the_node = [("InternalIP", "10.0.0.5"), ("Hostname", "master-0.default")]
     assert addresses[1:] == (of_the_node if exists else [])
+
+
+def test_the_name_of_the_host_stays_until_its_node_has_addresses() -> None:
+    new = node()
+    new = replace(new, status=replace(new.status, addresses=()))
+    reported: dict[str, Any] = {"agent": {"host": {"hostname": "master-0.default"}}}
+    seen = view(machine("Deploying"), node=new, target=target(**reported))
+    assert [(one.type, one.address) for one in told(seen, plan_life(seen)).status.addresses] == [
+        ("Hostname", "master-0.default")
+    ]
+
+
+@pytest.mark.parametrize(("stage", "state"), [("Provisioning", "provisioning"), ("Booting", "provisioned")])
+def test_a_written_image_counts_before_the_status_of_the_host_says_it(stage: str, state: str) -> None:
+    seen = view(machine(stage), host=bare_metal_host("provisioning"))
+    instance = told(seen, plan_life(seen)).provider_status.provider_instance_state
+    assert instance is not None
+    assert (instance.state, instance.ready) == (state, state == "provisioned")
 
 
 def test_a_node_that_is_not_ready_later_leaves_the_word_and_is_said() -> None:

@@ -65,7 +65,7 @@ from unbounded.kube.status_writer import StatusDebounce, StatusWriter
 from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
-NEWS_S: Final = 5.0  # what only informs waits for so long, and is often written with the next stage
+NEWS_S: Final = 15.0  # what only informs waits for so long, and is often written with the next stage
 GUARDING: Final = MachineStage.GUARDING
 FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
 

@@ -212,6 +212,8 @@ def _instance(view: MachineView, execution: MachineExecution) -> ProviderInstanc
     if execution.host is None:
         return None
     state = view.host.state if view.host is not None else None
+    if state == ProvisioningState.PROVISIONING and STATES.get(execution.stage) not in (LCMPhase.PROVISION, None):
+        state = ProvisioningState.PROVISIONED  # the image is written, which the status of the host says a moment later
     ready = state in (ProvisioningState.PROVISIONED, ProvisioningState.EXTERNALLY_PROVISIONED)
     return ProviderInstanceState(id=str(execution.host), state=state or None, ready=ready)
 
@@ -227,11 +229,11 @@ def _private_ip(view: MachineView) -> str | None:
 
 
 def _addresses(view: MachineView) -> Iterator[Address]:
-    """Yield the address in the management network, and those of the Node; before it exists, the host's name."""
+    """Yield the address in the management network, and those of the Node; before it has any, the host's name."""
     private_ip = _private_ip(view)
     if private_ip is not None:
         yield Address(type="InternalIP", address=private_ip)
-    if view.node is not None:
+    if view.node is not None and view.node.status.addresses:
         for one in view.node.status.addresses:
             if one.type in ("InternalIP", "ExternalIP", "Hostname") and one.address not in ("", private_ip):
                 yield Address(type=one.type, address=one.address)
