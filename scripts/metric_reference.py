@@ -16,11 +16,12 @@ from scripts.api_reference import table
 from unbounded.api.operation import OperationPhase
 from unbounded.cli.backup_schedule import BackupMetrics
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.machina.fleet_metrics import MAX_REASONS, MAX_SITES, OTHER, BmcState, FleetMetrics, TimeLeft
+from unbounded.machina.fleet_metrics import MAX_REASONS, MAX_SITES, OTHER, FleetMetrics, TimeLeft
 from unbounded.machina.machines.host_runs import MachineMetrics
 from unbounded.metalman.http.responses import HttpMetrics
 from unbounded.metalman.netboot.servers import NetbootMetrics
 from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.observed_power import BmcState
 from unbounded.operations.reasons import Blocker
 from unbounded_apiserver.http.metrics import ApiMetrics, ConnectionCounts, RequestCounts
 from unbounded_apiserver.store import Store

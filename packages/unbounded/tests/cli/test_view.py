@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import pytest
 from rich.console import Console
 
 from unbounded.api.machine import Machine
@@ -29,33 +27,6 @@ def operation(name: str = "o1", machine_ref: str | None = "m1", made: str = MADE
     return msgspec.convert(body, MachineOperation)
 
 
-def powered_off(status: str, reason: str) -> dict[str, Any]:
-    condition = {"type": "PoweredOff", "status": status, "reason": reason, "lastTransitionTime": MADE}
-    return {"conditions": [condition]}
-
-
-def ended(kind: str, phase: str = "Complete") -> dict[str, Any]:
-    return {"recentOperations": [{"name": "o", "uid": "u", "kind": kind, "phase": phase}]}
-
-
-@pytest.mark.parametrize(
-    ("status", "shown"),
-    [
-        ({}, ""),
-        (powered_off("True", "PoweredOff"), "Off"),
-        (powered_off("True", "PoweringOn"), "PoweringOn"),
-        (powered_off("False", "PoweringOff"), "PoweringOff"),
-        (ended("HostReboot"), "On"),
-        (ended("HostPowerOff"), "Off"),
-        (ended("HostReboot", "Failed"), ""),
-        (ended("NodeReboot"), ""),
-        (powered_off("False", "PoweringOff") | ended("HostReboot"), "PoweringOff"),
-    ],
-)
-def test_power_is_what_operations_saw_last(status: dict[str, Any], shown: str) -> None:
-    assert view.power_of(machine(**status)) == shown
-
-
 def test_a_running_operation_shows_its_stage_and_a_failed_one_its_reason() -> None:
     targets = [{"machineRef": "m1", "stage": "WaitingOff"}]
     assert view.operation_row(operation(phase="InProgress", targets=targets)).stage == "WaitingOff"
@@ -68,15 +39,6 @@ def test_lines_leave_out_what_is_not_there() -> None:
     assert view.line(view.machine_row(machine())) == "machine m1: new"
     parent = view.operation_row(operation(machine_ref=None, phase="Pending", message="waiting"))
     assert view.line(parent) == "operation o1: Pending · HostReboot · (selector) · waiting"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")],
-)
-def test_ages_are_short(seconds: int, shown: str) -> None:
-    assert view.age(MADE, datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)) == shown
-    assert view.age("", datetime(2030, 1, 1, tzinfo=UTC)) == ""
 
 
 def test_machines_at_work_are_shown_when_there_is_no_room_for_all() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.operations.building import REDFISH, machine_of
+from tests.operations.building import REDFISH
 from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
@@ -33,7 +33,6 @@ from unbounded.machina.fleet_metrics import (
     OTHER,
     FleetMetrics,
     TimeLeft,
-    bmc_state,
     bounded,
     time_left,
 )
@@ -188,27 +187,6 @@ async def test_conditions_and_parts_are_counted_by_fixed_labels(fleet: Fleet) ->
             ("lab", "power supply", OTHER): 1,
             ("lab", OTHER, "unknown"): 1,
         }
-
-
-@pytest.mark.parametrize(
-    ("status", "state"),
-    [
-        ({}, "unread"),
-        ({"power": {"state": "On"}}, "reachable"),
-        ({"power": {"state": "Unknown"}}, "unreachable"),
-        ({"power": {"state": "Unknown"}, "redfish": {"refusedSecretVersion": "7"}}, "refused"),
-        ({"redfish": {"refusedSecretVersion": "7"}}, "refused"),
-        ({"power": {"state": "On"}, "redfish": {"refusedSecretVersion": "7"}}, "reachable"),
-    ],
-)
-def test_the_state_of_a_bmc_follows_its_last_readings(status: Raw, state: str) -> None:
-    if "power" in status:
-        status["power"] |= {"at": "2030-01-01T00:00:00Z"}
-    assert bmc_state(machine_of(status=status)) == state
-
-
-def test_a_machine_without_a_bmc_has_no_state_of_one() -> None:
-    assert bmc_state(machine_of(pxe={"image": "i"})) is None
 
 
 @in_fleet

@@ -18,13 +18,12 @@ from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.plugin.output import table
 from unbounded.cli.plugin.watching import GrowingTable, followed_cache
 from unbounded.cli.tree import subject_of
-from unbounded.cli.view import age
 from unbounded.explain.chain import KINDS
 from unbounded.explain.facts import ExplainFacts
 from unbounded.explain.facts_reader import EVENTS_OF_CLUSTER, FactsReader
 from unbounded.explain.links import Topic
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, key_of, version_number
-from unbounded.kube.clock import utc_now
+from unbounded.kube.clock import age, utc_now
 from unbounded.plan.intent import Raw
 
 HEADS: Final = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")

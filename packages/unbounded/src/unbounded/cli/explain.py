@@ -17,11 +17,10 @@ from msgspec import structs
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import print_struct
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
-from unbounded.cli.view import age
 from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explain
 from unbounded.explain.links import PLUGIN, ExplainLink, Topic, UnreadFact, links_with_program
 from unbounded.explain.results import Explanation
-from unbounded.kube.clock import utc_now
+from unbounded.kube.clock import age, utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.http_pool import split_server
 

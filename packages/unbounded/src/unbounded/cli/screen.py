@@ -18,7 +18,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.cli import view
 from unbounded.cli.view import MachineRow, OperationRow
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import utc_now
+from unbounded.kube.clock import age, utc_now
 
 AGES_EVERY_S: Final = 1.0
 REDRAW_LEAST_S: Final = 0.1
@@ -156,7 +156,7 @@ def _table(
             table.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "MESSAGE" else None)
     now = utc_now()
     for row in rows:
-        cells = astuple(replace(row, created=view.age(row.created, now)))
+        cells = astuple(replace(row, created=age(row.created, now)))
         shown = [cell for cell, head in zip(cells, heads, strict=True) if head not in left_out]
         table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in shown))
     return Group(table, Text(f"and {more} more", style="dim")) if more else table

@@ -13,13 +13,12 @@ from unbounded.api.names import GROUP
 from unbounded.cli.explain import parsed, subject_errors, warn_unread
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import print_struct, table
-from unbounded.cli.view import age
 from unbounded.explain.chain import KINDS, find
 from unbounded.explain.facts_reader import FactsReader
 from unbounded.explain.links import Topic
 from unbounded.explain.tree import TreeNode, tree_of
 from unbounded.kube.api import ApiError
-from unbounded.kube.clock import utc_now
+from unbounded.kube.clock import age, utc_now
 
 HEADS: Final = ("OBJECT", "PHASE", "AGE", "MESSAGE")
 TOPICS: Final = frozenset({Topic.MACHINE, Topic.CLAIM, Topic.HOST})

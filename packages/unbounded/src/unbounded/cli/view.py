@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
-from datetime import datetime
 from typing import Final
 
-from unbounded.api.conditions import ConditionType
-from unbounded.api.machine import Machine, MachinePower
-from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationPhase
 from unbounded.cli.terminal_text import one_line
+from unbounded.operations.observed_power import power_of
 
 MACHINE_ROWS: Final = 12
 OPERATION_ROWS: Final = 8
-
-POWERED_OFF: Final = "PoweredOff"  # the reason; others name a transition of the power
-
-_ENDS_IN: Final = {
-    OperationKind.HOST_REBOOT: "On",
-    OperationKind.HOST_POWER_ON: "On",
-    OperationKind.HOST_POWER_OFF: "Off",
-}
 
 
 @dataclass(frozen=True)
@@ -75,25 +66,6 @@ def operation_row(operation: MachineOperation) -> OperationRow:
     return OperationRow(*map(one_line, astuple(row)))
 
 
-def power_of(machine: Machine) -> str:
-    """Return the host's power as metalman or operations observed it last; empty if none has observed it."""
-    if (read := _read_power(machine)) and read != MachinePower.UNKNOWN:
-        return read
-    for off in machine.status.conditions:
-        if off.type == ConditionType.POWERED_OFF:
-            return "Off" if off.reason == POWERED_OFF else off.reason
-    for recent in reversed(machine.status.recent_operations):
-        if recent.phase == OperationPhase.COMPLETE and recent.kind in _ENDS_IN:
-            return _ENDS_IN[OperationKind(recent.kind)]
-    return ""
-
-
-def _read_power(machine: Machine) -> str:
-    """Return the power that metalman has read from the BMC of an idle Machine; empty where it has none."""
-    power = machine.status.power
-    return power.state if power is not None and machine.status.active_operation is None else ""
-
-
 def shown_machines(machines: Iterable[Machine]) -> tuple[list[MachineRow], int]:
     """Return the rows that fit, by name, and the number left out; Machines with an operation have precedence."""
     rows = sorted(map(machine_row, machines), key=lambda row: (not row.operation, row.name))
@@ -111,17 +83,6 @@ def shown_operations(operations: Iterable[MachineOperation]) -> tuple[list[Opera
     newest = sorted(operations, key=freshness, reverse=True)
     shown = sorted(newest[:OPERATION_ROWS], key=lambda one: (one.metadata.creation_timestamp or "", one.name))
     return [operation_row(operation) for operation in shown], max(0, len(newest) - OPERATION_ROWS)
-
-
-def age(created: str, now: datetime) -> str:
-    """Format an age as kubectl does: 5s, 3m, 2h, 4d."""
-    if not created:
-        return ""
-    seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
-    for unit_s, unit, upto in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
-        if seconds < upto:
-            return f"{seconds // unit_s}{unit}"
-    return f"{seconds // 86400}d"
 
 
 def line(row: MachineRow | OperationRow) -> str:

@@ -35,6 +35,17 @@ def seconds_since(earlier: str | None, now: datetime) -> float:
     return 0.0 if earlier is None else (now - datetime.fromisoformat(earlier)).total_seconds()
 
 
+def age(created: str, now: datetime) -> str:
+    """Format an age as kubectl does: 5s, 3m, 2h, 4d."""
+    if not created:
+        return ""
+    seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
+    for unit_s, unit, upto in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
+        if seconds < upto:
+            return f"{seconds // unit_s}{unit}"
+    return f"{seconds // 86400}d"
+
+
 @dataclass(frozen=True)
 class Backoff:
     """Exponential backoff: the pause doubles from `base_s` up to `max_s`, and its second half is random."""

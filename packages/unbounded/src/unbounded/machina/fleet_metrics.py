@@ -23,7 +23,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import UpdatePhase
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.failures import Failure
-from unbounded.api.machine import Machine, MachinePower
+from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MachineOperation, RolloutStageStatus, StagePhase
 from unbounded.join.bootstrap_tokens import expiration
@@ -33,6 +33,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, seconds_since, utc_now
 from unbounded.kube.logs import Log
 from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.observed_power import bmc_state
 from unbounded.operations.reasons import blocker_of
 
 T = TypeVar("T")
@@ -173,27 +174,6 @@ def time_left(seconds: float) -> TimeLeft:
     """Return the class of a remaining time."""
     limits = ((0, TimeLeft.EXPIRED), (DAY_S, TimeLeft.DAY), (7 * DAY_S, TimeLeft.WEEK), (30 * DAY_S, TimeLeft.MONTH))
     return next((left for limit_s, left in limits if seconds <= limit_s), TimeLeft.MORE)
-
-
-class BmcState(StrEnum):
-    """The result of the last readings of a BMC."""
-
-    REACHABLE = "reachable"
-    UNREACHABLE = "unreachable"
-    REFUSED = "refused"  # the password
-    UNREAD = "unread"
-
-
-def bmc_state(machine: Machine) -> BmcState | None:
-    """Return the state of a Machine's BMC; None for a Machine without one."""
-    if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
-        return None
-    power, redfish = machine.status.power, machine.status.redfish
-    if power is not None and power.state != MachinePower.UNKNOWN:
-        return BmcState.REACHABLE
-    if redfish is not None and redfish.refused_secret_version is not None:
-        return BmcState.REFUSED
-    return BmcState.UNREAD if power is None else BmcState.UNREACHABLE
 
 
 _TYPES: Final = frozenset(map(str, ConditionType))

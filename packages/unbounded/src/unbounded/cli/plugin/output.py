@@ -124,8 +124,7 @@ def _cell(column: PrinterColumn, item: Raw) -> str:
     if value is None or value == "":
         return NONE
     if column.type == "date":
-        from unbounded.cli.view import age  # noqa: PLC0415
-        from unbounded.kube.clock import utc_now  # noqa: PLC0415
+        from unbounded.kube.clock import age, utc_now  # noqa: PLC0415
 
         return age(str(value), utc_now())
     return str(value).lower() if isinstance(value, bool) else str(value)

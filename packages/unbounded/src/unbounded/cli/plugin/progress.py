@@ -15,8 +15,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase
 from unbounded.cli.plugin.command import CommandSession, Printer
 from unbounded.cli.terminal_text import one_line
-from unbounded.cli.view import age
-from unbounded.kube.clock import utc_now
+from unbounded.kube.clock import age, utc_now
 from unbounded.operations import reasons
 
 NOT_OBSERVED: Final = "not observed yet"  # shown for a Machine without a phase
