@@ -330,7 +330,7 @@ class FactsReader:
         except self.spares as error:
             self._leave_out(LEASES, "Leases", error)
             return None
-        return {lease.metadata.name: _beat(lease) for lease in found.items}
+        return {lease.metadata.name: leader_lease(lease) for lease in found.items}
 
     # Liveness
 
@@ -358,8 +358,8 @@ class FactsReader:
         while asyncio.get_running_loop().time() - began < LEASE_S:
             await asyncio.sleep(POLL_S)
             lease = await self._got(LEASES, beat.name, "Leases", NAMESPACE)
-            if lease is None or _beat(lease) != beat:
-                return beat if lease is None else _beat(lease)
+            if lease is None or leader_lease(lease) != beat:
+                return beat if lease is None else leader_lease(lease)
         return replace(beat, unrenewed_s=LEASE_S)
 
     # Requests
@@ -402,7 +402,8 @@ def _with(facts: ExplainFacts, operations: Iterable[MachineOperation]) -> Explai
     return replace(facts, operations={**facts.operations, **{one.name: one for one in operations}})
 
 
-def _beat(lease: Lease) -> LeaderLease:
+def leader_lease(lease: Lease) -> LeaderLease:
+    """Return a Lease as a fact; nothing is known of how long it has not been renewed."""
     return LeaderLease(lease.metadata.name, lease.spec.holder_identity or "", lease.spec.renew_time or "")
 
 

@@ -1,0 +1,287 @@
+"""The view of one operation: its state, stages with limits and spent time, attempts, evidence and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from unbounded.api.operation import MachineOperation, OperationPhase, TargetStatus
+from unbounded.console import urls
+from unbounded.console.models.parts import (
+    FactList,
+    StageState,
+    StageStep,
+    StageTimeline,
+    Tone,
+    ViewData,
+    ViewSection,
+    ViewTable,
+    ViewText,
+    blockers,
+    duration,
+    facts,
+    phase,
+    size,
+    words,
+)
+from unbounded.explain.results import Explanation
+from unbounded.kube.clock import seconds_since
+from unbounded.kube.selectors import selector_text
+from unbounded.operations.deadline import deadline_s
+from unbounded.operations.parameters import requester
+from unbounded.plan.effects import stages
+from unbounded.workflow.procedure import Procedure
+
+LONGEST_PARAMETER: Final = 200
+
+
+def operation_view(
+    operation: MachineOperation, procedure: Procedure | None, explanation: Explanation | None, now: datetime
+) -> ViewData:
+    """Return the view of an operation.
+
+    Args:
+        procedure: of its executor; None for one that is not part of this program.
+        explanation: of the operation; None until it is known.
+    """
+    sections: list[ViewSection] = [_state(operation, now)]
+    if not operation.terminal:
+        sections.append(blockers(explanation))
+    sections += _timeline(operation, procedure, now)
+    sections += _call(operation)
+    sections += _targets(operation)
+    sections.append(_evidence(operation))
+    sections += _losses(operation)
+    status = operation.status.phase or OperationPhase.PENDING.value
+    return ViewData(
+        f"{operation.spec.operation_kind} {operation.name}",
+        phase(status),
+        tuple(sections),
+        runs=operation.status.execution is not None and not operation.terminal,
+    )
+
+
+def _state(operation: MachineOperation, now: datetime) -> FactList:
+    spec, status, execution = operation.spec, operation.status, operation.status.execution
+    machine, selector, limit_s = spec.machine_ref, spec.machine_selector, deadline_s(operation)
+    return facts(
+        "State",
+        (
+            ("Phase", phase(status.phase or OperationPhase.PENDING.value)),
+            ("Reason", status.reason),
+            ("Message", status.message),
+            ("Machine", None if machine is None else ViewText(machine, urls.machine(machine))),
+            ("Machines", None if selector is None else selector_text(selector)),
+            ("Executor", None if execution is None else execution.executor),
+            ("Requested by", requester(operation)),
+            ("Cancel", "requested" if spec.cancel else None),
+            ("Abandon", "requested" if spec.abandon else None),
+            ("Paused", "yes" if spec.paused else None),
+            ("Override of budgets", spec.override),
+            ("Created", operation.metadata.creation_timestamp),
+            ("Started", status.started_at),
+            ("Completed", status.completed_at),
+            ("Spent", _spent(operation, limit_s, now)),
+            *((f"Parameter {name}", _parameter(value)) for name, value in sorted(spec.parameters.items())),
+        ),
+    )
+
+
+def _parameter(value: str) -> str:
+    return value if len(value) <= LONGEST_PARAMETER else f"{value[:LONGEST_PARAMETER]}…"
+
+
+def _spent(operation: MachineOperation, limit_s: int, now: datetime) -> str | None:
+    """Return the time from the claim, with the deadline; by the executor's own count as long as it works."""
+    status, execution = operation.status, operation.status.execution
+    if status.started_at and status.completed_at:
+        return f"{duration(_between(status.started_at, status.completed_at))} of at most {duration(limit_s)}"
+    if execution is None:
+        return None
+    spent_s = execution.spent_seconds + max(seconds_since(execution.recorded_at, now), 0.0)
+    return f"{duration(spent_s)} of at most {duration(limit_s)}"
+
+
+def _between(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+# ---- stages
+
+
+def _timeline(operation: MachineOperation, procedure: Procedure | None, now: datetime) -> Iterator[StageTimeline]:
+    targets = operation.status.targets
+    if operation.spec.machine_ref is None or (procedure is None and not targets):
+        return
+    stage = (targets[0].stage or "") if targets else ""
+    if procedure is None:
+        if stage:
+            yield StageTimeline("Stages", (_current(operation, stage, None, now),))
+        return
+    here = procedure.former_stages.get(stage, stage)
+    yield StageTimeline("Stages", tuple(_steps(operation, procedure, here, now)))
+
+
+def _steps(operation: MachineOperation, procedure: Procedure, here: str, now: datetime) -> Iterator[StageStep]:
+    lines = stages(procedure)
+    names = [line.name for line in lines]
+    left_at = _ends(operation, procedure)
+    reached = names.index(here) if here in names else len(names) if here or operation.terminal else -1
+    before: str | None = operation.status.started_at  # end of the stage before, where the evidence shows it
+    for number, line in enumerate(lines):
+        if line.name == here and not _is_complete(operation):
+            yield _current(operation, here, line.limit_s, now, line.waits_for)
+            continue
+        end = left_at.get(line.name)
+        is_behind = number < reached or _is_complete(operation)
+        state = StageState.DONE if end is not None else StageState.PASSED if is_behind else StageState.AHEAD
+        spent_s = None if end is None or before is None else max(_between(before, end), 0.0)
+        yield StageStep(
+            line.name,
+            state,
+            line.waits_for,
+            duration(line.limit_s),
+            "" if spent_s is None else duration(spent_s),
+            None if spent_s is None else min(spent_s / line.limit_s, 1.0),
+        )
+        before = end
+    if here and here not in names and not operation.terminal:  # it undoes what it has done
+        cleanup = procedure.stages.get(here)
+        yield _current(
+            operation,
+            here,
+            None if cleanup is None else cleanup.limit_s,
+            now,
+            "" if cleanup is None else cleanup.waits_for,
+        )
+
+
+def _is_complete(operation: MachineOperation) -> bool:
+    return operation.status.phase == OperationPhase.COMPLETE
+
+
+def _current(
+    operation: MachineOperation, name: str, limit_s: float | None, now: datetime, waits_for: str = ""
+) -> StageStep:
+    execution, target = operation.status.execution, operation.status.targets[0]
+    spent_s = 0.0
+    if execution is not None:
+        at = operation.status.completed_at if operation.terminal else None
+        later_s = seconds_since(execution.recorded_at, datetime.fromisoformat(at) if at else now)
+        spent_s = execution.stage_seconds + max(later_s, 0.0)
+    attempts = f"attempt {target.attempts} of {execution.action}" if target.attempts and execution is not None else ""
+    return StageStep(
+        name,
+        StageState.FAILED if operation.terminal else StageState.CURRENT,
+        waits_for,
+        "" if limit_s is None else duration(limit_s),
+        duration(spent_s),
+        None if limit_s is None else min(spent_s / limit_s, 1.0),
+        attempts,
+    )
+
+
+def _ends(operation: MachineOperation, procedure: Procedure) -> Mapping[str, str]:
+    """Return the times at which stages were left, by the evidence that their table records on that way."""
+    found: dict[str, str] = {}
+    times = {one.what: one.at for one in operation.status.evidence}
+    for (stage, _), step in procedure.table.items():
+        if step.stage != stage and step.evidence in times and step.fail is None:
+            found[stage] = min(found.get(stage, times[step.evidence]), times[step.evidence])
+    return found
+
+
+# ---- attempts, evidence, targets
+
+
+def _call(operation: MachineOperation) -> Iterator[FactList]:
+    """Yield the present action with its attempts, and calls that may still arrive."""
+    execution, targets = operation.status.execution, operation.status.targets
+    if execution is None or len(targets) != 1 or execution.action is None:
+        return
+    answer = execution.answer
+    reply = None if answer is None else ": ".join(filter(None, (answer.reply, answer.reason, answer.message)))
+    yield facts(
+        "Last call",
+        (
+            ("Action", execution.action),
+            ("Attempt", str(targets[0].attempts or 0)),
+            ("Sent", targets[0].last_attempt_at),
+            ("Answer", reply or ("none" if not operation.terminal else None)),
+            ("Earlier call", "had no answer, and may have had its effect" if execution.lost else None),
+            ("Observed", execution.standing),
+            ("Read", execution.read_at),
+            *((f"May still arrive, from {one.epoch}", f"{one.action}, for {one.seconds} s") for one in execution.late),
+        ),
+    )
+
+
+def _evidence(operation: MachineOperation) -> ViewTable:
+    return ViewTable(
+        "Evidence",
+        ("Observation", "Time", "Source"),
+        tuple(tuple(map(words, (one.what, one.at, one.where))) for one in operation.status.evidence),
+        empty="Nothing is proved yet.",
+    )
+
+
+def _targets(operation: MachineOperation) -> Iterator[ViewTable]:
+    if operation.spec.machine_ref is not None:
+        return
+    rollout = operation.status.rollout
+    if rollout is not None:
+        yield ViewTable(
+            "Stages of the rollout",
+            ("Stage", "Phase", "Completed", "Failed", "Machines"),
+            tuple(
+                (words(one.name), phase(one.phase), *map(words, map(str, (one.completed, one.failed, one.targets))))
+                for one in rollout.stages
+            ),
+        )
+    yield ViewTable(
+        "Machines",
+        ("Machine", "Phase", "Stage", "Operation", "Reason", "Started", "Completed", "Message"),
+        tuple(map(_target, operation.status.targets)),
+        empty="The selector is not resolved yet.",
+    )
+
+
+def _target(target: TargetStatus) -> tuple[ViewText, ...]:
+    return (
+        ViewText(target.machine_ref, urls.machine(target.machine_ref)),
+        phase(target.phase or OperationPhase.PENDING.value),
+        words(target.rollout_stage or target.stage),
+        words(target.operation, urls.operation(target.operation) if target.operation else ""),
+        *map(words, (target.reason, target.started_at, target.completed_at, target.message)),
+    )
+
+
+def _losses(operation: MachineOperation) -> Iterator[ViewTable]:
+    status = operation.status
+    if status.losses:
+        yield ViewTable(
+            "Losses",
+            ("Field", "Consequence", "Security"),
+            tuple(
+                (
+                    words(one.field),
+                    words(one.consequence),
+                    words("less secure", tone=Tone.BAD) if one.lessens_security else words(""),
+                )
+                for one in status.losses
+            ),
+        )
+    if status.erasures:
+        yield ViewTable(
+            "Erased disks",
+            ("Serial number", "State", "Method", "Size", "Result"),
+            tuple(
+                (
+                    words(one.serial_number),
+                    phase(one.state),
+                    *map(words, (one.method, size(one.size_bytes), one.verification or one.failure)),
+                )
+                for one in status.erasures
+            ),
+        )

@@ -1,0 +1,403 @@
+"""Data of the views, from objects that the engine wrote, and from objects with every part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.operations.staging import story
+from tests.operations.world import World
+from tests.support.virtual_time import virtual_now
+from unbounded.api.configuration import MachineConfiguration
+from unbounded.api.container_cloud.cluster import Cluster
+from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.machine import ContainerCloudMachine
+from unbounded.api.disruption import MachineDisruptionBudget
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.console.models.hosts import ContainerCloud, cluster_view, host_view, hosts_view
+from unbounded.console.models.machine import machine_view
+from unbounded.console.models.operation import operation_view
+from unbounded.console.models.parts import (
+    BlockerChain,
+    FactList,
+    ObjectRows,
+    StageState,
+    StageStep,
+    StageTimeline,
+    Tone,
+    ViewData,
+    ViewTable,
+    duration,
+    size,
+)
+from unbounded.console.models.rollouts import rollouts_view
+from unbounded.console.models.site import DefaultTokens, SiteToken, is_booting, site_view
+from unbounded.explain.chain import explain
+from unbounded.explain.facts import ExplainFacts, LeaderLease, procedure_of
+from unbounded.explain.facts_reader import FactsReader
+from unbounded.explain.links import Topic
+from unbounded.explain.tree import tree_of
+
+Raw = dict[str, Any]
+AT = "2030-01-01T00:00:00Z"
+NOW = datetime(2030, 1, 1, 0, 10, tzinfo=UTC)
+PASSWORD = {"name": "bmc-1", "namespace": "unbounded-kube", "key": "password"}
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def fact(view: ViewData, name: str) -> str:
+    found = [
+        value.text for part in view.sections if isinstance(part, FactList) for key, value in part.facts if key == name
+    ]
+    return found[0] if found else ""
+
+
+def table(view: ViewData, title: str) -> list[tuple[str, ...]]:
+    (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == title)
+    return [tuple(cell.text for cell in row) for row in found.rows]
+
+
+def steps(view: ViewData) -> Sequence[StageStep]:
+    return next((part.steps for part in view.sections if isinstance(part, StageTimeline)), ())
+
+
+# ---- operations, as the engine writes them
+
+
+async def shown(world: World, name: str) -> ViewData:
+    operation = await world.api.get(MACHINE_OPERATIONS, name)
+    machine = await world.api.get(MACHINES, operation.spec.machine_ref or "")
+    execution = operation.status.execution
+    procedure = procedure_of(operation, "" if execution is None else execution.executor, machine)
+    found = await explain(world.api, Topic.OPERATION, name, now=virtual_now)
+    return operation_view(operation, procedure, found, virtual_now())
+
+
+@story
+async def test_stages_of_a_reboot_show_their_limits_and_the_time_that_its_evidence_proves(world: World) -> None:
+    world.redfish().start()
+    await world.machine("m1")
+    await world.operation("reboot", "HostReboot", "m1")
+    before = await shown(world, "reboot")
+    assert before.state.text == "Pending"
+    assert not steps(before)
+    await world.until("reboot", lambda one: one.status.execution is not None, within_s=60)
+    during = await shown(world, "reboot")
+    assert during.runs
+    (current,) = (one for one in steps(during) if one.state is StageState.CURRENT)
+    assert current.limit
+    assert current.share is not None
+    await asyncio.sleep(3)
+    later = next(one for one in steps(await shown(world, "reboot")) if one.state is StageState.CURRENT)
+    assert later.name != current.name or (later.share or 0) > current.share
+
+    await world.ended("reboot", within_s=600)
+    after = await shown(world, "reboot")
+    assert (after.state.text, after.state.tone, after.runs) == ("Complete", Tone.GOOD, False)
+    done = {one.name for one in steps(after) if one.state is StageState.DONE}
+    assert {"ShuttingDown", "WaitingOn"} <= done
+    assert all(one.spent for one in steps(after) if one.name == "ShuttingDown")
+    operation = await world.api.get(MACHINE_OPERATIONS, "reboot")
+    assert [row[0] for row in table(after, "Evidence")] == [one.what for one in operation.status.evidence]
+    assert fact(after, "Machine") == "m1"
+    assert "of at most 30 min" in fact(after, "Spent")
+
+
+@story
+async def test_the_stage_in_which_an_operation_failed_is_marked(world: World) -> None:
+    world.redfish().start()
+    await world.machine("m1")
+    await world.operation("reboot", "HostReboot", "m1", deadlineSeconds=1)
+    await world.ended("reboot", within_s=600)
+    view = await shown(world, "reboot")
+    assert (view.state.tone, fact(view, "Reason")) == (Tone.BAD, "DeadlineExceeded")
+    assert [one.state for one in steps(view)].count(StageState.FAILED) == 1
+    assert not any(one.state is StageState.CURRENT for one in steps(view))
+    assert not any(isinstance(part, BlockerChain) for part in view.sections), "an ended operation waits for nothing"
+
+
+@story
+async def test_a_machine_shows_what_blocks_it_and_what_is_around_it(world: World) -> None:
+    await world.machine("m1")
+    await world.operation("reboot", "HostReboot", "m1")
+    machine = await world.api.get(MACHINES, "m1")
+    found = await explain(world.api, Topic.MACHINE, "m1", now=virtual_now)
+    tree = tree_of(machine, await FactsReader(world.api, virtual_now).related(machine))
+    view = machine_view(machine, tree, found)
+    (chain,) = (part for part in view.sections if isinstance(part, BlockerChain))
+    assert [step.about.text for step in chain.steps] == [link.about for link in found.links]
+    (rows,) = (part for part in view.sections if isinstance(part, ObjectRows))
+    assert rows.rows[0].what.path == "/machine/m1"
+    assert (1, "/operation/reboot") in [(row.depth, row.what.path) for row in rows.rows]
+
+
+# ---- Machines
+
+
+def machine(name: str = "m1", *, site: str = "lab", spec: Raw | None = None, **status: Any) -> Machine:
+    labels = {"unbounded-cloud.io/site": site}
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": AT, "generation": 1}
+    return msgspec.convert({"metadata": metadata, "spec": spec or {}, "status": status}, Machine)
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> Raw:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": AT}
+
+
+def pxe(**change: Any) -> Raw:
+    redfish = {"url": "https://bmc-1", "username": "u", "passwordRef": PASSWORD}
+    lease = {"ipv4": "10.0.0.5", "mac": "52:54:00:00:00:01", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
+    return {"pxe": {"image": "registry/ubuntu:1", "redfish": redfish, "dhcpLeases": [lease], **change}}
+
+
+def test_a_machine_shows_its_hardware_and_unhealthy_parts_first() -> None:
+    hardware = {
+        "source": "Installer",
+        "at": AT,
+        "digest": "0" * 64,
+        "memoryBytes": 512 * 2**30,
+        "disks": [{"name": "nvme0n1", "serialNumber": MARKUP, "sizeBytes": 480 * 10**9, "health": "OK"}],
+        "nics": [{"name": "eth0", "mac": "52:54:00:00:00:01", "link": True, "speedMbps": 25000}],
+        "bmc": {
+            "at": AT,
+            "parts": [
+                {"kind": "power supply", "name": "PSU 1", "health": "OK"},
+                {"kind": "disk", "name": "Disk 3", "health": "Critical"},
+            ],
+        },
+    }
+    view = machine_view(machine(spec=pxe(), hardware=hardware, power={"state": "On", "at": AT}), None, None)
+    assert fact(view, "Memory") == "512 GiB"
+    assert fact(view, "Power") == "On"
+    assert table(view, "Disks") == [("nvme0n1", MARKUP, "–", "480 GB", "–", "–", "OK")]
+    assert table(view, "Network interfaces")[0][2] == "up 25000 Mbit/s"
+    assert [row[1] for row in table(view, "Parts that the BMC lists")] == ["Disk 3", "PSU 1"]
+    assert table(view, "Leases")[0][0] == "10.0.0.5"
+
+
+def test_history_begins_with_the_last_operation_and_links_those_that_are_objects() -> None:
+    recent = [
+        {"name": "m1", "uid": "1", "kind": "NodeRecreation", "phase": "Complete"},
+        {"name": "reboot", "uid": "2", "kind": "HostReboot", "phase": "Failed", "reason": "TimedOut"},
+    ]
+    view = machine_view(machine(recentOperations=recent), None, None)
+    (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == "History")
+    assert [row[0].path for row in found.rows] == ["/operation/reboot", ""]
+    assert found.rows[0][2].tone is Tone.BAD
+
+
+# ---- rollouts and budgets
+
+
+def test_rollouts_show_stages_failures_and_the_holders_of_budgets() -> None:
+    configuration = msgspec.convert(
+        {
+            "metadata": {"name": "workers"},
+            "spec": {"template": {}},
+            "status": {
+                "rollout": {
+                    "version": 3,
+                    "phase": "Halted",
+                    "stage": "canary",
+                    "updated": 1,
+                    "outdated": 2,
+                    "failed": [{"machine": "m2", "message": "it did not join"}],
+                    "stages": [{"name": "canary", "phase": "Halted", "targets": 2, "completed": 1, "failed": 1}],
+                    "waiting": {"reason": "Halted", "heldBy": "spec", "since": AT},
+                }
+            },
+        },
+        MachineConfiguration,
+    )
+    budget = msgspec.convert(
+        {
+            "metadata": {"name": "racks"},
+            "spec": {"machineSelector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1, "groupBy": ["rack"]},
+            "status": {
+                "allowed": 0,
+                "granted": 1,
+                "groups": [{"value": "r1", "machines": 4, "unavailable": 1, "granted": 1, "allowed": 0}],
+                "grants": [
+                    {
+                        "machine": "m1",
+                        "machineUid": "u",
+                        "machineUID": "u",
+                        "holder": {"kind": "HostReboot", "name": "reboot", "uid": "u"},
+                        "since": AT,
+                    }
+                ],
+            },
+        },
+        MachineDisruptionBudget,
+    )
+    parent = msgspec.convert(
+        {
+            "metadata": {"name": "all"},
+            "spec": {"operationKind": "NodeReboot", "machineSelector": {"matchLabels": {"a": "b"}}},
+            "status": {
+                "phase": "InProgress",
+                "targets": [{"machineRef": "m1", "phase": "Complete"}, {"machineRef": "m2", "phase": "Failed"}],
+            },
+        },
+        MachineOperation,
+    )
+    draining = machine(
+        "m3",
+        disruption={
+            "holder": {"kind": "Maintenance", "name": "m3", "uid": "u"},
+            "stage": "Draining",
+            "since": AT,
+            "drain": {"left": 7},
+        },
+    )
+    view = rollouts_view([configuration], [parent], [budget], [draining, machine()])
+    assert (view.state.text, view.state.tone) == ("1 halted", Tone.BAD)
+    assert table(view, "Rolling updates")[0][:6] == ("workers", "v3", "Halted", "canary", "1", "2")
+    assert table(view, "Stages") == [("workers", "canary", "Halted", "1", "1", "2", "–")]
+    assert table(view, "Failed updates") == [("workers", "m2", "it did not join")]
+    assert table(view, "Operations on several Machines")[0][:7] == (
+        "all",
+        "NodeReboot",
+        "InProgress",
+        "1",
+        "1",
+        "0",
+        "2",
+    )
+    assert table(view, "Budgets")[0] == ("racks", "a=b", "1", "rack", "0", "1", "–")
+    assert table(view, "Holders of budgets") == [("racks", "m1", "HostReboot reboot", AT)]
+    assert table(view, "Disruptions in progress")[0][:5] == ("m3", "Draining", "maintenance of Machine m3", "–", "7")
+
+
+# ---- sites
+
+
+def test_a_site_shows_its_boots_images_and_bmcs() -> None:
+    active = {"uid": "boot-1", "name": "replace", "kind": "HostReplace", "executor": "metalman/lab", "since": AT}
+    booting = machine(
+        "m1",
+        spec=pxe(),
+        activeOperation=active,
+        netboot={"boot": "boot-1", "milestone": "ImageWriting", "percent": 42, "at": AT},
+        power={"state": "On", "at": AT},
+        conditions=[condition("NetbootImageReady", "True", "Pulled", "served")],
+    )
+    ended = machine(
+        "m2",
+        spec=pxe(),
+        netboot={"boot": "boot-0", "milestone": "Failed"},
+        power={"state": "Unknown", "at": AT},
+        conditions=[condition("NetbootServed", "False", "AddressInUse", "10.0.0.5 is in use")],
+    )
+    pulling = machine(
+        "m3",
+        spec=pxe(image="registry/ubuntu:2"),
+        conditions=[condition("NetbootImageReady", "False", "Pulling", "pulling, 30 %")],
+    )
+    elsewhere = machine("m4", site="other", spec=pxe(), activeOperation=active, netboot={"boot": "boot-1"})
+    assert [is_booting(one) for one in (booting, ended, pulling)] == [True, False, False]
+    lease = LeaderLease("metalman-lab", "pod-1", "2030-01-01T00:09:58Z")
+    processes = ExplainFacts(leader_leases={"metalman-lab": lease})
+    tokens = DefaultTokens((SiteToken("bootstrap-token-abcdef", datetime(2030, 1, 1, 1, 10, tzinfo=UTC)),))
+    view = site_view("lab", [booting, ended, pulling, elsewhere], processes, tokens, NOW)
+    assert (view.title, view.state.text) == ("Site lab", "1 booting")
+    assert table(view, "Boots by milestone") == [("ImageWriting", "1")]
+    assert table(view, "Boots in progress")[0][:3] == ("m1", "ImageWriting", "42 %")
+    assert [(row[0], row[3], row[4]) for row in table(view, "Images")] == [
+        ("registry/ubuntu:1", "2", "Pulled"),
+        ("registry/ubuntu:2", "1", "Pulling"),
+    ]
+    assert [(row[0], row[2]) for row in table(view, "BMCs")] == [
+        ("m2", "unreachable"),
+        ("m3", "unread"),
+        ("m1", "reachable"),
+    ]
+    assert table(view, "DHCP leases")[0][:4] == ("m2", "10.0.0.5", "52:54:00:00:00:01", "AddressInUse")
+    assert table(view, "Default bootstrap tokens")[0][2] == "1 h"
+    servers = table(view, "Boot servers and controllers")
+    assert servers[0] == ("metalman/lab", "leads", "pod-1", "2030-01-01T00:09:58Z")
+    assert servers[1][:2] == (
+        "machina",
+        "Lease unbounded-kube/unbounded-operations does not exist: it has never run here",
+    )
+
+
+@pytest.mark.parametrize(
+    ("processes", "state"),
+    [
+        (ExplainFacts(embedded=True), "runs in the process of the API server"),
+        (ExplainFacts(leader_leases=None), "unknown: its Lease cannot be read"),
+        (ExplainFacts(leader_leases={"metalman-lab": LeaderLease("metalman-lab", "", AT)}), "was released"),
+        (ExplainFacts(leader_leases={"metalman-lab": LeaderLease("metalman-lab", "p", AT)}), "not renewed for 10 min"),
+    ],
+)
+def test_the_state_of_a_boot_server_is_that_of_its_lease(processes: ExplainFacts, state: str) -> None:
+    view = site_view("lab", [], processes, DefaultTokens(unread="you have no permission to read Secrets"), NOW)
+    assert state in table(view, "Boot servers and controllers")[0][1]
+    (tokens,) = (part for part in view.sections if isinstance(part, ViewTable) and "tokens" in part.title)
+    assert tokens.empty == "you have no permission to read Secrets"
+
+
+# ---- Container Cloud
+
+
+def test_hosts_with_errors_come_first_and_a_cluster_has_its_own_machines_only() -> None:
+    def host(name: str, **status: Any) -> BareMetalHost:
+        return msgspec.convert(
+            {"metadata": {"name": name, "namespace": "ns"}, "spec": {}, "status": status}, BareMetalHost
+        )
+
+    broken = host("h2", provisioning={"state": "registering"}, operationalStatus="error", errorMessage=MARKUP)
+    free = host("h1", provisioning={"state": "available"}, operationalStatus="OK")
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec", "release": "r1"}
+    status = {
+        "providerStatus": {"nodes": {"requested": 2, "ready": 1}, "conditions": [{"type": "Nodes", "ready": False}]}
+    }
+    metadata = {"name": "c1", "namespace": "ns"}
+    body = {"metadata": metadata, "spec": {"providerSpec": {"value": value}}, "status": status}
+    cluster = msgspec.convert(body, Cluster)
+
+    def claim(name: str, of: str) -> ContainerCloudMachine:
+        own = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+        labels = {"cluster.sigs.k8s.io/cluster-name": of}
+        waiting = {"reason": "NoHost", "since": AT}
+        body = {
+            "metadata": {"name": name, "namespace": "ns", "labels": labels},
+            "spec": {"providerSpec": {"value": own}},
+            "status": {"execution": {"stage": "Claiming", "waiting": waiting}},
+        }
+        return msgspec.convert(body, ContainerCloudMachine)
+
+    found = ContainerCloud((free, broken), (cluster,), (), (claim("w1", "c1"), claim("w2", "c2")))
+    every = hosts_view(found)
+    assert [row[0] for row in table(every, "Hosts")] == ["ns/h2", "ns/h1"]
+    assert (every.state.text, every.state.tone) == ("1 with errors", Tone.BAD)
+    assert table(every, "Clusters") == [("ns/c1", "r1", "no", "2", "1", "–")]
+    one = cluster_view(cluster, found, None)
+    assert [row[0] for row in table(one, "Machines")] == ["ns/w1"]
+    assert fact(one, "Machines") == "1 of 2 are ready"
+    assert fact(host_view(broken, None, None), "Error") == MARKUP
+
+
+# ---- texts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0 s"), (59, "59 s"), (60, "1 min"), (200, "3 min 20 s"), (7200, "2 h"), (7500, "2 h 5 min")],
+)
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, ""), (512, "512 B"), (480_103_981_056, "480.1 GB"), (2 * 10**12, "2 TB")]
+)
+def test_sizes_count_as_makers_of_disks_do(count: int | None, text: str) -> None:
+    assert size(count) == text
