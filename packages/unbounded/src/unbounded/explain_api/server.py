@@ -25,11 +25,11 @@ from unbounded.explain_api.statuses import RequestRejected, bad_request
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, Impersonation, StaticCredentials
+from unbounded.kube.http_listener import LimitedHttpServer
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.rejection_counters import RejectionCounters
 from unbounded.kube.settings import Address
-from unbounded.metalman.http.listener import BootHttpListener
-from unbounded.metalman.packet_counters import PacketCounters
 
 AGENT: Final = "unbounded-explain"
 CONNECTIONS: Final = 512
@@ -82,14 +82,15 @@ class ExplainServer:
         self._service = ExplainService()
         self._metrics = metrics
         self._renewal_s = renewal_s
-        self._tally = PacketCounters(log, asyncio.get_running_loop().time, "connection not served")
+        self._tally = RejectionCounters(log, asyncio.get_running_loop().time, "connection not served")
 
     @contextlib.asynccontextmanager
     async def serving(self, address: Address, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
         """Serve inside of the context; yields the port. Raises OSError."""
-        connections = BootHttpListener(
+        connections = LimitedHttpServer(
             self._handle,
             self._tally,
+            name=AGENT,
             most=CONNECTIONS,
             most_of_one=CONNECTIONS_OF_ONE,
             is_trusted=lambda _peer: False,

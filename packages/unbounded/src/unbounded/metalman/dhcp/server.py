@@ -13,9 +13,9 @@ from enum import Enum
 from typing import Final
 
 from unbounded.kube.logs import Log
+from unbounded.kube.rejection_counters import RejectionCounters, RepeatFilter
 from unbounded.metalman.dhcp import model, reply_or_drop
 from unbounded.metalman.dhcp.packet import MalformedDhcpPacket, datagram, decode
-from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 from unbounded.metalman.sockets import udp_socket
 
 BROADCAST: Final = "255.255.255.255"
@@ -66,7 +66,7 @@ class DhcpServer:
         self._book = book
         self._report = report
         self._listener = listener
-        self._tally = PacketCounters(log, clock)
+        self._tally = RejectionCounters(log, clock)
         self._once = RepeatFilter(clock)
         self._raw: socket.socket | None = None
         self.ports: dict[SocketRole, int] = {}  # filled once the server listens

@@ -20,10 +20,10 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from unbounded.kube.rejection_counters import RejectionCounters
 from unbounded.metalman.http import response_signing
 from unbounded.metalman.http.boot_service import FileRejected, OnDisk, Rendered, ReportAnswer
 from unbounded.metalman.http.file_sender import FileSender, SendOutcome
-from unbounded.metalman.packet_counters import PacketCounters
 
 RETRY_AFTER_S: Final = 5
 MOST_DIGESTS: Final = 2  # parts of files that are read at once to sign them
@@ -40,7 +40,7 @@ class Sender:
         self,
         file_sender: FileSender,
         metrics: HttpMetrics,
-        tally: PacketCounters,
+        tally: RejectionCounters,
         within_s: float,
         keys: response_signing.StatementKeySource = response_signing.no_statements,
     ) -> None:

@@ -13,15 +13,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_exceptions import HTTPException
 from prometheus_client import CollectorRegistry
 
+from unbounded.kube.http_listener import LimitedHttpServer
 from unbounded.kube.logs import Log
 from unbounded.kube.process_tuning import open_files
+from unbounded.kube.rejection_counters import RejectionCounters, RepeatFilter
 from unbounded.metalman.http import requests, responses
 from unbounded.metalman.http.boot_service import BootService, FileRejected, NotReadyYet, ReportAnswer
 from unbounded.metalman.http.file_sender import MINIMUM_RATE, TRANSFERS_OF_ONE, FileSender, MinimumRate
-from unbounded.metalman.http.listener import BootHttpListener
 from unbounded.metalman.http.response_signing import StatementKeySource, no_statements
 from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
-from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20
 REPORTS: Final = {
@@ -75,7 +75,7 @@ class HttpServer:
         self._settings = settings
         self._boots = boots
         clock = asyncio.get_running_loop().time
-        self._tally = PacketCounters(log, clock, "request not served")
+        self._tally = RejectionCounters(log, clock, "request not served")
         self._once = RepeatFilter(clock)
         self._metrics = HttpMetrics(registry)
         self._file_sender = FileSender(places_of_one=settings.most_transfers_of_one, least=settings.least)
@@ -101,9 +101,10 @@ class HttpServer:
         """
         settings = self._settings
         room = open_files(settings.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
-        connections = BootHttpListener(
+        connections = LimitedHttpServer(
             self._handle,
             self._tally,
+            name="metalman",
             most=min(settings.most_connections, room // FILES_OF_ONE),
             most_of_one=settings.most_connections_of_one,
             is_trusted=self._is_trusted,

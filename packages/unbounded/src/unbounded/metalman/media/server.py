@@ -18,13 +18,13 @@ from typing import Final, Protocol
 from aiohttp import web
 from cryptography import x509
 
+from unbounded.kube.http_listener import LimitedHttpServer
 from unbounded.kube.logs import Log
+from unbounded.kube.rejection_counters import RejectionCounters
 from unbounded.metalman.http import responses
-from unbounded.metalman.http.listener import BootHttpListener
 from unbounded.metalman.http.responses import FileRange, WholeFile
 from unbounded.metalman.media.image import FilePart, MediaImage
 from unbounded.metalman.media.tickets import PresentedTicket, presented_ticket
-from unbounded.metalman.packet_counters import PacketCounters
 
 MEDIA_TYPE: Final = "application/octet-stream"
 CHUNK_BYTES: Final = 1 << 20
@@ -92,7 +92,7 @@ class VirtualMediaServer:
     def __init__(self, settings: MediaServerSettings, source: MediaSource) -> None:
         self._settings = settings
         self._source = source
-        self._tally = PacketCounters(log, asyncio.get_running_loop().time, "request not served")
+        self._tally = RejectionCounters(log, asyncio.get_running_loop().time, "request not served")
         self.port = settings.port
 
     @property
@@ -110,9 +110,10 @@ class VirtualMediaServer:
         """
         settings = self._settings
         loaded, context = settings.content(), settings.context()
-        connections = BootHttpListener(
+        connections = LimitedHttpServer(
             self._handle,
             self._tally,
+            name="metalman",
             most=settings.most_connections,
             most_of_one=settings.most_connections_of_one,
             is_trusted=lambda _peer: False,

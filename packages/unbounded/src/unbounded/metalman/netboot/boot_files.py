@@ -20,6 +20,7 @@ from unbounded.gotemplate import TemplateError
 from unbounded.kube.api import Api, ApiError, Forbidden, NotFound
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
+from unbounded.kube.rejection_counters import RepeatFilter
 from unbounded.metalman.host_network import network_faults, render_network, with_installer_leases
 from unbounded.metalman.http.boot_service import FileRejected, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.images.metadata import load_foreign
@@ -27,7 +28,6 @@ from unbounded.metalman.netboot import image_paths, template_data
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
 from unbounded.metalman.netboot.model import BootImages, BootObservation, BootVisit, FactUnknown, TemplateContextSource
-from unbounded.metalman.packet_counters import RepeatFilter
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"

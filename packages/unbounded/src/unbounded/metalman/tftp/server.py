@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.packet_counters import PacketCounters
+from unbounded.kube.rejection_counters import RejectionCounters
 from unbounded.metalman.sockets import udp_socket
 from unbounded.metalman.tftp import protocol
 
@@ -42,7 +42,7 @@ class TftpServer:
         self._settings = settings
         self._files = files
         self._loop = asyncio.get_running_loop()
-        self._tally = PacketCounters(log, self._loop.time)
+        self._tally = RejectionCounters(log, self._loop.time)
         self._running: dict[Peer, asyncio.Task[None]] = {}
         self._by_client: Counter[str] = Counter()
         self.port = settings.port

@@ -1,7 +1,6 @@
-"""Counters of packets by reason, with a rate-limited log.
+"""Counters of packets, requests and connections that a server does not serve, by reason, with a rate-limited log.
 
-A flood of packets increases a number, not the size of a log or a table: there are few reasons, and the server chooses
-them.
+A flood increases a number, not the size of a log or a table: there are few reasons, and the server chooses them.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ LOG_EVERY_S: Final = 10.0
 REMEMBERED_THINGS: Final = 1024
 
 
-class PacketCounters:
-    """Counter by reason; the first packet of a reason is logged, and later ones at most every ten seconds."""
+class RejectionCounters:
+    """Counter by reason; the first rejection of a reason is logged, and later ones at most every ten seconds."""
 
     def __init__(self, log: Log, clock: Callable[[], float], text: str = "packet not served") -> None:
         self.counts: Counter[str] = Counter()
@@ -27,7 +26,7 @@ class PacketCounters:
         self._last_logs: dict[str, tuple[float, int]] = {}  # {reason: (time of the last log, count at that time)}
 
     def count(self, reason: str, **facts: object) -> None:
-        """Count a packet; `facts` are for the log."""
+        """Count a rejection; `facts` are for the log."""
         self.counts[reason] += 1
         now, seen = self._clock(), self.counts[reason]
         when, before = self._last_logs.get(reason, (None, 0))

@@ -7,12 +7,12 @@ import logging
 import pytest
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.packet_counters import LOG_EVERY_S, REMEMBERED_THINGS, PacketCounters, RepeatFilter
+from unbounded.kube.rejection_counters import LOG_EVERY_S, REMEMBERED_THINGS, RejectionCounters, RepeatFilter
 
 
 def test_a_flood_is_counted_whole_and_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    tally = PacketCounters(Log("flood"), lambda: now[0])
+    tally = RejectionCounters(Log("flood"), lambda: now[0])
     with caplog.at_level(logging.INFO, "flood"):
         for _ in range(100):
             for _ in range(50):

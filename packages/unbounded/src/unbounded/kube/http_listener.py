@@ -1,4 +1,4 @@
-"""Listener with limits on the number of connections, in total and for each address."""
+"""HTTP server with limits on the number of connections, in total and for each address."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from unbounded.metalman.packet_counters import PacketCounters
+from unbounded.kube.rejection_counters import RejectionCounters
 
 Trusted = Callable[[str], bool]
 
 
-class BootConnection(web.RequestHandler):
+class QuietConnection(web.RequestHandler):
     """Request handler of aiohttp whose error answers have our texts and do not name the library."""
 
-    __slots__ = ()
+    __slots__ = ("_server_name",)
+
+    def __init__(self, manager: LimitedHttpServer, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._server_name = manager.name
 
     def handle_error(
         self,
@@ -32,19 +36,20 @@ class BootConnection(web.RequestHandler):
         # called for its log, and because it raises if an answer has begun
         super().handle_error(request, status, exc, message)
         text = "bad request" if status == 400 else "internal error"
-        response = web.Response(status=status, text=f"{text}\n", headers={"Server": "metalman"})
+        response = web.Response(status=status, text=f"{text}\n", headers={"Server": self._server_name})
         response.force_close()
         return response
 
 
-class BootHttpListener(web.Server):
+class LimitedHttpServer(web.Server):
     """Server that closes surplus connections at once, so that open ones do not suffer."""
 
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Any],
-        tally: PacketCounters,
+        tally: RejectionCounters,
         *,
+        name: str,
         most: int,
         most_of_one: int,
         is_trusted: Trusted,
@@ -54,11 +59,13 @@ class BootHttpListener(web.Server):
         """Set the limits.
 
         Args:
+            name: of the program, for the header Server of error answers and for the log.
             most: limit on all connections.
             most_of_one: limit on the connections of one address; trusted proxies have no such limit.
             write_buffer_bytes: more than none for TLS, whose transport pauses for ever at a limit of none.
         """
-        super().__init__(handler, access_log=None, logger=_quiet_log(tally), **options)
+        super().__init__(handler, access_log=None, logger=_quiet_log(name, tally), **options)
+        self.name = name
         self._tally = tally
         self._most = most
         self._most_of_one = most_of_one
@@ -74,7 +81,7 @@ class BootHttpListener(web.Server):
 
     def __call__(self) -> web.RequestHandler:
         """Return the handler of a connection that is being accepted."""
-        return BootConnection(self, loop=self._loop, **self._kwargs)
+        return QuietConnection(self, loop=self._loop, **self._kwargs)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Admit the connection, or abort it if a limit is reached."""
@@ -104,7 +111,7 @@ class BootHttpListener(web.Server):
 class _ProtocolErrors(logging.Filter):
     """Filter that counts protocol errors of clients, which are no errors of ours."""
 
-    def __init__(self, tally: PacketCounters) -> None:
+    def __init__(self, tally: RejectionCounters) -> None:
         super().__init__()
         self._tally = tally
 
@@ -116,7 +123,7 @@ class _ProtocolErrors(logging.Filter):
         return not isinstance(error, ConnectionError)
 
 
-def _quiet_log(tally: PacketCounters) -> logging.Logger:
-    log = logging.getLogger("metalman.http.connections")
+def _quiet_log(name: str, tally: RejectionCounters) -> logging.Logger:
+    log = logging.getLogger(f"{name}.http.connections")
     log.filters = [_ProtocolErrors(tally)]
     return log
