@@ -7,7 +7,7 @@ so it is `privileged` where a metalman is deployed, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from unbounded.api.names import NAMESPACE
@@ -59,7 +59,9 @@ def deny_all() -> Raw:
     return _policy("unbounded-deny-all", PART_OF, {"podSelector": {"matchLabels": dict(PART_OF)}})
 
 
-def controller_network(name: str, selector: Mapping[str, str], *, served: str = "") -> Raw:
+def controller_network(
+    name: str, selector: Mapping[str, str], *, served: str = "", scraped: Sequence[str] = ("metrics",)
+) -> Raw:
     """Return the policy of a controller: it admits scrapes of metrics, and allows outgoing DNS and TCP.
 
     TCP has no list of ports and addresses. The port of the API server depends on the cluster, that of SSH on the
@@ -67,12 +69,13 @@ def controller_network(name: str, selector: Mapping[str, str], *, served: str = 
 
     Args:
         served: name of a port that everybody may reach.
+        scraped: names of the ports with metrics.
     """
     everybody = [{"ports": [{"protocol": "TCP", "port": served}]}] if served else []
     spec = {
         "podSelector": {"matchLabels": dict(selector)},
         "ingress": [
-            {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]},
+            {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": port} for port in scraped]},
             *everybody,
         ],
         "egress": [{"ports": [{"protocol": "TCP"}]}, {"ports": [{"protocol": "UDP", "port": 53}]}],

@@ -56,6 +56,7 @@ ROOT_CA: Final = "kube-root-ca.crt"  # in each namespace, from Kubernetes
 EXPLAIN_TLS_FOLDER: Final = "/etc/unbounded-explain/tls"
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _EXPLAIN: Final = {"protocol": "TCP", "name": "explain", "port": 443, "targetPort": "explain"}
+_EXPLAIN_METRICS: Final = {"protocol": "TCP", "name": "explain-metrics", "port": 8082, "targetPort": "explain-health"}
 _EXPLAIN_HEALTH: Final = {"path": "/healthz", "port": "explain-health"}
 _EXPLAIN_RESOURCES: Final = {
     "requests": {"cpu": "10m", "memory": "128Mi"},
@@ -167,7 +168,7 @@ def machina_config_map(config: Mapping[str, Any]) -> Raw:
 
 def machina_service() -> Raw:
     service = _service(MACHINA, _selector("machina"), _METRICS)
-    service["spec"]["ports"].append(dict(_EXPLAIN))
+    service["spec"]["ports"] += [dict(_EXPLAIN), dict(_EXPLAIN_METRICS)]
     return service
 
 
@@ -176,7 +177,9 @@ def machina_budget() -> Raw:
 
 
 def machina_network() -> Raw:
-    return pods.controller_network(MACHINA, _selector("machina"), served="explain")
+    return pods.controller_network(
+        MACHINA, _selector("machina"), served="explain", scraped=("metrics", "explain-health")
+    )
 
 
 def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
@@ -419,7 +422,9 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
 def monitors() -> tuple[Raw, ...]:
     """Return ServiceMonitors of the Prometheus operator, for clusters that have its definitions."""
     components = (("machina", MACHINA), ("metalman", METALMAN), (MACHINE_OPS, MACHINE_OPS))
-    return tuple(_monitor(name, component) for component, name in components)
+    machina, *others = (_monitor(name, component) for component, name in components)
+    machina["spec"]["endpoints"].append({"port": _EXPLAIN_METRICS["name"], "path": "/metrics"})
+    return machina, *others
 
 
 def container_cloud_monitor() -> Raw:
