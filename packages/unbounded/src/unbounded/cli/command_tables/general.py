@@ -1,4 +1,4 @@
-"""The rows of `why`, `tree`, `events`, `plan`, `version` and `completion`."""
+"""The rows of `why`, `tree`, `events`, `ssh`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def _events_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "-w", "--watch", action="store_true", help="Then print each new or repeated Event, until Ctrl-C"
+    )
+
+
+def _ssh_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="MACHINE", help="Name the Machine")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="ARG", help="Pass options and a command to ssh; -- comes before the options"
     )
 
 
@@ -131,6 +138,24 @@ COMMANDS: Final = (
         ),
         arguments=_events_arguments,
         run="unbounded.cli.events:run",
+    ),
+    CliCommand(
+        path=("ssh",),
+        help="Log in to the host of a Machine, as machina does",
+        examples=(
+            ("ssh web-01", "open a shell on the host of web-01"),
+            ("ssh web-01 -- sudo journalctl -u unbounded-agent-daemon -f", "run a command there"),
+            ("ssh web-01 -- -L 10250:127.0.0.1:10250 -N", "forward a port of this machine to the host"),
+        ),
+        arguments=_ssh_arguments,
+        run="unbounded.cli.ssh:run",
+        text=(
+            "Log in to the host of a Machine with the ssh program of this machine: with the address, the user and the "
+            "bastion of spec.ssh, and with the key of the Secret, if you may read it. Otherwise, ssh uses your own "
+            "keys. The host must present a key that is pinned in spec.ssh.hostKeys or status.ssh. ssh reads none of "
+            "your configuration. The key is in a file that only you can read, and that is removed at the end. The "
+            "exit status is that of ssh."
+        ),
     ),
     CliCommand(
         path=("plan",),
