@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
 # spend half of its start on that.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run check format lint types layers generated tools compiled quick test soak bench docs docs-build release lock \
+.PHONY: run check format lint types layers generated tools compiled quick test soak bench docs docs-build screenshots release lock \
   generate clean
 
 run: $(STAMP)
@@ -75,6 +75,10 @@ bench: $(STAMP)
 	scripts/test-tools
 	scripts/agent-tools
 	$(BIN)/python -m benchmarks
+
+# Tests make these pictures, too, and compare what they show; here they are written to docs/screenshots.
+screenshots: tools
+	UNBOUNDED_SCREENSHOTS=write $(BIN)/python -m pytest tests/docs/test_*_pictures.py
 
 # The site of mkdocs.yml. Material for MkDocs announces its successor on each run, which is no warning of this site.
 docs docs-build: export NO_MKDOCS_2_WARNING := 1

@@ -16,7 +16,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "site-pages"
 PAGES: Final = ("*.md", "docs/**/*.md", "images/README.md", "packages/*/README.md")
-ASSETS: Final = ("docs/pictures/*.svg", "docs/site.css", "LICENSE")
+ASSETS: Final = ("docs/pictures/*.svg", "docs/screenshots/*", "docs/site.css", "LICENSE")
 _LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _FENCE: Final = "```"
 _NESTED: Final = re.compile(r"^((?:  )+)(?=[-*] )")

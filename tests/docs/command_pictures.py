@@ -1,0 +1,121 @@
+"""Pictures of what commands print on a terminal, beside `unbounded up --lab 2 --container-cloud`."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import io
+import os
+import re
+import struct
+import termios
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from tests.docs.runner import user_environment
+from tests.e2e.plane import Plane
+
+COLUMNS: Final = 120
+LIMIT_S: Final = 60.0
+_FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # of a server in the internet
+
+
+@dataclass(frozen=True)
+class CommandPicture:
+    """A command whose output is shown.
+
+    Args:
+        name: of the picture.
+        shows: text that the output has.
+        before: commands that prepare it, in the shell.
+    """
+
+    name: str
+    command: str
+    shows: str
+    before: str = ""
+
+
+HOSTS: Final = """kubectl unbounded site init --name rack1
+cat > hosts.csv <<'END'
+site,host,ssh-username,ssh-private-key,node-label,agent-url,oci-image
+rack1,192.0.2.21,admin,id_rack1,rack=1;pool=web,https://example.com/agent.tar.gz,registry.example.com/node:1
+rack1,192.0.2.22,admin,,rack=1,https://example.com/agent.tar.gz,registry.example.com/node:1
+END
+ssh-keygen -q -t ed25519 -N '' -f id_rack1
+"""
+HOST: Final = "kubectl unbounded host adopt lab-02 --externally-provisioned"
+CLAIMED: Final = "kubectl wait bmh lab-02 --for=jsonpath='{.status.provisioning.ID}'=lab-02 --timeout=60s"
+PAUSED: Final = """kubectl unbounded machine pause lab-01 --reason 'new disk'
+kubectl unbounded machine host-reboot lab-01 --wait=false
+"""
+PICTURES: Final = (
+    CommandPicture("tree", "kubectl unbounded tree lab-02", "baremetalhost", before=f"{HOST}\n{CLAIMED}"),
+    CommandPicture("events", "kubectl unbounded events lab-01", "machineoperation/lab-01-host-reboot"),
+    CommandPicture("plan", "kubectl unbounded plan machine replace lab-01", "everything on its disk"),
+    CommandPicture(
+        "register", "kubectl unbounded register -f hosts.csv --dry-run server", "rack1-192.0.2.22", before=HOSTS
+    ),
+    CommandPicture("why", "kubectl unbounded why machine/lab-01", "machine resume lab-01", before=PAUSED),
+)
+
+
+async def make(it: Plane, picture: CommandPicture) -> str:
+    """Run the command of a picture; return the picture as SVG. Raises AssertionError if it prints something else."""
+    if picture.before:
+        await it.shell.run(picture.before)
+    status, output = await _in_terminal(
+        picture.command, it.shell.folder, user_environment(it.shell.folder, it.shell.kubeconfig)
+    )
+    assert status == 0, f"{picture.command}\nstatus {status}\n{output}"
+    assert picture.shows in output, f"{picture.command}\n{picture.shows!r} is missing\n{output}"
+    return _drawn(picture.command, output)
+
+
+async def _in_terminal(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run a command in a terminal of its own; return its exit status and what the terminal received."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-c", command),
+            cwd=folder,
+            env={**environment, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+        )
+    finally:
+        os.close(theirs)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            output = await asyncio.to_thread(_received, ours)
+            return await process.wait(), output
+    finally:
+        os.close(ours)
+        with suppress(ProcessLookupError):
+            process.kill()
+
+
+def _received(terminal: int) -> str:
+    """Return all that a terminal receives until no process has it open."""
+    parts = []
+    with suppress(OSError):  # EIO: the last process has closed it
+        while part := os.read(terminal, 65536):
+            parts.append(part)
+    return b"".join(parts).decode(errors="replace").replace("\r\n", "\n")
+
+
+def _drawn(command: str, output: str) -> str:
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
+    console.print(Text.from_ansi(output.rstrip()))
+    svg = console.export_svg(title="", theme=MONOKAI, unique_id="terminal")
+    return _FONTS.sub("", svg)
