@@ -171,7 +171,7 @@ def _cluster(cluster: Cluster) -> tuple[ViewText, ...]:
     return (
         ViewText(_named(cluster), urls.cluster(*_key(cluster))),
         words(_release(cluster)),
-        words("yes", tone=Tone.GOOD) if status.ready else words("no", tone=Tone.WAITING),
+        words("yes", tone=Tone.GOOD) if status.ready else words("no", tone=Tone.WARN),
         words("" if nodes is None else str(nodes.requested)),
         words("" if nodes is None else str(nodes.ready)),
         words("yes" if status.maintenance else ""),
@@ -220,7 +220,7 @@ def cluster_view(cluster: Cluster, found: ContainerCloud, explanation: Explanati
             tuple(
                 (
                     words(one.type),
-                    words("yes", tone=Tone.GOOD) if one.ready else words("no", tone=Tone.WAITING),
+                    words("yes", tone=Tone.GOOD) if one.ready else words("no", tone=Tone.WARN),
                     words(one.reason),
                     words(one.message),
                 )
@@ -230,7 +230,7 @@ def cluster_view(cluster: Cluster, found: ContainerCloud, explanation: Explanati
         ViewTable("Machines", MACHINE_HEADS, tuple(map(_machine, sorted(machines, key=_key))), "No Machine."),
         ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, sorted(pools, key=_key))), "No MachinePool."),
     )
-    state = words("Ready", tone=Tone.GOOD) if status.ready else words("NotReady", tone=Tone.WAITING)
+    state = words("Ready", tone=Tone.GOOD) if status.ready else words("NotReady", tone=Tone.WARN)
     return ViewData(f"Cluster {_named(cluster)}", state, sections)
 
 

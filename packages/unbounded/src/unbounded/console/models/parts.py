@@ -22,10 +22,10 @@ NONE: Final = "–"
 class Tone(StrEnum):
     """Meaning of a text beside its words, which a page shows as a colour and never as a colour alone."""
 
-    PLAIN = "plain"
+    CALM = "calm"
     GOOD = "good"
     BUSY = "busy"
-    WAITING = "waiting"
+    WARN = "warn"
     BAD = "bad"
 
 
@@ -39,7 +39,7 @@ class ViewText:
 
     text: str
     path: str = ""
-    tone: Tone = Tone.PLAIN
+    tone: Tone = Tone.CALM
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class ViewData:
     runs: bool = False
 
 
-def words(text: str | None, path: str = "", tone: Tone = Tone.PLAIN) -> ViewText:
+def words(text: str | None, path: str = "", tone: Tone = Tone.CALM) -> ViewText:
     """Return a text of a cell; a dash where there is none."""
     return ViewText(text, path, tone) if text else ViewText(NONE)
 
@@ -179,7 +179,7 @@ def facts(title: str, found: Iterable[tuple[str, str | ViewText | None]]) -> Fac
 _TONES: Final = {
     MachinePhase.READY.value: Tone.GOOD,
     OperationPhase.COMPLETE.value: Tone.GOOD,
-    "True": Tone.PLAIN,
+    "True": Tone.CALM,
     "Drained": Tone.GOOD,
     "OK": Tone.GOOD,
     "available": Tone.GOOD,
@@ -193,7 +193,7 @@ _TONES: Final = {
     "RolledBack": Tone.BAD,
     "error": Tone.BAD,
     "Critical": Tone.BAD,
-    "Warning": Tone.WAITING,
+    "Warning": Tone.WARN,
     "unreachable": Tone.BAD,
     "refused": Tone.BAD,
     "Contested": Tone.BAD,
@@ -209,16 +209,16 @@ _TONES: Final = {
     "inspecting": Tone.BUSY,
     "Draining": Tone.BUSY,
     "Working": Tone.BUSY,
-    OperationPhase.PENDING.value: Tone.WAITING,
-    StagePhase.PAUSED.value: Tone.WAITING,
-    "Waiting": Tone.WAITING,
-    "Deleting": Tone.WAITING,
+    OperationPhase.PENDING.value: Tone.WARN,
+    StagePhase.PAUSED.value: Tone.WARN,
+    "Waiting": Tone.WARN,
+    "Deleting": Tone.WARN,
 }
 
 
 def phase(text: str | None, path: str = "") -> ViewText:
     """Return a phase, with the tone of its meaning."""
-    return words(text, path, _TONES.get(text or "", Tone.PLAIN))
+    return words(text, path, _TONES.get(text or "", Tone.CALM))
 
 
 def duration(seconds: float) -> str:

@@ -173,7 +173,7 @@ def _allowed(budget: MachineDisruptionBudget) -> ViewText:
     allowed = budget.status.allowed
     if allowed is None:
         return words("")
-    return words(str(allowed), tone=Tone.PLAIN if allowed else Tone.WAITING)
+    return words(str(allowed), tone=Tone.CALM if allowed else Tone.WARN)
 
 
 def _groups(budgets: Iterable[MachineDisruptionBudget]) -> ViewTable:

@@ -114,7 +114,7 @@ def _process(name: str, processes: ExplainFacts, now: datetime) -> Iterator[tupl
         late_s = seconds_since(lease.renewed or None, now)
         is_late = late_s > STALE_S
         state = f"not renewed for {duration(late_s)} by this clock" if is_late else "leads"
-        tone = Tone.WAITING if is_late else Tone.GOOD
+        tone = Tone.WARN if is_late else Tone.GOOD
         yield words(name), words(state, tone=tone), words(lease.holder), words(lease.renewed)
 
 
@@ -185,7 +185,7 @@ def _image_state(states: Sequence[Condition | None]) -> tuple[ViewText, ViewText
     """Return the state of an image by the conditions of its Machines: the worst one, with its message."""
     known = [one for one in states if one is not None]
     if not known:
-        return words("not reported", tone=Tone.WAITING), words("")
+        return words("not reported", tone=Tone.WARN), words("")
     bad = [one for one in known if one.status == ConditionStatus.FALSE]
     if not bad:
         return words(known[0].reason, tone=Tone.GOOD), words(known[0].message)
