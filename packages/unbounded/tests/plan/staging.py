@@ -13,12 +13,11 @@ import msgspec
 from tests.operations.world import defaults
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.api.core import LEASES, SECRETS
+from unbounded.api.core import LEASES, SECRETS, SELF_SUBJECT_REVIEWS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.operation_commands.create import REVIEWS
 from unbounded.cli.plan import plan_lines
 from unbounded.cli.plugin.command import CliInvocation, CommandSession
 from unbounded.cli.plugin.output import printer_for
@@ -60,7 +59,7 @@ class DryApi(MemoryApi):
     async def create(
         self, kind: Kind[Any], body: Mapping[str, Any], *, namespace: str = "", manager: str = "", dry_run: bool = False
     ) -> Any:
-        if kind is REVIEWS:  # an answer, and no write
+        if kind is SELF_SUBJECT_REVIEWS:  # an answer, and no write
             return {"status": {"userInfo": {"username": "alice"}}}
         if kind.plural.endswith("/eviction"):
             assert body["deleteOptions"]["dryRun"] == ["All"], "a plan has evicted"

@@ -20,7 +20,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
 from unbounded.cli.plan import plan_lines
-from unbounded.cli.plugin.command import CliError
+from unbounded.intents.rejections import IntentRejected
 from unbounded.metalman import power
 from unbounded.metalman import reasons as metal
 from unbounded.metalman.executor import PROCEDURES
@@ -721,7 +721,7 @@ async def test_another_operation_has_it(staged: Staged) -> None:
 async def test_operation_without_an_executor_is_rejected(staged: Staged) -> None:
     """The command would be refused with the same words, before any request."""
     await staged.machine("m1", kubernetes={})
-    with pytest.raises(CliError, match="no executor supports HostPowerOff on Machine m1"):
+    with pytest.raises(IntentRejected, match="no executor supports HostPowerOff on Machine m1"):
         await staged.plan("machine", "power-off", "m1")
 
 

@@ -245,3 +245,9 @@ CERTIFICATE_REQUESTS: Final = Kind(
     "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", CertificateRequest
 )
 VERSION_INFO: Final = Kind("", "", "Info", "version", VersionInfo)
+SELF_SUBJECT_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict
+)
+SELF_SUBJECT_ACCESS_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", dict
+)

@@ -16,11 +16,10 @@ import yaml
 from unbounded.api.conditions import counted
 from unbounded.api.configuration import UpdateFailurePolicy
 from unbounded.api.operation import FailurePolicy
-from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend
+from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliCommand, CliError, CommandSession, Intend
 from unbounded.cli.plugin.output import as_yaml, printer_for
-from unbounded.cli.plugin.parsing import arguments_of, loaded
+from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
 from unbounded.cli.plugin.target import config_of, open_api
-from unbounded.cli.plugin.typed_commands import command_with_intent
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
 from unbounded.explain.links import PLUGIN, ExplainLink, Fix, with_program
 from unbounded.plan.changes import plan_intent, plan_manifests
@@ -96,6 +95,19 @@ def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
         setattr(args, name, getattr(args, name, None) or getattr(invocation.args, name))
     invocation = replace(invocation, args=args)
     return CommandSession(invocation, session.api, printer_for(invocation)), cast("Intend", loaded(command.intend))
+
+
+def command_with_intent(words: Sequence[str]) -> tuple[CliCommand, tuple[str, ...]]:
+    """Return the command with these words, and its arguments. Raises CliError for one without an intent."""
+    found = find(commands(), words)
+    if isinstance(found, CommandMatch) and found.command.intend:
+        return found.command, found.words
+    there = ", ".join(" ".join(command.path) for command in commands() if command.intend)
+    raise CliError(
+        f"--plan does not support {' '.join(words) or 'no command'}",
+        next_step=f"supported commands: {there}",
+        status=USAGE,
+    )
 
 
 async def check_hash(session: CommandSession, intend: Intend, expected: str) -> None:

@@ -15,8 +15,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.operation_commands import create
-from unbounded.cli.operation_commands.create import user_name
+from unbounded.intents.operations import decoded, losses, user_name
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 
@@ -164,7 +163,7 @@ async def test_replace_names_the_accepted_pcrs_and_the_user(cli: Cli, api: HttpA
     made = json.loads(ran.out)
     assert made["spec"]["parameters"] == {"acceptPCRs": "0,7"}
     assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: await user_name(api)}
-    assert create.losses(create.decoded(made)) == (
+    assert losses(decoded(made)) == (
         "this loses everything on its disk: the host is reinstalled from its image. It accepts other values of "
         "PCR 0 (firmware code), PCR 7 (Secure Boot policy and keys)"
     )
@@ -174,9 +173,9 @@ async def test_what_is_on_a_disk_to_erase_is_shown(api: HttpApi, machine: Machin
     await report_disks(api, machine)
     spec = {"operationKind": "HostReplace", "machineRef": machine.name, "parameters": {"eraseDisks": "A1,B2"}}
     metadata = {"name": "m", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
-    operation = create.decoded({"metadata": metadata, "spec": spec})
+    operation = decoded({"metadata": metadata, "spec": spec})
     reported = await api.get(MACHINES, machine.name)
-    assert create.losses(operation, reported) == (
+    assert losses(operation, reported) == (
         "this loses everything on its disk: the host is reinstalled from its image. It may erase "
         "disk A1 (sda, 480000 MB, INTEL): ext4 LABEL=data; disk B2 (sdb, 960000 MB): blank"
     )
@@ -209,7 +208,7 @@ async def test_erase_shows_what_is_lost_and_what_is_left(api: HttpApi, machine: 
     spec = {"operationKind": "HostErase", "machineRef": machine.name, "parameters": {"disks": "All"}}
     metadata = {"name": "m", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
     reported = await api.get(MACHINES, machine.name)
-    assert create.losses(create.decoded({"metadata": metadata, "spec": spec}), reported) == (
+    assert losses(decoded({"metadata": metadata, "spec": spec}), reported) == (
         "this loses everything on the disks that it erases, for good; the host stays Off. It erases all local disks: "
         "disk A1 (sda, 480000 MB, INTEL): ext4 LABEL=data; disk B2 (sdb, 960000 MB): blank. It leaves "
         "sdc: its transport is fc; sdd: its transport is fc"

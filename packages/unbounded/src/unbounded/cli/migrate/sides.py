@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess
-from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, SERVICES
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, SELF_SUBJECT_ACCESS_REVIEWS, SERVICES
 from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.machine import Machine
-from unbounded.api.meta import Kind
 from unbounded.api.operation import MachineOperation
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.pods import namespace
@@ -29,9 +28,6 @@ from unbounded.join import cluster_facts
 from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
 
-_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
-    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", dict
-)
 LARGEST: Final = 1_500_000  # bytes of a request, etcd's limit
 OLDEST_MINOR: Final = 32
 SHOWN: Final = 10  # of each kind of obstacle
@@ -165,7 +161,7 @@ async def _without_leases(target: MigrationTarget) -> str:
 
 async def _lacking_rights(target: MigrationTarget) -> str:
     desired = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
-    review = await target.api.create(_REVIEWS, desired)
+    review = await target.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired)
     if review["status"].get("allowed"):
         return ""
     return "the user of --to lacks permissions on the target: it must write all objects, and needs cluster-admin"

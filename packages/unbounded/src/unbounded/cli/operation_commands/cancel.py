@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.operation_commands import lookup
-from unbounded.cli.plugin import progress
-from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession
+from unbounded.cli.plugin.command import DONE, FAILED, CommandSession
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.progress import OperationResult
 from unbounded.cli.plugin.wait import report_result, wait_result
+from unbounded.intents.operations import ABANDON, CANCEL, intend_end
 from unbounded.operations import reasons
 from unbounded.operations.supervisor_plan import ABANDON_AFTER_S
-from unbounded.plan.intent import Intent, IntentPatch
+from unbounded.plan.intent import Intent
 
-CANCEL, ABANDON = "cancel", "abandon"
 UNKNOWN = "its result is unknown"
 
 
@@ -31,7 +30,7 @@ async def cancel(session: CommandSession) -> int:
     return await _execute_and_wait(
         session,
         operation,
-        _intent(operation, CANCEL),
+        intend_end(operation, CANCEL),
         lambda end: end.cancelled or (is_rescue and end.complete),
         "complete" if is_rescue else "cancelled",
     )
@@ -39,7 +38,7 @@ async def cancel(session: CommandSession) -> int:
 
 async def abandon(session: CommandSession) -> int:
     operation = await lookup.operation(session, session.invocation.args.name)
-    intent = _intent(operation, ABANDON)
+    intent = intend_end(operation, ABANDON)
     if intent.patches:
         await confirm(session.invocation, (operation.name,), f"{UNKNOWN}; the next executor observes its Machine first")
     if operation.claimed and not operation.terminal:
@@ -50,22 +49,11 @@ async def abandon(session: CommandSession) -> int:
 
 
 async def intend_cancel(session: CommandSession) -> Intent:
-    return _intent(await lookup.operation(session, session.invocation.args.name), CANCEL)
+    return intend_end(await lookup.operation(session, session.invocation.args.name), CANCEL)
 
 
 async def intend_abandon(session: CommandSession) -> Intent:
-    return _intent(await lookup.operation(session, session.invocation.args.name), ABANDON)
-
-
-def _intent(operation: MachineOperation, field: str) -> Intent:
-    """Set the field in the operation's spec. Raise CliError if the operation has ended other than by that."""
-    end = progress.end_of(operation)
-    if end is not None and not end.cancelled:
-        raise CliError(f"operation {operation.name} has ended already: {operation.status.phase} ({end.reason})")
-    if end is not None or getattr(operation.spec, field):
-        return Intent(notes=(f"operation {operation.name} has this request already",))
-    verb = "cancel requested" if field == CANCEL else "abandon requested"
-    return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, {"spec": {field: True}}, verb=verb),))
+    return intend_end(await lookup.operation(session, session.invocation.args.name), ABANDON)
 
 
 async def _execute_and_wait(

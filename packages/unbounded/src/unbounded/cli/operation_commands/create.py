@@ -1,44 +1,33 @@
-"""`machine operation create`, and the manifest of each operation.
-
-Its validation uses the functions that the executors use. Consent to a loss of data names the user who gives it, and
-what is on the disks by the last inspection.
-"""
+"""`machine operation create`: its flags, and the operation that they describe."""
 
 from __future__ import annotations
 
 import difflib
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import yaml
 
 from unbounded.api.fields import api_name
-from unbounded.api.hardware import DiskFacts, DiskState
-from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.machine_status import pcr_text
-from unbounded.api.meta import Kind
-from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
+from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind, OperationStrategy
 from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
-from unbounded.kube.api import Api, NotFound
-from unbounded.kube.selectors import SelectorError, selector_of
-from unbounded.metalman.disks_to_erase import ErasurePlan, choose_erasures
-from unbounded.operations import parameters as operation_parameters
-from unbounded.operations.batch_plan import BatchRejection, snapshot
-from unbounded.operations.executor_selection import executor_of, why_unsupported
-from unbounded.plan.consequences import DESTROYS
-from unbounded.plan.intent import Intent, Raw
-
-KIND: Final = "MachineOperation"
-REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
-    "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict
+from unbounded.intents.operations import (
+    check_machine,
+    check_parameters,
+    decoded,
+    destroyed_machines,
+    losses,
+    manifest,
 )
-SHOWN: Final = 10
+from unbounded.kube.api import NotFound
+from unbounded.kube.selectors import SelectorError, selector_of
+from unbounded.operations.batch_plan import BatchRejection, snapshot
+from unbounded.plan.intent import Intent, Raw
 
 
 async def run(session: CommandSession) -> int:
@@ -58,7 +47,7 @@ async def intend(session: CommandSession) -> Intent:
     """
     args = session.invocation.args
     _check_limits(args)
-    desired = await manifest(session, lookup.checked_name(args.name, "NAME"), spec_of(args))
+    desired = await manifest(session.api, lookup.checked_name(args.name, "NAME"), spec_of(args))
     operation = decoded(desired)
     check_parameters(operation)
     if args.dry_run == CLIENT:
@@ -147,43 +136,6 @@ def _selector(text: str) -> Raw:
     return body
 
 
-async def manifest(session: CommandSession, name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
-    """Return the manifest of a MachineOperation; one that may erase disks names the present user.
-
-    Args:
-        owner: the Machine with which it is deleted.
-    """
-    metadata: dict[str, Any] = {"name": name}
-    if owner is not None:
-        reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
-        metadata["ownerReferences"] = [reference]
-    if operation_parameters.consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
-        metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await user_name(session.api)}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
-
-
-def decoded(desired: Raw) -> MachineOperation:
-    return msgspec.convert(desired, MachineOperation)
-
-
-def check_parameters(operation: MachineOperation) -> None:
-    """Raise CliError where a parameter is unknown, missing or invalid for every executor."""
-    wrong = operation_parameters.invalid(operation)
-    if wrong is not None:
-        raise CliError(wrong, status=USAGE)
-
-
-def check_machine(operation: MachineOperation, machine: Machine) -> None:
-    """Raise CliError where no executor can execute this operation on this Machine."""
-    kind = OperationKind(operation.spec.operation_kind)
-    executor = executor_of(kind, machine)
-    if executor is None:
-        raise CliError(why_unsupported(kind, machine))
-    wrong = operation_parameters.invalid(operation, executor)
-    if wrong is not None:
-        raise CliError(wrong, status=USAGE)
-
-
 async def selected(session: CommandSession, operation: MachineOperation) -> tuple[str, ...]:
     """Return the names of the Machines that a selector operation would act on now.
 
@@ -195,107 +147,3 @@ async def selected(session: CommandSession, operation: MachineOperation) -> tupl
     if isinstance(found, BatchRejection):
         raise CliError(found.text, next_step="`kubectl get mach --show-labels` shows the labels")
     return tuple(target.machine_ref for target in found)
-
-
-def destroyed_machines(operation: MachineOperation, machines: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the Machines that lose data by the operation."""
-    return tuple(machines) if operation.spec.operation_kind in DESTROYS else ()
-
-
-def loss_text(kind: OperationKind) -> str:
-    """Describe the loss, for the user's confirmation."""
-    return f"this loses {DESTROYS.get(kind, 'nothing')}"
-
-
-def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
-    """Describe the loss with the disks that the operation may erase, and the PCRs that it accepts, for the user's
-    confirmation.
-
-    Args:
-        machine: the target, with the last inspection of its disks.
-
-    Raises:
-        CliError: what a disk of parameters.eraseDisks or parameters.disks holds is not known.
-    """
-    text = loss_text(OperationKind(operation.spec.operation_kind))
-    if accepted := operation_parameters.accepted_pcrs(operation):
-        text += f". It accepts other values of {', '.join(map(pcr_text, sorted(accepted)))}"
-    serials, to_erase = operation_parameters.erased_disks(operation), operation_parameters.disks_to_erase(operation)
-    if not serials and not to_erase:
-        return text
-    if machine is None:
-        raise CliError(f"Machine {operation.spec.machine_ref} does not exist, so nothing is known of its disks")
-    if to_erase:
-        return f"{text}. It erases {erased_data(machine, to_erase)}"
-    return f"{text}. It may erase {lost_data(machine, serials)}"
-
-
-async def user_name(api: Api) -> str:
-    """Return the name of the present user, as the API server knows it."""
-    review = await api.create(REVIEWS, {})
-    return str(review["status"]["userInfo"]["username"])
-
-
-def lost_data(machine: Machine, serials: Sequence[str]) -> str:
-    """Describe what is on the disks with these serial numbers.
-
-    Raises:
-        CliError: a serial number does not identify a disk of the last inspection.
-    """
-    return "; ".join(_described(_disk(machine, serial)) for serial in serials)
-
-
-def erased_data(machine: Machine, disks: Sequence[str]) -> str:
-    """Describe what is on the disks that a HostErase erases, by the last inspection.
-
-    Args:
-        disks: serial numbers, or `ALL_DISKS` alone.
-
-    Raises:
-        CliError: no inspection is known, or it does not have these disks.
-    """
-    if tuple(disks) != (operation_parameters.ALL_DISKS,):
-        return lost_data(machine, disks)
-    hardware = machine.status.hardware
-    if hardware is None:
-        raise CliError(
-            f"Machine {machine.name} has not reported its hardware, so nothing is known of its disks",
-            next_step=f"`kubectl unbounded machine inspect {machine.name}` reports what is on its disks",
-        )
-    chosen = choose_erasures(hardware.disks, disks, (), final=True)
-    if not isinstance(chosen, ErasurePlan):
-        raise CliError(chosen.message)
-    described = "; ".join(_described(disk) for disk in hardware.disks if disk.name in chosen.names)
-    return f"all local disks: {described}" + (f". It leaves {chosen.left_out}" if chosen.left_out else "")
-
-
-def _disk(machine: Machine, serial: str) -> DiskFacts:
-    hardware = machine.status.hardware
-    if hardware is None:
-        raise CliError(
-            f"Machine {machine.name} has not reported its hardware, so nothing is known of its disk {serial}",
-            next_step=f"`kubectl unbounded machine inspect {machine.name}` reports what is on its disks",
-        )
-    found = [disk for disk in hardware.disks if disk.serial_number == serial]
-    if len(found) == 1:
-        return found[0]
-    there = sorted({disk.serial_number for disk in hardware.disks if disk.serial_number})
-    words = f"several disks of Machine {machine.name} have" if found else f"no disk of Machine {machine.name} has"
-    shown = ", ".join(there[:SHOWN]) or "none"
-    raise CliError(
-        f"{words} serial number {serial} in the inspection of {hardware.at}; the serial numbers are: {shown}"
-    )
-
-
-def _described(disk: DiskFacts) -> str:
-    model = f", {disk.model}" if disk.model else ""
-    size = f"{(disk.size_bytes or 0) // 1_000_000} MB"
-    return f"disk {disk.serial_number} ({disk.name}, {size}{model}): {_content(disk)}"
-
-
-def _content(disk: DiskFacts) -> str:
-    if disk.state == DiskState.FOREIGN:
-        return disk.contents or "data of an unknown kind"
-    if disk.state == DiskState.OWN:
-        return "this Machine's earlier install"
-    return "blank" if disk.state == DiskState.BLANK else "content unknown, as no installer has reported it"

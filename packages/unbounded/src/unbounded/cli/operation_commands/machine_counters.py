@@ -14,10 +14,11 @@ from typing import Any, Final
 from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import OperationKind, OperationsStatus
-from unbounded.cli.operation_commands import create, lookup
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.wait import report_result, wait_counter
+from unbounded.intents.operations import loss_text
 from unbounded.kube.api import Conflict, Forbidden, NotFound
 from unbounded.machina.csr_approval.plan import last_allowed
 from unbounded.machina.machines.eligibility import is_set_up_by_join
@@ -76,7 +77,7 @@ def _intent(session: CommandSession, machine: Machine) -> Intent:
     patch = IntentPatch(MACHINES, machine.name, body, verb=f"requested {word} {next_value(machine, word)}")
     if word != "repave":
         return Intent(patches=(patch,))
-    return Intent(patches=(patch,), destroys=(machine.name,), loses=create.loss_text(OperationKind.HOST_REPLACE))
+    return Intent(patches=(patch,), destroys=(machine.name,), loses=loss_text(OperationKind.HOST_REPLACE))
 
 
 def next_value(machine: Machine, word: str) -> int:

@@ -10,8 +10,9 @@ from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
+from unbounded.intents.machines import intend_maintenance
 from unbounded.operations.claim_gates import in_maintenance
-from unbounded.plan.intent import Intent, IntentPatch
+from unbounded.plan.intent import Intent
 
 
 async def run(session: CommandSession) -> int:
@@ -23,14 +24,7 @@ async def run(session: CommandSession) -> int:
 async def intend(session: CommandSession) -> Intent:
     args, enabled = session.invocation.args, _enables(session)
     machine = await lookup.machine(session, args.machine)
-    reason = getattr(args, "reason", "") or None
-    before = machine.spec.maintenance
-    if in_maintenance(machine) == enabled and (reason is None or (before is not None and before.reason == reason)):
-        state = "in maintenance already" if enabled else "not in maintenance"
-        return Intent(notes=(f"Machine {machine.name} is {state}",))
-    body = {"spec": {"maintenance": {"enabled": True, "reason": reason} if enabled else None}}
-    verb = "maintenance requested" if enabled else "maintenance ended"
-    return Intent(patches=(IntentPatch(MACHINES, machine.name, body, verb=verb),))
+    return intend_maintenance(machine, enabled=enabled, reason=getattr(args, "reason", ""))
 
 
 def _enables(session: CommandSession) -> bool:

@@ -9,17 +9,19 @@ import asyncio
 from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_status import RescueSystem, fingerprint
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
-from unbounded.cli.operation_commands import create, lookup
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, report_result, wait_result, watched_object
+from unbounded.intents import operations
+from unbounded.intents.rejections import IntentRejected
 from unbounded.kube.clock import utc_now
 from unbounded.operations import parameters as operation_parameters
 from unbounded.plan.intent import Intent
@@ -50,25 +52,18 @@ async def intend(session: CommandSession) -> Intent:
     """Return the operation that the verb creates.
 
     Raises:
-        CliError: there is no such Machine, or no executor can execute the operation there.
+        CliError: there is no such Machine.
+        IntentRejected: no executor can execute the operation there.
     """
     args = session.invocation.args
     machine = await lookup.machine(session, args.machine)
-    spec: dict[str, Any] = {"operationKind": KINDS[args.path[-1]].value, "machineRef": machine.name}
-    parameters = parameters_of(args)
-    if parameters:
-        spec["parameters"] = parameters
-    stays = spec["operationKind"] == OperationKind.HOST_ERASE
-    if not stays:
-        spec["ttlSecondsAfterFinished"] = args.ttl
-    name = operation_name(args, utc_now())
-    desired = await create.manifest(session, name, spec, owner=None if stays else machine)
-    operation = create.decoded(desired)
-    create.check_machine(operation, machine)
-    return Intent(
-        (desired,),
-        destroys=create.destroyed_machines(operation, (machine.name,)),
-        loses=create.losses(operation, machine),
+    return await operations.intend_operation(
+        session.api,
+        KINDS[args.path[-1]],
+        machine,
+        operation_name(args, utc_now()),
+        parameters=parameters_of(args),
+        ttl_s=getattr(args, "ttl", None),
     )
 
 
@@ -104,15 +99,13 @@ def _public_keys(path: str) -> str:
 
 
 def operation_name(args: Namespace, now: datetime) -> str:
-    """Return --operation-name, else MACHINE-VERB-YYYYMMDD-HHMMSS; two commands within one second mean one operation."""
+    """Return --operation-name, else a generated name."""
     if args.operation_name:
         return lookup.checked_name(args.operation_name, "--operation-name")
-    name = f"{args.machine}-{args.path[-1]}-{now:%Y%m%d-%H%M%S}"
-    if len(name) > lookup.NAME_CHARACTERS:
-        raise CliError(
-            f"the name of Machine {args.machine} is too long for a generated operation name: use --operation-name"
-        )
-    return name
+    try:
+        return operations.operation_name(args.machine, args.path[-1], now)
+    except IntentRejected as error:
+        raise CliError(f"{error}: use --operation-name") from error
 
 
 async def rescue(session: CommandSession) -> int:

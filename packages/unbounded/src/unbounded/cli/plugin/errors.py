@@ -9,8 +9,9 @@ from typing import Final, TextIO
 from unbounded.api.failures import Failure
 from unbounded.api.names import GROUP
 from unbounded.cli import terminal_text
-from unbounded.cli.plugin.command import FAILED, CliError, CliInvocation
+from unbounded.cli.plugin.command import FAILED, USAGE, CliError, CliInvocation
 from unbounded.cli.terminal_text import PLAIN, RED, Style
+from unbounded.intents.rejections import IntentRejected
 from unbounded.kube import api
 from unbounded.kube.config import ConfigError
 
@@ -34,6 +35,8 @@ def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | No
             return ErrorMessage(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
         case api.ApiError():
             return ErrorMessage(*_of_api(error, invocation))
+        case IntentRejected():
+            return ErrorMessage(str(error), error.next_step, USAGE if error.is_usage else FAILED)
         case Failure():
             return ErrorMessage(str(error))
         case _:

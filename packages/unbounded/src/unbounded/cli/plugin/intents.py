@@ -11,11 +11,12 @@ from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin import command
 from unbounded.cli.plugin.wait import wait_operation
+from unbounded.intents.writes import write_creation, write_patch
 from unbounded.plan.intent import Intent, IntentPatch, Raw
 from unbounded.plan.kinds import kind_of
 
 if TYPE_CHECKING:
-    from unbounded.kube.client import HttpApi
+    pass
 
 NO_DRY_RUN: Final = "none"
 CLIENT: Final = "client"
@@ -71,24 +72,6 @@ async def _created(session: command.CommandSession, manifest: Raw, verb: str, dr
         made = await write_creation(session.api, manifest, manager=_manager(session), dry_run=dry_run == SERVER)
     session.printer.name(kind, made["metadata"]["name"], verb + _WORDS[dry_run])
     return kind, made
-
-
-async def write_patch(api: HttpApi, patch: IntentPatch, *, manager: str, dry_run: bool = False) -> Raw:
-    """Patch an object; return it as it is then."""
-    return await api.patch(
-        patch.kind.raw(),
-        patch.name,
-        patch.body,
-        namespace=patch.namespace,
-        subresource="status" if patch.status else "",
-        manager=manager,
-        dry_run=dry_run,
-    )
-
-
-async def write_creation(api: HttpApi, manifest: Raw, *, manager: str, dry_run: bool = False) -> Raw:
-    """Create an object; return it with what the server has added."""
-    return await api.create(kind_of(manifest), manifest, manager=manager, dry_run=dry_run)
 
 
 def _manager(session: command.CommandSession) -> str:
