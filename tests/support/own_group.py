@@ -36,7 +36,7 @@ class OwnGroup(HttpApi):
     async def list(self, kind: Kind[T], **selection: str) -> ObjectList[T]:
         return await super().list(self._there(kind), **selection)
 
-    def watch(self, kind: Kind[T], **options: str) -> AsyncIterator[WatchEvent[T]]:
+    def watch(self, kind: Kind[T], **options: Any) -> AsyncIterator[WatchEvent[T]]:
         return super().watch(self._there(kind), **options)
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], **options: Any) -> T:

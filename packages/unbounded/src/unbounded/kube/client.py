@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -141,8 +141,16 @@ class HttpApi:
             query = query | {"continue": meta.next_page}
 
     async def watch(
-        self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
+        self,
+        kind: Kind[T],
+        *,
+        resource_version: str,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[api.WatchEvent[T]]:
+        """As the port has it. `opened` is called once the server has accepted the watch; an event may come later."""
         query = _selection(labels, fields) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -156,6 +164,8 @@ class HttpApi:
         silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
         lines = object_codec.LineSplitter()
         async with self._open(request, silence_s) as response:
+            if opened is not None:
+                opened()
             try:
                 async for chunk in response.parts():
                     for line in lines.feed(chunk):
