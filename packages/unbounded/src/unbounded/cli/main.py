@@ -16,7 +16,12 @@ from unbounded.kube.settings import add_version
 
 API_SERVER: Final = "unbounded_apiserver"
 LAB: Final = "unbounded_lab"
-_EXTRAS: Final = {API_SERVER: ("unbounded-apiserver", "up"), LAB: ("unbounded-lab", "lab")}
+CONSOLE: Final = "nicegui"
+_EXTRAS: Final = {
+    API_SERVER: ("unbounded-apiserver", "up"),
+    LAB: ("unbounded-lab", "lab"),
+    CONSOLE: ("nicegui", "console"),
+}
 
 
 def require(module: str, command: str) -> None:
@@ -125,6 +130,8 @@ def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     require(API_SERVER, "unbounded up")
     if settings.lab:
         require(LAB, "unbounded up --lab")
+    if settings.console is not None:
+        require(CONSOLE, "unbounded up --console")
     with freeze_imports():
         from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
 

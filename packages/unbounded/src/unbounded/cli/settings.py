@@ -72,6 +72,7 @@ class UpSettings:
         serial_consoles, keeps_console_output: see MetalmanSettings.
         machines: settings for hosts that are set up over SSH.
         container_cloud: None to run no controllers of Container Cloud.
+        console: port of the console on loopback, 0 for a free one; None for no console.
     """
 
     data: Path
@@ -95,6 +96,7 @@ class UpSettings:
     keeps_console_output: bool = True
     machines: MachineSettings = MachineSettings()  # noqa: RUF009 - frozen
     container_cloud: ContainerCloudSettings | None = None
+    console: int | None = None
 
     @property
     def metalman(self) -> MetalmanSettings:
@@ -193,6 +195,7 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     _add_scheduled_backups(parser)
     _add_lab(parser)
     _add_consoles(parser)
+    _add_console(parser)
     add_log_arguments(parser, environ, level="warning", log_format="text")
     add_host_arguments(parser)
     add_pxe_arguments(parser)
@@ -291,6 +294,20 @@ def _add_consoles(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_console(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of the console in the browser."""
+    parser.add_argument(
+        "--console",
+        type=flag_parser(parse_port),
+        nargs="?",
+        const=0,
+        default=None,
+        metavar="PORT",
+        help="Serve the console for browsers on this port of loopback (without PORT: a free one), and print its "
+        "address",
+    )
+
+
 def up_settings_of(args: argparse.Namespace) -> UpSettings:
     """Return the settings that the flags give.
 
@@ -323,6 +340,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         keeps_console_output=args.keep_console_output,
         machines=host_settings_of(args),
         container_cloud=container_cloud_settings_of(args),
+        console=args.console,
     )
 
 

@@ -18,6 +18,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.cli import hints, pxe, servers
 from unbounded.cli.backup_schedule import scheduled_backups
+from unbounded.cli.console_process import running_console
 from unbounded.cli.deploy import components
 from unbounded.cli.manifests import (
     foreign_definitions,
@@ -115,6 +116,7 @@ async def up(settings: UpSettings, screen: Screen, tracer: Tracer = NO_TRACER) -
         epochs = servers.EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
         async with (
+            running_console(server.kubeconfig_path, settings.console, screen),
             scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
             servers.component_runtime(
                 "machina", admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer

@@ -1,4 +1,4 @@
-"""The rows of `why`, `tree`, `events`, `ssh`, `plan`, `version` and `completion`."""
+"""The rows of `why`, `tree`, `events`, `ssh`, `console`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Final
 
 from unbounded.cli.plugin.command import CliCommand
+from unbounded.cli.plugin.flags import checked, port
 
 
 def _add_namespace(parser: ArgumentParser) -> None:
@@ -45,6 +46,15 @@ def _ssh_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="MACHINE", help="Name the Machine")
     parser.add_argument(
         "arguments", nargs="*", metavar="ARG", help="Pass options and a command to ssh; -- comes before the options"
+    )
+
+
+def _console_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--port",
+        type=checked(port),
+        default=0,
+        help="Serve on this port of loopback (default: a free one, which is printed)",
     )
 
 
@@ -155,6 +165,21 @@ COMMANDS: Final = (
             "keys. The host must present a key that is pinned in spec.ssh.hostKeys or status.ssh. ssh reads none of "
             "your configuration. The key is in a file that only you can read, and that is removed at the end. The "
             "exit status is that of ssh."
+        ),
+    ),
+    CliCommand(
+        path=("console",),
+        help="Show the fleet in a browser on this machine, with your rights",
+        examples=(
+            ("console", "print the address of the console, and serve it until Ctrl-C"),
+            ("console --port 8642", "serve it on a port that stays the same"),
+        ),
+        arguments=_console_arguments,
+        run="unbounded.cli.console:run",
+        text=(
+            "Show the fleet in a browser on this machine, with the rights of your kubeconfig. The printed address "
+            "opens the console in one browser; once it is used, another one is printed. The console only reads. It "
+            "needs the extra unbounded[console]."
         ),
     ),
     CliCommand(

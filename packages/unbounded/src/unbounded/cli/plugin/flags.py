@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from unbounded.kube.settings import parse_port
+
 T = TypeVar("T")
 
 LARGEST: Final = 2**31 - 1  # of numbers in a spec
@@ -51,6 +53,11 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 def add_force(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--force", action="store_true", help=f"Do not ask for {what}")
+
+
+def port(text: str) -> int:
+    """Parse the port of a listener; 0 takes a free one."""
+    return parse_port(text)
 
 
 def checked(parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -1,0 +1,173 @@
+"""The application: NiceGUI behind the guard, its pages, and the routes without a page.
+
+NiceGUI has one application in a process. `build` configures it once. Its page template gets the nonce of the
+Content-Security-Policy while the template is compiled, so that no text of an object can ever carry the nonce.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from nicegui import client as nicegui_client
+from nicegui import core, ui
+
+from unbounded.console.guard import AsgiApp, ConsoleOrigin, Guard, session_of
+from unbounded.console.layout import THEME_COOKIE, frame
+from unbounded.console.pages import PAGES, PageRoute
+from unbounded.console.sessions import BrowserSession, BrowserSessions
+from unbounded.console.view import View
+from unbounded.kube.logs import Log
+
+STATIC: Final = Path(__file__).parent / "static"
+RECONNECT_S: Final = 10.0  # a page that lost its websocket for longer is loaded again
+HISTORY: Final = 300  # messages that are sent again after a reconnect
+TITLE: Final = "Unbounded"
+_FROM_BROWSER: Final = ("event", "javascript_response", "ack", "log")  # messages that name a page
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Begin of a session at a one-time URL.
+
+    Args:
+        redeem: given the secret of the URL, returns a new session; None for a secret that is not valid (any more).
+        hint: how to get another address.
+    """
+
+    redeem: Callable[[str], BrowserSession | None]
+    hint: str
+
+
+class _NonceLoader(jinja2.BaseLoader):
+    """Templates of NiceGUI whose scripts carry the nonce of the answer."""
+
+    def __init__(self, loader: jinja2.BaseLoader) -> None:
+        self._loader = loader
+
+    def get_source(
+        self, environment: jinja2.Environment, template: str
+    ) -> tuple[str, str | None, Callable[[], bool] | None]:
+        source, name, is_current = self._loader.get_source(environment, template)
+        return source.replace("<script", '<script nonce="{{ request.state.csp_nonce }}"'), name, is_current
+
+
+def build(*, sessions: BrowserSessions, own: ConsoleOrigin, start: Start) -> AsgiApp:
+    """Return the application. It can be built once in a process."""
+    environment = nicegui_client.templates.env
+    if environment.loader is None:
+        raise TypeError("NiceGUI has no template loader")
+    environment.loader = _NonceLoader(environment.loader)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    _add_routes(app, sessions, own, start)
+    for page in PAGES:
+        _add_page(page)
+    ui.run_with(
+        app,
+        title=TITLE,
+        favicon=STATIC / "icon.svg",
+        dark=None,
+        language="en-US",
+        binding_refresh_interval=None,
+        reconnect_timeout=RECONNECT_S,
+        message_history_length=HISTORY,
+        gzip_middleware_factory=None,
+        tailwind=False,
+        show_welcome_message=False,
+    )
+    core.app.config.socket_io_js_transports = ["websocket"]
+    _check_senders()
+
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await _refusal(start.hint)(scope, receive, send)
+
+    return Guard(app, own=own, sessions=sessions, refuse=refuse)
+
+
+def _check_senders() -> None:
+    """Accept messages about a page from the websocket of that page alone."""
+    handlers = core.sio.handlers["/"]
+    for name in _FROM_BROWSER:
+        core.sio.on(name, _from_own_page(handlers[name]))
+
+
+def _from_own_page(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(sid: str, message: dict[str, Any]) -> None:
+        if message.get("client_id") in core.sio.rooms(sid):
+            handler(sid, message)
+
+    return checked
+
+
+def _add_page(page: PageRoute) -> None:
+    module, _, function = page.show.partition(":")
+    show = getattr(import_module(module), function)
+
+    async def build_page(request: Request) -> None:
+        session = session_of(request.scope)
+        client = ui.context.client
+        client.page = copy.copy(client.page)
+        theme = request.cookies.get(THEME_COOKIE, "")
+        client.page.dark = {"dark": True, "light": False}.get(theme)
+        client.title = page.title_of(request.path_params)
+        view = View(session, client, request.query_params)
+        with frame(view, page, theme=theme if theme in ("dark", "light") else "auto"):
+            shown = show(view, **request.path_params)
+            if inspect.isawaitable(shown):
+                await shown
+
+    ui.page(page.path)(build_page)
+
+
+def _add_routes(app: FastAPI, sessions: BrowserSessions, own: ConsoleOrigin, start: Start) -> None:
+    app.mount("/static", StaticFiles(directory=STATIC), name="console-static")
+
+    @app.get("/start/{secret}")
+    async def begin(request: Request, secret: str) -> Response:
+        if request.state.session is not None:
+            return RedirectResponse("/", 303)
+        session = start.redeem(secret)
+        if session is None:
+            return _refusal(f"This address was used before, or is not valid. {start.hint}")
+        answer = RedirectResponse("/", 303)
+        set_cookie(answer, own, session)
+        return answer
+
+    @app.post("/end")
+    async def end(request: Request) -> Response:
+        sessions.end(session_of(request.scope), "you have logged out")
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(own.cookie, path="/")
+        return answer
+
+    @app.get("/login")
+    async def login(request: Request) -> Response:
+        return RedirectResponse("/", 303) if request.state.session is not None else _refusal(start.hint)
+
+
+def set_cookie(answer: Response, own: ConsoleOrigin, session: BrowserSession) -> None:
+    """Give a session to the browser; it ends with the browser."""
+    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
+
+
+def _refusal(text: str) -> HTMLResponse:
+    """Return the page for a browser without a session."""
+    body = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{TITLE}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/static/console.css"><link rel="icon" href="/static/icon.svg"></head>
+<body class="plain"><main><h1>No session</h1><p>{html.escape(text)}</p></main></body></html>
+"""
+    return HTMLResponse(body, 401)

@@ -1,0 +1,260 @@
+"""Live data of one user: one watch of each kind, shared by all views of that user and by nobody else.
+
+A view reads caches, and is called after changes. Rights can end while a watch goes on, as a server checks them when the
+watch begins. So `LiveData` asks the server now and then, and empties the cache of a kind that may not be read any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar, cast
+
+from unbounded.api.core import SELF_SUBJECT_ACCESS_REVIEWS
+from unbounded.api.meta import Kind
+from unbounded.kube.api import Api, ApiError, Forbidden, ObjectList, WatchEvent
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import Backoff, utc_now
+from unbounded.kube.compaction import ObjectCompaction
+from unbounded.kube.logs import Log
+
+T = TypeVar("T")
+D = TypeVar("D", bound="Derived")
+Changed = Callable[[T | None, T | None], None]
+
+RIGHTS_EVERY_S: Final = 5.0  # between questions for the rights of a user
+RECONNECT: Final = Backoff(base_s=0.2, max_s=2.0)  # a person looks at the screen
+
+log = Log(__name__)
+
+
+class LiveState(StrEnum):
+    LOADING = "loading"
+    LIVE = "live"
+    STALE = "stale"
+    DENIED = "denied"
+
+
+class _ReportingApi:
+    """The reads of a cache, which report how the watch fares."""
+
+    def __init__(self, api: HttpApi, live: LiveKind[Any]) -> None:
+        self._api, self._live = api, live
+
+    async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
+        try:
+            return await self._api.list(kind, namespace=namespace, labels=labels, fields=fields)
+        except ApiError as error:
+            self._live.interrupted(error)
+            raise
+
+    async def watch(
+        self, kind: Kind[T], *, resource_version: str, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> AsyncIterator[WatchEvent[T]]:
+        stream = self._api.watch(
+            kind,
+            resource_version=resource_version,
+            namespace=namespace,
+            labels=labels,
+            fields=fields,
+            opened=self._live.heard,
+        )
+        try:
+            async for event in stream:
+                yield event
+                self._live.heard()
+        except ApiError as error:
+            self._live.interrupted(error)
+            raise
+        finally:
+            await cast("Any", stream).aclose()
+
+
+class LiveKind(Generic[T]):
+    """The objects of one kind that the user may read, and how fresh they are.
+
+    Attributes:
+        cache: the objects. Another cache takes its place once the user may not read the kind: do not keep it.
+        state, cause: how the watch fares.
+        since: time up to which the objects are known, while the state is STALE.
+    """
+
+    def __init__(self, api: HttpApi, kind: Kind[T], *, refused: Callable[[Forbidden], None]) -> None:
+        self.kind = kind
+        self.state = LiveState.LOADING
+        self.cause = ""
+        self.since: datetime | None = None
+        self._api = api
+        self._refused = refused
+        self._heard_at = utc_now()
+        self._compact = ObjectCompaction()
+        self._subscribers: list[Changed[T]] = []
+        self._watchers: list[Callable[[], None]] = []  # of the state
+        self._task: asyncio.Task[None] | None = None
+        self.cache: Cache[T] = self._new_cache()
+
+    def start(self) -> None:
+        """Watch the kind, if it is not watched."""
+        if self._task is None:
+            self.cache = self._new_cache()
+            self.cache.subscribe(self._notify)
+            self._set(LiveState.LOADING)
+            self._task = asyncio.create_task(self.cache.run(), name=f"live {self.kind.plural}")
+
+    def stop(self) -> None:
+        """Stop the watch and forget all objects; subscribers are called for each."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        gone, self.cache = self.cache, self._new_cache()
+        for item in gone.all():
+            self._notify(item, None)
+
+    def deny(self, cause: str) -> None:
+        """Forget all objects, as the user may not read them."""
+        self.stop()
+        self._set(LiveState.DENIED, cause)
+
+    def subscribe(self, changed: Changed[T]) -> Callable[[], None]:
+        """Call `changed(old, new)` for each object now and after each change; returns the end of the subscription."""
+        self._subscribers.append(changed)
+        for item in self.cache.all():
+            changed(None, item)
+        return lambda: self._subscribers.remove(changed)
+
+    def on_state(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after each change of the state; returns the end of that."""
+        self._watchers.append(changed)
+        return lambda: self._watchers.remove(changed)
+
+    # ---- reports of the watch
+
+    def heard(self) -> None:
+        """Note that the server has accepted the watch, or sent something."""
+        self._heard_at = utc_now()
+        if self.state is LiveState.STALE or (self.state is LiveState.LOADING and self.cache.synced.is_set()):
+            self._set(LiveState.LIVE)
+
+    def interrupted(self, error: ApiError) -> None:
+        """Note that the watch, or an attempt of one, has failed."""
+        if isinstance(error, Forbidden):
+            self._refused(error)
+            # not from inside of the task that is cancelled by it
+            asyncio.get_running_loop().call_soon(self.deny, str(error))
+        elif self.state is LiveState.LIVE:
+            self.since = self._heard_at
+            self._set(LiveState.STALE, str(error))
+        elif self.state in (LiveState.STALE, LiveState.LOADING):
+            self._set(self.state, str(error))
+
+    # ---- inside
+
+    def _new_cache(self) -> Cache[T]:
+        api = cast("Api", _ReportingApi(self._api, self))
+        return Cache(api, self.kind, backoff=RECONNECT, compact=self._compact)
+
+    def _notify(self, old: T | None, new: T | None) -> None:
+        if self.state is LiveState.LOADING and self.cache.synced.is_set():
+            self._set(LiveState.LIVE)
+        for changed in tuple(self._subscribers):
+            changed(old, new)
+
+    def _set(self, state: LiveState, cause: str = "") -> None:
+        if (state, cause) == (self.state, self.cause):
+            return
+        self.state, self.cause = state, cause
+        if state is not LiveState.STALE:
+            self.since = None
+        for changed in tuple(self._watchers):
+            changed()
+
+
+class Derived:
+    """Data derived from the objects of one kind, once for all views of a user.
+
+    Attributes:
+        kind: of the objects.
+    """
+
+    kind: Kind[Any]
+
+    def changed(self, old: Any, new: Any) -> None:
+        """Take a change into account."""
+        raise NotImplementedError
+
+
+class LiveData:
+    """All live data of one user.
+
+    Args:
+        api: with the rights of the user.
+        unauthorized: called when the server knows the credentials no more.
+    """
+
+    def __init__(self, api: HttpApi, *, unauthorized: Callable[[str], None]) -> None:
+        self.api = api
+        self._unauthorized = unauthorized
+        self._kinds: dict[Kind[Any], LiveKind[Any]] = {}
+        self._derived: dict[type[Derived], Derived] = {}
+        self._checks: asyncio.Task[None] | None = None
+
+    def of(self, kind: Kind[T]) -> LiveKind[T]:
+        """Return the live objects of a kind; its watch starts with the first call."""
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = LiveKind(self.api, kind, refused=self._on_refused)
+            found.start()
+        if self._checks is None:
+            self._checks = asyncio.create_task(self._check_rights(), name="rights")
+        return cast("LiveKind[T]", found)
+
+    def derived(self, of: type[D]) -> D:
+        """Return the one instance of a derivation, which follows its kind from the first call on."""
+        found = self._derived.get(of)
+        if found is None:
+            found = self._derived[of] = of()
+            self.of(found.kind).subscribe(found.changed)
+        return cast("D", found)
+
+    def close(self) -> None:
+        """End all watches, and forget all objects."""
+        if self._checks is not None:
+            self._checks.cancel()
+            self._checks = None
+        for live in self._kinds.values():
+            live.stop()
+
+    async def _check_rights(self) -> None:
+        """Ask the server again and again for the right to watch each kind, until cancelled."""
+        while True:
+            await asyncio.sleep(RIGHTS_EVERY_S)
+            for live in tuple(self._kinds.values()):
+                with suppress(ApiError):  # a server that cannot be asked changes nothing; a refused login was reported
+                    await self._check(live)
+
+    async def _check(self, live: LiveKind[Any]) -> None:
+        reason = await self._denial(live.kind)
+        if reason is None:
+            if live.state is LiveState.DENIED:
+                live.start()
+        elif live.state is not LiveState.DENIED:
+            live.deny(reason)
+
+    async def _denial(self, kind: Kind[Any]) -> str | None:
+        """Return why the user may not watch a kind; None if that is allowed."""
+        desired = {"spec": {"resourceAttributes": {"group": kind.group, "resource": kind.plural, "verb": "watch"}}}
+        try:
+            review = await self.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired)
+        except Forbidden as error:
+            self._on_refused(error)
+            raise
+        status = review.get("status") or {}
+        return None if status.get("allowed") else str(status.get("reason") or f"you may not watch {kind.plural}")
+
+    def _on_refused(self, error: Forbidden) -> None:
+        if error.code == 401:
+            asyncio.get_running_loop().call_soon(self._unauthorized, str(error))

@@ -1,0 +1,50 @@
+"""The console on loopback, for one user: a one-time URL opens a session with the rights of a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from unbounded.console.app import Start, build
+from unbounded.console.guard import COOKIE, ConsoleOrigin
+from unbounded.console.server import listen, serving
+from unbounded.console.sessions import BrowserSession, BrowserSessions, OneTimeUrls, identity_of
+from unbounded.intents.operations import user_name
+from unbounded.kube.client import HttpApi
+from unbounded.kube.settings import Address
+
+HOST: Final = "127.0.0.1"
+IDLE_S: Final = 12 * 3600.0
+ABSOLUTE_S: Final = 7 * 24 * 3600.0
+HINT: Final = "Open the last address that the program has printed: it prints another one once that is used."
+
+
+@asynccontextmanager
+async def serving_loopback(api: HttpApi, *, port: int, issued: Callable[[str], None]) -> AsyncIterator[None]:
+    """Serve the console inside of the context.
+
+    Args:
+        api: with the rights of the user; it stays open until the context ends.
+        port: 0 for a free one.
+        issued: called with the first URL, and with another one after each use.
+
+    Raises:
+        ApiError: the API server does not know the user.
+        OSError: the port is not free.
+    """
+    name = await user_name(api)
+    with listen(Address(HOST, port)) as listener:
+        port = listener.getsockname()[1]
+        sessions = BrowserSessions(idle_s=IDLE_S, absolute_s=ABSOLUTE_S, now=asyncio.get_running_loop().time)
+        urls = OneTimeUrls(lambda secret: issued(f"http://{HOST}:{port}/start/{secret}"))
+
+        def redeem(secret: str) -> BrowserSession | None:
+            return sessions.begin(identity_of("kubeconfig"), name, api) if urls.redeem(secret) else None
+
+        own = ConsoleOrigin(frozenset({f"{HOST}:{port}", f"localhost:{port}"}), cookie=f"{COOKIE}-{port}")
+        start = Start(redeem, HINT)
+        async with serving(build(sessions=sessions, own=own, start=start), listener):
+            urls.issue()
+            yield

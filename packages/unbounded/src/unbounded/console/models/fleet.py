@@ -1,0 +1,265 @@
+"""The fleet as rows: what needs a person comes first; filters by text, site, phase, reason and labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final
+
+from unbounded.api.machine import MACHINES, Machine, MachinePhase, MachinePower
+from unbounded.api.meta import Kind
+from unbounded.console.live import Derived
+from unbounded.kube.selectors import SelectorError, label_test
+
+PAGE_ROWS: Final = 50
+NO_SITE: Final = "(none)"
+NEW: Final = "New"  # the phase of a Machine that no controller has seen
+
+
+class Need(IntEnum):
+    """The attention that a Machine needs, the most first."""
+
+    PERSON = 0  # no controller can help it
+    BLOCKED = 1  # something is in its way, which may pass
+    WORKING = 2  # an operation or an installation is at work
+    CALM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """A Machine in the list of the fleet.
+
+    Attributes:
+        cause: why it needs attention; empty where it needs none.
+        search: its texts in lower case.
+    """
+
+    need: Need
+    name: str
+    site: str
+    phase: str
+    reason: str
+    operation: str
+    power: str
+    cause: str
+    labels: Mapping[str, str]
+    search: str
+
+    @property
+    def order(self) -> tuple[Need, str]:
+        return (self.need, self.name)
+
+
+def fleet_row(machine: Machine) -> FleetRow:
+    """Return the row of a Machine."""
+    status = machine.status
+    active = status.active_operation
+    need = need_of(machine)
+    cause = cause_of(machine) if need in (Need.PERSON, Need.BLOCKED) else ""
+    phase = status.phase or NEW
+    reason = status.reason or ""
+    operation = "" if active is None else active.kind
+    power = "" if status.power is None else status.power.state
+    texts = (machine.name, machine.site, phase, reason, operation, cause)
+    return FleetRow(
+        need=need,
+        name=machine.name,
+        site=machine.site,
+        phase=phase,
+        reason=reason,
+        operation=operation,
+        power=power,
+        cause=cause,
+        labels=machine.metadata.labels,
+        search="\n".join(texts).lower(),
+    )
+
+
+def need_of(machine: Machine) -> Need:
+    """Return the attention that a Machine needs."""
+    status = machine.status
+    redfish, ssh = status.redfish, status.ssh
+    if (
+        status.phase == MachinePhase.FAILED
+        or (redfish is not None and redfish.refused_secret_version is not None)
+        or (ssh is not None and (ssh.refused or ssh.untrusted))
+    ):
+        return Need.PERSON
+    if status.active_operation is not None:
+        return Need.BLOCKED if status.active_operation.lost else Need.WORKING
+    is_dark = status.power is not None and status.power.state == MachinePower.UNKNOWN
+    if is_dark or (status.reason and status.phase != MachinePhase.PROVISIONING):
+        return Need.BLOCKED
+    return Need.WORKING if status.phase == MachinePhase.PROVISIONING else Need.CALM
+
+
+def cause_of(machine: Machine) -> str:
+    """Return why a Machine needs attention."""
+    status = machine.status
+    if status.phase != MachinePhase.FAILED:
+        if status.redfish is not None and status.redfish.refused_secret_version is not None:
+            return "The BMC refuses the password"
+        if status.ssh is not None and status.ssh.untrusted:
+            return "The host shows another SSH host key than the trusted one"
+        if status.ssh is not None and status.ssh.refused:
+            return "The host refuses the SSH key"
+        if status.power is not None and status.power.state == MachinePower.UNKNOWN and not status.reason:
+            return "The BMC does not answer"
+    return status.message or status.reason or ""
+
+
+@dataclass(frozen=True)
+class FleetFilter:
+    """A selection of Machines; an empty part selects all.
+
+    Attributes:
+        labels: a label selector.
+    """
+
+    text: str = ""
+    site: str = ""
+    phase: str = ""
+    reason: str = ""
+    labels: str = ""
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> FleetFilter:
+        """Return the filter of a URL's query; unknown parameters are left out."""
+        return cls(**{name: query[name] for name in cls.names() if name in query})
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        return ("text", "site", "phase", "reason", "labels")
+
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the URL that shows the same."""
+        return {name: getattr(self, name) for name in self.names() if getattr(self, name)}
+
+    def but(self, **changed: str) -> FleetFilter:
+        """Return the filter with other parts."""
+        return replace(self, **changed)
+
+    @property
+    def fault(self) -> str:
+        """Return the error of the label selector; empty where it can be used."""
+        try:
+            label_test(self.labels)
+        except SelectorError as error:
+            return f"labels: {error}"
+        return ""
+
+    def select(self, rows: Iterable[FleetRow]) -> Iterator[FleetRow]:
+        """Yield the selected rows. Raises SelectorError."""
+        words = self.text.lower().split()
+        site = "" if self.site == NO_SITE else self.site
+        has_labels = label_test(self.labels) if self.labels.strip() else None
+        for row in rows:
+            if self.site and row.site != site:
+                continue
+            if (self.phase and row.phase != self.phase) or (self.reason and row.reason != self.reason):
+                continue
+            if words and not all(word in row.search for word in words):
+                continue
+            if has_labels is not None and not has_labels(row.labels):
+                continue
+            yield row
+
+
+@dataclass(frozen=True)
+class FleetSummary:
+    """Counts of the whole fleet.
+
+    Attributes:
+        sites: Machines, and those that need a person, by site.
+    """
+
+    machines: int
+    needs: Mapping[Need, int]
+    phases: Mapping[str, int]
+    reasons: Mapping[str, int]
+    sites: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class FleetPage:
+    """A page of the list.
+
+    Attributes:
+        first: number of the first row, from 0.
+        selected: rows that the filter selects.
+    """
+
+    rows: tuple[FleetRow, ...]
+    first: int
+    selected: int
+
+
+class FleetIndex(Derived):
+    """The rows of all Machines in their order, and counts, kept up to date."""
+
+    kind: Kind[Any] = MACHINES
+
+    def __init__(self) -> None:
+        self._rows: dict[str, FleetRow] = {}
+        self._names: list[str] = []  # in their order, if sorted
+        self._is_sorted = True
+        self._needs: Counter[Need] = Counter()
+        self._phases: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._sites: Counter[str] = Counter()
+        self._persons: Counter[str] = Counter()  # Machines that need a person, by site
+
+    def changed(self, old: Machine | None, new: Machine | None) -> None:
+        """Take a change of the cache into account."""
+        name = (new or old).name  # type: ignore[union-attr]  # one of them is there
+        before = self._rows.pop(name, None)
+        after = None if new is None else fleet_row(new)
+        if after is not None:
+            self._rows[name] = after
+        if before == after:
+            return
+        for row, step in ((before, -1), (after, 1)):
+            if row is not None:
+                self._count(row, step)
+        if before is None or after is None or before.order != after.order:
+            self._is_sorted = False
+
+    def _count(self, row: FleetRow, step: int) -> None:
+        counted: list[tuple[Counter[Any], Any]] = [
+            (self._needs, row.need),
+            (self._phases, row.phase),
+            (self._sites, row.site or NO_SITE),
+        ]
+        if row.reason:
+            counted.append((self._reasons, row.reason))
+        if row.need is Need.PERSON:
+            counted.append((self._persons, row.site or NO_SITE))
+        for counter, key in counted:
+            counter[key] += step
+            if not counter[key]:
+                del counter[key]
+
+    def summary(self) -> FleetSummary:
+        """Return the counts."""
+        return FleetSummary(
+            machines=len(self._rows),
+            needs=dict(self._needs),
+            phases=dict(sorted(self._phases.items())),
+            reasons=dict(sorted(self._reasons.items())),
+            sites={site: (count, self._persons[site]) for site, count in sorted(self._sites.items())},
+        )
+
+    def page(self, desired: FleetFilter, first: int, rows: int = PAGE_ROWS) -> FleetPage:
+        """Return a page of the selected rows; the last one where there are fewer. Raises SelectorError."""
+        selected = list(desired.select(self._in_order()))
+        start = max(0, min(first, (len(selected) - 1) // rows * rows))
+        return FleetPage(tuple(selected[start : start + rows]), start, len(selected))
+
+    def _in_order(self) -> Iterable[FleetRow]:
+        """Return the rows, what needs a person first, then by name."""
+        if not self._is_sorted:
+            self._names = sorted(self._rows, key=lambda name: self._rows[name].order)
+            self._is_sorted = True
+        return map(self._rows.__getitem__, self._names)

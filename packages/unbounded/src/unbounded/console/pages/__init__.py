@@ -1,0 +1,31 @@
+"""The pages of the console, each with its URL. A page is a function of a `View` that draws into the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class PageRoute:
+    """A page.
+
+    Args:
+        path: of its URL, with parameters in braces.
+        title: in the navigation and the browser's tab.
+        show: "module:function"; it takes the view and the parameters of the path.
+        in_navigation: whether the navigation lists it.
+    """
+
+    path: str
+    title: str
+    show: str
+    in_navigation: bool = False
+
+    def title_of(self, parameters: Mapping[str, str]) -> str:
+        """Return the title of the browser's tab."""
+        return " · ".join((*parameters.values(), self.title, "Unbounded"))
+
+
+PAGES: Final = (PageRoute("/", "Fleet", "unbounded.console.pages.fleet:show", in_navigation=True),)

@@ -1,0 +1,194 @@
+"""The page of the fleet: counts, sites, and a list with filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from unbounded.api.machine import MACHINES
+from unbounded.console import urls
+from unbounded.console.live import LiveState
+from unbounded.console.models.fleet import PAGE_ROWS, FleetFilter, FleetIndex, FleetPage, FleetRow, FleetSummary, Need
+from unbounded.console.models.parts import Tone, ViewText, phase
+from unbounded.console.view import Refresher, View
+from unbounded.console.widgets import (
+    Bar,
+    Bars,
+    Button,
+    Column,
+    InputField,
+    Table,
+    TextElement,
+    box,
+    heading,
+    set_class,
+)
+
+ALL: Final = ("", "all")
+SITES_SHOWN: Final = 12
+NEEDS: Final = {Need.PERSON: "needs a person", Need.BLOCKED: "blocked", Need.WORKING: "at work", Need.CALM: ""}
+NEED_TONES: Final = {Need.PERSON: Tone.BAD, Need.BLOCKED: Tone.WARN, Need.WORKING: Tone.BUSY, Need.CALM: Tone.CALM}
+COLUMNS: Final = (
+    Column("Machine", "text", wide=True),
+    Column("State", "badge"),
+    Column("Phase", "badge"),
+    Column("Site"),
+    Column("Reason"),
+    Column("Operation"),
+    Column("Power"),
+    Column("Cause", wide=True),
+)
+
+
+def show(view: View) -> None:
+    """Draw the fleet."""
+    FleetView(view)
+
+
+class FleetView:
+    """The page of one browser."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._filter = FleetFilter.from_query(view.query)
+        self._first = _first_of(view.query.get("first", ""))
+        self._index = view.live.derived(FleetIndex)
+        self._refresher: Refresher | None = None
+        with box("div", "line"):
+            heading(1, "Fleet")
+            self._total = TextElement("p", "", "faint")
+        with box("div", "columns"):
+            with box("section", "card stack"):
+                heading(2, "Phases")
+                self._phases = Bars()
+            with box("section", "card stack"):
+                heading(2, "Sites")
+                self._sites = Table(
+                    "Sites", (Column("Site", "link"), Column("Machines", "number"), Column("Need a person", "number"))
+                )
+                self._more_sites = TextElement("p", "", "faint")
+        with box("section", "card stack"):
+            heading(2, "Machines")
+            self._draw_filters()
+            self._fault = TextElement("p", "", "banner hidden")
+            self._table = Table("Machines, those that need a person first", COLUMNS)
+            self._draw_pager()
+        self._refresher = view.follow([MACHINES], self._refresh)
+
+    def _draw_filters(self) -> None:
+        given = self._filter
+        with box("form", "filters") as form:
+            form.props["role"] = "search"
+            form.props["aria-label"] = "Filter the Machines"
+            form.on("submit.prevent", lambda _event: None, args=[])
+            self._fields = {
+                "text": InputField(
+                    "Search", given.text, self._changer("text"), name="text", hint="Press / to search", search=True
+                ),
+                "site": InputField("Site", given.site, self._changer("site"), name="site", options=[ALL]),
+                "phase": InputField("Phase", given.phase, self._changer("phase"), name="phase", options=[ALL]),
+                "reason": InputField("Reason", given.reason, self._changer("reason"), name="reason", options=[ALL]),
+                "labels": InputField(
+                    "Labels", given.labels, self._changer("labels"), name="labels", hint="rack=r1,!spare"
+                ),
+            }
+
+    def _draw_pager(self) -> None:
+        with box("div", "line"):
+            self._back = Button("Previous", lambda: self._turn(-PAGE_ROWS))
+            self._next = Button("Next", lambda: self._turn(PAGE_ROWS))
+            self._range = TextElement("p", "", "faint")
+
+    def _changer(self, name: str) -> Callable[[str], None]:
+        def changed(value: str) -> None:
+            self._filter = self._filter.but(**{name: value})
+            self._first = 0
+            self._show_again()
+            self._view.announce(self._range.text)
+
+        return changed
+
+    def _turn(self, rows: int) -> None:
+        self._first = max(0, self._first + rows)
+        self._show_again()
+        self._view.announce(self._range.text)
+
+    def _show_again(self) -> None:
+        first = {"first": str(self._first)} if self._first else {}
+        self._view.set_url(urls.fleet(**self._filter.query(), **first))
+        if self._refresher is not None:
+            self._refresher.now()
+
+    def _refresh(self) -> None:
+        summary = self._index.summary()
+        self._show_counts(summary)
+        self._offer(summary)
+        fault = self._filter.fault
+        self._fault.set(fault)
+        set_class(self._fault, "hidden", not fault)
+        if not fault:
+            self._show_page(self._index.page(self._filter, self._first))
+
+    def _show_counts(self, summary: FleetSummary) -> None:
+        if self._view.live.of(MACHINES).state is LiveState.LOADING:
+            self._total.set("loading the Machines …")
+        else:
+            persons = summary.needs.get(Need.PERSON, 0)
+            self._total.set(
+                f"{_machines(summary.machines)}, {persons:,} {'needs' if persons == 1 else 'need'} a person"
+            )
+        self._phases.show(
+            [
+                Bar(name, count, phase(name).tone, urls.fleet(**self._filter.but(phase=name).query()))
+                for name, count in summary.phases.items()
+            ]
+        )
+        worst = sorted(summary.sites.items(), key=lambda one: (-one[1][1], -one[1][0], one[0]))
+        self._sites.show(
+            [
+                (
+                    ViewText(site, urls.fleet(**self._filter.but(site=site).query())),
+                    ViewText(f"{count:,}"),
+                    ViewText(f"{persons:,}"),
+                )
+                for site, (count, persons) in worst[:SITES_SHOWN]
+            ]
+        )
+        left = len(worst) - SITES_SHOWN
+        self._more_sites.set(f"{left:,} more sites: choose one below" if left > 0 else "")
+
+    def _offer(self, summary: FleetSummary) -> None:
+        """Offer the values that there are, and the chosen one."""
+        for name, values in (("site", summary.sites), ("phase", summary.phases), ("reason", summary.reasons)):
+            chosen = getattr(self._filter, name)
+            found = sorted({*values, *([chosen] if chosen else [])})
+            self._fields[name].offer([ALL, *((one, one) for one in found)])
+
+    def _show_page(self, page: FleetPage) -> None:
+        self._first = page.first
+        self._table.show([_cells(row) for row in page.rows])
+        last = page.first + len(page.rows)
+        self._range.set(f"{page.first + 1:,} to {last:,} of {_machines(page.selected)}" if page.rows else "No Machine")
+        self._back.enable(enabled=page.first > 0)
+        self._next.enable(enabled=last < page.selected)
+
+
+def _cells(row: FleetRow) -> tuple[ViewText, ...]:
+    return (
+        ViewText(row.name),
+        ViewText(NEEDS[row.need], tone=NEED_TONES[row.need]),
+        phase(row.phase),
+        ViewText(row.site),
+        ViewText(row.reason),
+        ViewText(row.operation),
+        ViewText(row.power),
+        ViewText(row.cause),
+    )
+
+
+def _machines(count: int) -> str:
+    return f"{count:,} Machine{'' if count == 1 else 's'}"
+
+
+def _first_of(text: str) -> int:
+    return int(text) // PAGE_ROWS * PAGE_ROWS if text.isascii() and text.isdigit() and len(text) < 10 else 0

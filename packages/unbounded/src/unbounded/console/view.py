@@ -1,0 +1,167 @@
+"""A page while it is open: its session, its live data, and its refreshes after changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nicegui import Client
+
+from unbounded.api.meta import Kind
+from unbounded.console import urls
+from unbounded.console.live import LiveData, LiveKind
+from unbounded.console.sessions import BrowserSession
+from unbounded.explain.cached_reads import CachedReads
+from unbounded.kube.client import HttpApi
+from unbounded.kube.logs import Log
+
+if TYPE_CHECKING:
+    from unbounded.console.widgets import LiveRegion, PageState
+
+REFRESH_S: Final = 0.2  # at least, between two refreshes of a page
+REST: Final = 4.0  # a refresh may use a fifth of the time
+
+log = Log(__name__)
+
+
+class View:
+    """An open page.
+
+    Attributes:
+        query: of its URL.
+    """
+
+    def __init__(self, session: BrowserSession, client: Client, query: Mapping[str, str]) -> None:
+        self.session = session
+        self.query = dict(query)
+        self.followed: list[Kind[Any]] = []
+        self.region: LiveRegion | None = None
+        self.state: PageState | None = None
+        self.on_follow: Callable[[Kind[Any]], None] = lambda _kind: None
+        self._client = client
+        self._ends: list[Callable[[], None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        session.pages[client.id] = self
+        client.on_delete(self._close)
+
+    @property
+    def live(self) -> LiveData:
+        return self.session.user.live
+
+    @property
+    def api(self) -> HttpApi:
+        """The API with the rights of the user."""
+        return self.session.user.api
+
+    def reads(self, *kinds: Kind[Any]) -> CachedReads:
+        """Return reads of these kinds from the live data, and of all others from the API."""
+        return CachedReads(self.api, [self.live.of(kind).cache for kind in kinds])
+
+    def follow(self, kinds: Iterable[Kind[Any]], refresh: Callable[[], None]) -> Refresher:
+        """Call `refresh` now, and after changes of these kinds: soon after the first, at most five times a second.
+
+        The state after the last change is never left out.
+        """
+        refresher = Refresher(refresh, self._client)
+        for kind in kinds:
+            live = self.live.of(kind)
+            self._ends += (live.subscribe(refresher.note_change), live.on_state(refresher.note))
+            if kind not in self.followed:
+                self.followed.append(kind)
+                self.on_follow(kind)
+        refresh()
+        refresher.dirty.clear()
+        self.spawn(refresher.run())
+        return refresher
+
+    def watch_state(self, live: LiveKind[Any], refresh: Callable[[], None]) -> None:
+        """Call `refresh` now and at each change of the state of a kind's data."""
+
+        def in_page() -> None:
+            with self._client:
+                refresh()
+
+        self._ends.append(live.on_state(in_page))
+        refresh()
+
+    def set_url(self, url: str) -> None:
+        """Show another address in the browser without loading the page."""
+        if self.state is not None:
+            self.state.set_url(url)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work until the page is closed."""
+        task = asyncio.create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Call something when the page is closed."""
+        self._ends.append(call)
+
+    def announce(self, text: str) -> None:
+        """Have a screen reader read a text."""
+        if self.region is not None:
+            self.region.say(text)
+
+    def end(self, reason: str) -> None:
+        """Show nothing of the session any more, and lead the browser to the log-in."""
+        log.debug("page ended", reason=reason)
+        self._stop()
+        if not self._client.is_deleted:
+            self._client.content.clear()
+            self._client.outbox.message_history.clear()
+            self._client.open(urls.LOGIN)
+
+    def _stop(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end()
+
+    def _close(self) -> None:
+        self._stop()
+        self.session.pages.pop(self._client.id, None)
+
+
+class Refresher:
+    """Refreshes of a page after changes, coalesced."""
+
+    def __init__(self, refresh: Callable[[], None], client: Client) -> None:
+        self.dirty = asyncio.Event()
+        self._refresh = refresh
+        self._client = client
+
+    def note_change(self, _old: Any, _new: Any) -> None:
+        self.dirty.set()
+
+    def note(self) -> None:
+        """Have the page refreshed soon."""
+        self.dirty.set()
+
+    def now(self) -> None:
+        """Refresh at once, such as after a key of the user."""
+        self.dirty.clear()
+        self._refresh()
+
+    async def run(self) -> None:
+        """Refresh after changes until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.dirty.wait()
+            self.dirty.clear()
+            began = loop.time()
+            with self._client:
+                self._refresh()
+            await asyncio.sleep(max(REFRESH_S, REST * (loop.time() - began)))
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        log.exception("a page has failed")

@@ -1,0 +1,70 @@
+"""`kubectl unbounded console` as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from signal import SIGTERM
+
+START_S = 60.0
+URL = re.compile(r"http://127\.0\.0\.1:[0-9]+/start/[-_A-Za-z0-9]+")
+
+
+class Console:
+    """A running console, and the addresses that it has printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.printed = ""
+        self.urls: list[str] = []
+        self._more = asyncio.Event()
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.printed += line.decode()
+            self.urls += URL.findall(line.decode())
+            self._more.set()
+        self._more.set()
+
+    async def url(self, number: int = 0) -> str:
+        """Wait for an address, counted from 0."""
+        async with asyncio.timeout(START_S):
+            while len(self.urls) <= number:
+                assert not self._reader.done(), self.printed
+                self._more.clear()
+                await self._more.wait()
+        return self.urls[number]
+
+    async def next_url(self) -> str:
+        """Return the last address, which no browser has used."""
+        await self.url()
+        return self.urls[-1]
+
+    async def stop(self) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(SIGTERM)
+            await self.process.wait()
+        await self._reader
+
+
+@asynccontextmanager
+async def console(kubeconfig: Path, *flags: str) -> AsyncIterator[Console]:
+    """Run the console inside of the context."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "unbounded.cli.plugin.main", "console", "--kubeconfig", str(kubeconfig), *flags),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    running = Console(process)
+    try:
+        yield running
+    finally:
+        await running.stop()

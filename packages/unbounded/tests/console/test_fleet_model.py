@@ -1,0 +1,121 @@
+"""The rows of the fleet: need, order, filters, pages and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbounded.api.machine import Machine
+from unbounded.api.names import LABEL_SITE
+from unbounded.console.models.fleet import NO_SITE, FleetFilter, FleetIndex, Need, fleet_row, need_of
+
+AT = "2026-01-01T00:00:00Z"
+ACTIVE = {"uid": "u", "name": "op", "kind": "HostReboot", "executor": "metalman", "since": AT}
+
+
+def machine(name: str, *, site: str = "", labels: dict[str, str] | None = None, **status: Any) -> Machine:
+    found = {**({LABEL_SITE: site} if site else {}), **(labels or {})}
+    return msgspec.convert({"metadata": {"name": name, "labels": found}, "status": status}, Machine)
+
+
+@pytest.mark.parametrize(
+    ("status", "need"),
+    [
+        ({}, Need.CALM),
+        ({"phase": "Ready"}, Need.CALM),
+        ({"phase": "Failed", "message": "no route"}, Need.PERSON),
+        ({"phase": "Ready", "redfish": {"refusedSecretVersion": "7"}}, Need.PERSON),
+        ({"phase": "Ready", "ssh": {"untrusted": [{"hop": "host", "fingerprint": "SHA256:x"}]}}, Need.PERSON),
+        ({"phase": "Pending", "reason": "NoRoute"}, Need.BLOCKED),
+        ({"phase": "Ready", "power": {"state": "Unknown", "at": AT}}, Need.BLOCKED),
+        ({"phase": "Ready", "activeOperation": ACTIVE}, Need.WORKING),
+        ({"phase": "Ready", "activeOperation": {**ACTIVE, "lost": True}}, Need.BLOCKED),
+        ({"phase": "Provisioning", "reason": "InProgress"}, Need.WORKING),
+    ],
+    ids=str,
+)
+def test_the_need_of_a_machine_follows_from_its_status(status: dict[str, Any], need: Need) -> None:
+    assert need_of(machine("m", **status)) is need
+
+
+def test_a_row_has_the_cause_where_a_person_is_needed() -> None:
+    assert fleet_row(machine("m", phase="Failed", message="no route")).cause == "no route"
+    assert fleet_row(machine("m", redfish={"refusedSecretVersion": "7"})).cause == "The BMC refuses the password"
+    assert fleet_row(machine("m", power={"state": "Unknown", "at": AT})).cause == "The BMC does not answer"
+    assert fleet_row(machine("m", phase="Ready", message="all is well")).cause == ""
+
+
+def filled(*machines: Machine) -> FleetIndex:
+    index = FleetIndex()
+    for one in machines:
+        index.changed(None, one)
+    return index
+
+
+def names(index: FleetIndex, desired: FleetFilter, first: int = 0, rows: int = 50) -> list[str]:
+    return [row.name for row in index.page(desired, first, rows).rows]
+
+
+def test_machines_that_need_a_person_come_first_then_names() -> None:
+    index = filled(machine("b"), machine("a", activeOperation=ACTIVE), machine("c", phase="Failed"), machine("d"))
+    assert names(index, FleetFilter()) == ["c", "a", "b", "d"]
+    index.changed(machine("c", phase="Failed"), machine("c", phase="Ready"))
+    assert names(index, FleetFilter()) == ["a", "b", "c", "d"]
+
+
+def test_filters_select_by_each_part_and_by_all_together() -> None:
+    index = filled(
+        machine("web-1", site="x", phase="Ready", labels={"rack": "r1"}),
+        machine("web-2", site="y", phase="Ready", labels={"rack": "r2"}),
+        machine("db-1", phase="Failed", reason="NoRoute", message="no route to 192.0.2.1"),
+    )
+    assert names(index, FleetFilter(text="WEB 2")) == ["web-2"]
+    assert names(index, FleetFilter(text="192.0.2.1")) == ["db-1"]
+    assert names(index, FleetFilter(site="x")) == ["web-1"]
+    assert names(index, FleetFilter(site=NO_SITE)) == ["db-1"]
+    assert names(index, FleetFilter(phase="Ready")) == ["web-1", "web-2"]
+    assert names(index, FleetFilter(reason="NoRoute")) == ["db-1"]
+    assert names(index, FleetFilter(labels="rack in (r1,r9)")) == ["web-1"]
+    assert names(index, FleetFilter(text="web", site="y", phase="Ready", labels="rack")) == ["web-2"]
+    assert names(index, FleetFilter(text="web", site="y", labels="!rack")) == []
+
+
+def test_a_selector_that_cannot_be_read_is_named() -> None:
+    assert FleetFilter(labels="a in b").fault.startswith("labels: ")
+    assert FleetFilter(labels="a in (b)").fault == ""
+
+
+def test_a_query_and_its_filter_are_the_same() -> None:
+    query = {"text": "a&b", "site": "x", "labels": "a in (b,c)"}
+    assert FleetFilter.from_query({**query, "other": "1"}).query() == query
+
+
+def test_a_page_past_the_end_is_the_last_one() -> None:
+    index = filled(*(machine(f"m{number:02}") for number in range(25)))
+    page = index.page(FleetFilter(), 50, 10)
+    assert (page.first, page.selected, [row.name for row in page.rows]) == (20, 25, [f"m2{n}" for n in range(5)])
+    assert filled().page(FleetFilter(), 50, 10).first == 0
+
+
+status = st.fixed_dictionaries({}, optional={"phase": st.sampled_from(["Ready", "Failed"]), "reason": st.just("R")})
+step = st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "x", "y"]), st.none() | status)
+
+
+@given(st.lists(step, max_size=30))
+def test_counts_and_order_follow_each_change(steps: list[tuple[str, str, dict[str, str] | None]]) -> None:
+    index, now = FleetIndex(), dict[str, Machine]()
+    for name, site, given_status in steps:
+        old = now.pop(name, None)
+        new = None if given_status is None else machine(name, site=site, **dict[str, Any](given_status))
+        if new is not None:
+            now[name] = new
+        if old is not None or new is not None:
+            index.changed(old, new)
+    afresh = filled(*now.values())
+    assert index.summary() == afresh.summary()
+    assert names(index, FleetFilter()) == names(afresh, FleetFilter())
+    assert index.summary().machines == len(now)

@@ -1,0 +1,176 @@
+"""The page of the fleet in Chromium, against an embedded API server and a console process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from tests.console.browser import CHROMIUM, NARROW, chromium, tab
+from tests.console.running import Console, console
+from tests.support.embedded_server import embedded_server, install_crds
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import LABEL_SITE
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+LIVE_S = 1.0  # the limit of a change until it is on the screen
+SITES = 3
+FLEET = 120
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with embedded_server(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
+    await install_crds(kubeconfig)
+    async with HttpApi(from_kubeconfig(kubeconfig)) as admin:
+        for number in range(FLEET):
+            await create(admin, f"m-{number:03}", f"site-{number % SITES}")
+        yield admin
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(kubeconfig: Path, api: HttpApi) -> AsyncIterator[Console]:
+    async with console(kubeconfig) as found:
+        await found.url()
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as found:
+        yield found
+
+
+async def create(api: HttpApi, name: str, site: str, **labels: str) -> None:
+    await api.create(MACHINES, {"metadata": {"name": name, "labels": {LABEL_SITE: site, **labels}}})
+
+
+async def set_status(api: HttpApi, name: str, **status: Any) -> None:
+    await api.patch(MACHINES, name, {"status": status}, subresource="status")
+
+
+async def test_a_person_searches_filters_and_turns_pages(running: Console, browser: Browser, api: HttpApi) -> None:
+    await set_status(api, "m-077", phase="Failed", reason="NoRoute", message="no route to 192.0.2.77")
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows(f"{FLEET} Machines, 1 needs a person")
+        assert (await found.names())[:2] == ["m-077", "m-000"]  # what needs a person comes first
+        await found.shows("no route to 192.0.2.77")
+        await found.page.get_by_role("button", name="Next").click()
+        await found.shows("51 to 100 of 120 Machines")
+        await found.page.keyboard.press("/")
+        await found.page.keyboard.type("m-01")
+        await found.shows("1 to 10 of 10 Machines")
+        await found.page.get_by_label("Site").select_option("site-1")
+        await found.shows("1 to 4 of 4 Machines")
+        assert await found.names() == ["m-010", "m-013", "m-016", "m-019"]
+        await found.page.reload()  # the address shows the same to others
+        await found.shows("1 to 4 of 4 Machines")
+        assert await found.names() == ["m-010", "m-013", "m-016", "m-019"]
+        await found.page.get_by_label("Labels").fill("a in b")
+        await found.shows("labels: ")
+    await set_status(api, "m-077", phase=None, reason=None, message=None)
+
+
+async def test_a_change_is_on_the_screen_within_a_second(running: Console, browser: Browser, api: HttpApi) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("120 Machines")
+        waits = []
+        for number in range(5):
+            text = f"this is change number {number}"
+            began = time.monotonic()
+            await set_status(api, "m-001", phase="Failed", message=text)
+            await found.shows(text)
+            waits.append(time.monotonic() - began)
+        assert sorted(waits)[2] < LIVE_S, waits
+        await set_status(api, "m-001", phase=None, message=None)
+        await found.lacks("this is change number")
+
+
+async def test_an_address_opens_one_session(running: Console, browser: Browser) -> None:
+    used = await running.next_url()
+    async with tab(browser, used) as found:
+        await found.shows("120 Machines")
+    context = await browser.new_context()
+    page = await context.new_page()
+    answer = await page.goto(used)
+    assert answer is not None
+    assert answer.status == 401
+    assert "was used before" in await page.inner_text("body")
+    assert await context.cookies() == []
+    fleet = await page.goto("/".join([*used.split("/")[:3], ""]))
+    assert fleet is not None
+    assert fleet.status == 401
+    assert "m-0" not in await page.content()
+    await context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [None, NARROW], ids=["1280", "390"])
+async def test_axe_finds_nothing_serious(
+    running: Console, browser: Browser, scheme: str, viewport: dict[str, int] | None, api: HttpApi
+) -> None:
+    await set_status(api, "m-002", phase="Failed", reason="NoRoute", message="no route")
+    await set_status(api, "m-003", phase="Ready")
+    options: dict[str, Any] = {"color_scheme": scheme, **({"viewport": viewport} if viewport else {})}
+    async with tab(browser, await running.next_url(), **options) as found:
+        await found.shows("needs a person")
+        assert await found.serious_findings() == []
+        width = await found.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= (viewport or {"width": 1280})["width"]  # nothing has to be scrolled sideways
+
+
+async def test_every_control_is_reached_by_keyboard(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("120 Machines")
+        await found.page.keyboard.press("Tab")
+        assert await found.page.evaluate("document.activeElement.textContent") == "Skip to the main part"
+        await found.page.keyboard.press("Enter")
+        reached: list[str] = []
+        for _ in range(24):
+            await found.page.keyboard.press("Tab")
+            reached.append(
+                await found.page.evaluate(
+                    "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
+                )
+            )
+        assert [one for one in reached if one in {"Search", "Site", "Phase", "Reason", "Labels", "Next"}] == [
+            *("Search", "Site", "Phase", "Reason", "Labels", "Next"),
+        ]
+        assert "site-0" in reached
+
+
+async def test_headers_forbid_frames_and_foreign_scripts(running: Console, browser: Browser) -> None:
+    context = await browser.new_context()
+    answer = await (await context.new_page()).goto(await running.next_url())
+    assert answer is not None
+    headers = await answer.all_headers()
+    policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
+    nonce = policy["script-src"].split("'nonce-")[1].rstrip("'")
+    assert policy["script-src"] == f"'self' 'nonce-{nonce}'"
+    assert {policy[name] for name in ("default-src", "frame-ancestors", "base-uri", "object-src")} == {"'none'"}
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["cache-control"] == "no-store"
+    text = await answer.text()
+    assert text.count("<script") == text.count(f'<script nonce="{nonce}"') > 3
+    again = await context.pages[0].reload()
+    assert again is not None
+    assert nonce not in await again.text()
+    cookie = (await context.cookies())[0]
+    assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+    await context.close()
