@@ -15,13 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unbounded.api.profile import KernelModuleFile, KernelParameters, MachineProfileSpec
-from unbounded.metalman.console_text import (
-    HIDDEN,
-    plain_text,
-    redacted,
-    secrets_of_profile,
-    secrets_of_user_data,
-)
+from unbounded.kube.secret_text import HIDDEN, secrets_of_profile, secrets_of_user_data
+from unbounded.metalman.console_text import plain_text, redacted
 from unbounded.metalman.media.tickets import MediaTicket, TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey
 

@@ -31,9 +31,10 @@ from unbounded.kube.clock import Backoff, loop_time, rfc3339
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
+from unbounded.kube.secret_text import secrets_of_profile, secrets_of_user_data
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.bmc_access import BmcAccess, binding_of, redfish_of
-from unbounded.metalman.console_text import redacted, secrets_of_profile, secrets_of_user_data
+from unbounded.metalman.console_text import redacted
 from unbounded.metalman.redfish.bmc_interface import ConsoleOffers, SshOffer
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.shared_consoles import SharedConsoles

@@ -1,27 +1,18 @@
 """Text of a serial console without secrets: pure functions over what a host has printed.
 
 The text has no escape sequences, so that nothing hides in them, and so that it is safe to print. A known secret is
-found as it is, percent-encoded, as a JSON string and in base64, also where a terminal has broken it into lines. Other
-secrets are found by their form. What a host encodes in another way is not found.
+found also where a terminal has broken it into lines. `unbounded.kube.secret_text` finds secrets.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import quote
 
-from unbounded.api.profile import MachineProfileSpec
+from unbounded.kube.secret_text import Span, find_forms, find_values, hide
 
-HIDDEN: Final = "[redacted]"
-SHORTEST: Final = 4  # characters of a known secret; shorter ones would match everywhere
 _MOVE: Final = "\x00"  # stands for a move of the cursor, which may stand between two words or inside of one
-_WORD_CHARS: Final = 12  # of a word in user data that counts as a secret: it has letters and digits
-_ENCODED_CHARS: Final = 24  # of a text in base64 in user data
-_NESTED: Final = 3  # levels of base64
 
 _ESCAPE: Final = re.compile(
     r"\x1b\[(?P<args>[0-?]*)[ -/]*(?P<final>[@-~])"  # CSI
@@ -30,34 +21,6 @@ _ESCAPE: Final = re.compile(
 )
 _MOVES: Final = frozenset("ABCDEFGHdf`ae")
 _CONTROL: Final = re.compile(r"[\x01-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_BLANK: Final = re.compile(r"[\s\x00]")
-
-_PW_LABEL: Final = r"\b[\w.-]{0,40}pass(?:word|wd|phrase|code)?s?"
-_LABEL: Final = (
-    r"\b[\w.-]{0,40}(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)(?:[_-]\w{1,20})?"
-)
-_IS: Final = r"[\"']?(?:[ \t]*[:=]+[ \t]*|[ \t]+(?:for \S{1,40} )?is[ \t]+)"
-_PEM: Final = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-_FORMS: Final = (
-    re.compile(r"(?<![a-z0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![a-z0-9])"),  # bootstrap token
-    re.compile(r"(?<![a-z2-7])[a-z2-7]{32}(?![a-z2-7])"),  # prefix of a boot's URLs, and the ticket of an image
-    re.compile(r"(?<=://)[^\s/@]+(?=@)"),  # user and password in a URL
-    re.compile(r"(?i)\b(?:bearer|basic)[ \t]+[\w+/=.~-]{8,}|\bx-auth-token:[ \t]*\S+"),
-    re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),  # JSON web token
-    re.compile(r"\$(?:1|2[aby]?|5|6|7|y|gy|sha1|argon2\w*)\$[\w./$,=+-]+"),  # hash of a password
-    re.compile(rf"(?i){_PW_LABEL}{_IS}(?P<value>[^\n]*\S)"),
-    re.compile(rf"(?i){_LABEL}{_IS}(?P<value>\"[^\"\n]*\"?|'[^'\n]*'?|\S+)"),
-    re.compile(r"(?i)following 'random' passwords\s*\n(?P<value>(?:[^\s:]+:\S+\s*)+)"),  # of cloud-init
-    re.compile(rf"{_PEM}(?:(?!-----END).)*(?:-----END [A-Z0-9 ]*-----)?", re.DOTALL),
-    # a key of which the beginning is lost
-    re.compile(r"(?<![A-Za-z0-9+/=\s])[A-Za-z0-9+/=\s]{16,}(?=-----END [A-Z0-9 ]*PRIVATE KEY)"),
-)
-_ASSIGNED: Final = re.compile(rf"(?i)(?:{_PW_LABEL}|{_LABEL}|\bkey)[\"']?[ \t]*[:=][ \t]*[\"']?(?P<value>[^\s\"',}}]+)")
-_OPTION: Final = re.compile(rf"(?i)(?<![\w-])--?(?:{_PW_LABEL}|{_LABEL})[ \t]+[\"']?(?P<value>[^\s\"',;|&]+)")
-_PAIR: Final = re.compile(r"(?m)(?<![\w.:/-])[\w.-]{1,64}:(?P<value>(?!/)[^\s\"',]{4,})")  # user:password
-_NO_SECRETS: Final = frozenset({"true", "false", "null", "none"})
-_SEPARATOR: Final = re.compile(r"[\s\"'`,;:@/=(){}\[\]<>|]+")
-_ENCODED: Final = re.compile(rf"[A-Za-z0-9+/]{{{_ENCODED_CHARS},}}={{0,2}}")
 
 
 def plain_text(data: bytes) -> str:
@@ -91,97 +54,14 @@ def redacted(data: bytes, known: Iterable[str], *, dropped: int = 0) -> str:
         dropped: bytes at the beginning that are examined, but not returned.
     """
     text = plain_text(data)
-    return _shown(text, _merged([*_by_value(text, known), *_by_form(text)]), len(plain_text(data[:dropped])))
+    spans = [*find_values(text, known), *_by_form(text)]
+    return hide(text, spans, len(plain_text(data[:dropped]))).replace(_MOVE, "\n")
 
 
-def _shown(text: str, spans: Sequence[tuple[int, int]], begin: int) -> str:
-    parts, at = [], begin
-    for start, stop in spans:
-        if stop <= begin:
-            continue
-        parts += [text[at : max(start, at)], HIDDEN]
-        at = stop
-    return "".join([*parts, text[at:]]).replace(_MOVE, "\n")
-
-
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans in order, those that overlap or touch as one."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-def _by_value(text: str, known: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Find secrets in the text without blanks, as a terminal breaks lines anywhere."""
-    places = [index for index, char in enumerate(text) if not char.isspace() and char != _MOVE]
-    dense = "".join([text[index] for index in places])
-    for secret in known:
-        for form in _encodings(secret):
-            at = dense.find(form)
-            while at >= 0:
-                yield places[at], places[at + len(form) - 1] + 1
-                at = dense.find(form, at + 1)
-
-
-def _encodings(secret: str) -> Iterator[str]:
-    plain = secret.encode()
-    forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
-    if len(plain) >= 2 * SHORTEST:
-        for shift in range(3):  # base64 of a text in which the secret begins at any byte
-            encoded = base64.b64encode(b"\0" * shift + plain).decode().rstrip("=")
-            first, last = (shift * 8 + 5) // 6, (shift + len(plain)) * 8 // 6
-            forms |= {encoded[first:last], encoded[first:last].replace("+", "-").replace("/", "_")}
-    for form in forms:
-        dense = _BLANK.sub("", form)
-        if len(dense) >= SHORTEST:
-            yield dense
-
-
-def _by_form(text: str) -> Iterator[tuple[int, int]]:
+def _by_form(text: str) -> Iterator[Span]:
     """Find secrets by their form: once with moves of the cursor as breaks, and once without them."""
-    yield from _matches(text.replace(_MOVE, "\n"), None)
+    yield from find_forms(text.replace(_MOVE, "\n"))
     if _MOVE in text:
         places = [index for index, char in enumerate(text) if char != _MOVE]
-        yield from _matches(text.replace(_MOVE, ""), places)
-
-
-def _matches(text: str, places: list[int] | None) -> Iterator[tuple[int, int]]:
-    for form in _FORMS:
-        group = "value" if "value" in form.groupindex else 0
-        for found in form.finditer(text):
-            start, stop = found.span(group)
-            if start < stop:
-                yield (start, stop) if places is None else (places[start], places[stop - 1] + 1)
-
-
-def secrets_of_user_data(text: str, nested: int = _NESTED) -> set[str]:
-    """Return what may be secret in cloud-init user data: assigned to such a name, paired with a user, or random."""
-    found = {match["value"] for form in (_ASSIGNED, _OPTION, _PAIR) for match in form.finditer(text)}
-    found |= {word for word in _SEPARATOR.split(text) if len(word) >= _WORD_CHARS and _is_mixed(word)}
-    for encoded in _ENCODED.finditer(text) if nested else ():
-        try:
-            inner = base64.b64decode(encoded[0], validate=True).decode()
-        except ValueError:
-            continue
-        found |= secrets_of_user_data(inner, nested - 1)
-    return {secret for secret in found if len(secret) >= SHORTEST and secret.lower() not in _NO_SECRETS}
-
-
-def secrets_of_profile(spec: MachineProfileSpec) -> frozenset[str]:
-    """Return what may be secret in the scripts, the module files and the sysctls of a MachineProfile."""
-    kernel = spec.kernel_parameters
-    texts = (
-        spec.pre_deploy_script or "",
-        spec.post_deploy_script or "",
-        *((one.content for one in kernel.modules) if kernel is not None else ()),
-        *((f"{name}: {value}" for name, value in kernel.sysctl.items()) if kernel is not None else ()),
-    )
-    return frozenset(one for text in texts for one in secrets_of_user_data(text))
-
-
-def _is_mixed(word: str) -> bool:
-    return any(char.isdigit() for char in word) and any(char.isalpha() for char in word)
+        for start, stop in find_forms(text.replace(_MOVE, "")):
+            yield places[start], places[stop - 1] + 1

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from unbounded.kube.secret_text import SECRET_KEY
+
 HIDDEN: Final = "***"
 LEFT_OUT: Final = frozenset({"Oem", "Location", "PostalAddress", "Contacts", "CertificateString", "EventDestinations"})
 
-_SECRET_KEY: Final = re.compile(r"password|passphrase|secret|token|community|licen[cs]e|privatekey", re.IGNORECASE)
 _SERIAL_KEY: Final = re.compile(r"serial|asset_?tag|service_?tag|^sku$|wwpn|wwnn|wwn$|^durablename$", re.IGNORECASE)
 _HOST_KEY: Final = re.compile(
     r"host_?name|fqdn|domain_?name|^httpbooturi$|^image(name)?$|^nameservers?$", re.IGNORECASE
@@ -77,7 +78,7 @@ class Redactor:
                 return {self.text(str(name)): self.replace(each, str(name)) for name, each in kept.items()}
             case list() | tuple():
                 return [self.replace(each, key) for each in value]
-            case str() if value and _SECRET_KEY.search(key) and not key.startswith("@"):
+            case str() if value and SECRET_KEY.search(key) and not key.startswith("@"):
                 return HIDDEN
             case str() if _kind_of(key) and value.lower() in self._found:
                 return self._found[value.lower()]

@@ -20,9 +20,10 @@ from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.api.profile_check import ProfileFault
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.logs import Log
+from unbounded.kube.secret_text import secrets_of_profile
 from unbounded.metalman import disk_choice
 from unbounded.metalman.boot_override import boots_by_media
-from unbounded.metalman.console_text import redacted, secrets_of_profile
+from unbounded.metalman.console_text import redacted
 from unbounded.metalman.host_network import installer_fault, missing_nics, network_faults
 from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
 from unbounded.metalman.layout.compiler import LayoutRequest, check_signed, compile_layout
