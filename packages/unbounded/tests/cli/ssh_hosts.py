@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
+import shlex
 import sys
 from asyncio.subprocess import PIPE, Process
 from base64 import b64encode
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.cli.plugin.conftest import Ran
+from tests.docs.runner import DOCS, blocks
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.paths import PYTHONPATH
 from tests.support.ssh.sshd import USER, Fleet, Server, missing, sshd_fleet
@@ -95,6 +98,17 @@ class Hosts:
         async with self.running(*words) as process, asyncio.timeout(LIMIT_S):
             out, err = await process.communicate()
         return Ran(process.returncode or 0, out.decode(), err.decode())
+
+
+def documented(heading: str, **instead: str) -> list[list[str]]:
+    """Return the words after `kubectl unbounded` of each command that docs/commands.md shows and CI cannot run.
+
+    Args:
+        instead: what stands in place of values of the document, which are named with _ for other characters.
+    """
+    (block,) = [one for one in blocks(DOCS / "commands.md", "sh") if one.heading == heading]
+    found = [shlex.split(line)[2:] for line in block.code.splitlines()]
+    return [[instead.get(re.sub(r"\W", "_", word), word) for word in words] for words in found]
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import signal
 from pathlib import Path
 
 import pytest
 
 from tests.cli import ssh_hosts
-from tests.cli.ssh_hosts import LIMIT_S, READER, Hosts, api, hosts
-from tests.docs.runner import DOCS, blocks
+from tests.cli.ssh_hosts import LIMIT_S, READER, Hosts, api, documented, hosts
 from tests.support.ssh.sshd import USER, fingerprint_of, free_port, keygen
 from unbounded.api.machine import SSHHop
 from unbounded.cli.host_ssh import config_text
@@ -26,13 +24,10 @@ pytestmark = ssh_hosts.MARKS
 
 
 async def test_the_documented_commands(hosts: Hosts, api: HttpApi) -> None:
-    """Run the block of docs/commands.md with another name and other ports."""
-    (block,) = [one for one in blocks(DOCS / "commands.md", "sh") if one.heading == "A shell on the host"]
-    name = (await hosts.machine(api, hosts.target(hosts.host))).name
-    port = free_port("127.0.0.1")
+    name, port = (await hosts.machine(api, hosts.target(hosts.host))).name, free_port("127.0.0.1")
     forward = f"{port}:{hosts.host.address}:{hosts.host.port}"
-    code = block.code.replace("rack1-192.0.2.21", name).replace("10250:127.0.0.1:10250", forward)
-    shell, command, tunnel = ([*shlex.split(line)[2:]] for line in code.splitlines())
+    replaced = {"rack1_192_0_2_21": name, "10250_127_0_0_1_10250": forward}
+    shell, command, tunnel = documented("A shell on the host", **replaced)
     async with hosts.running(*shell, stdin=asyncio.subprocess.PIPE) as process, asyncio.timeout(LIMIT_S):
         out, _ = await process.communicate(b"id -un\n")
         assert out == f"{USER}\n".encode()

@@ -31,7 +31,7 @@ from unbounded.api.core import CERTIFICATE_REQUESTS, LEASES, SECRETS, Lease
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CliInvocation, CommandSession
-from unbounded.kube.api import ApiError, NotFound
+from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.settings import lease_name
 
 READ_BYTES: Final = 4096
@@ -96,20 +96,28 @@ async def run(session: CommandSession) -> int:
 
 async def _show_kept(session: CommandSession, machine: Machine) -> int:
     """Print the console output of the last boot that failed."""
-    kept, invocation = machine.status.console_output, session.invocation
+    text, invocation = await kept_console(session.api, machine), session.invocation
+    kept = machine.status.console_output
+    if kept is not None:
+        print(f"console output of {machine.name} until {kept.operation} failed, at {kept.at}", file=invocation.err)
+    invocation.out.write(text + "\n")
+    return DONE
+
+
+async def kept_console(api: Api, machine: Machine) -> str:
+    """Return the console output of the last boot that failed. Raises CliError, ApiError."""
+    kept = machine.status.console_output
     if kept is None:
         raise CliError(
             f"no console output of Machine {machine.name} is kept: no boot failed while metalman recorded its console"
         )
     try:
-        secret = await session.api.get(SECRETS, kept.secret, namespace=NAMESPACE)
+        secret = await api.get(SECRETS, kept.secret, namespace=NAMESPACE)
     except NotFound:
         raise CliError(f"Secret {NAMESPACE}/{kept.secret} with the console output does not exist any more") from None
     if secret.type != serial_console.CONSOLE_SECRET_TYPE:
         raise CliError(f"Secret {NAMESPACE}/{kept.secret} has no console output: it is of type {secret.type}")
-    print(f"console output of {machine.name} until {kept.operation} failed, at {kept.at}", file=invocation.err)
-    invocation.out.write((secret.value(serial_console.CONSOLE_KEY) or b"").decode(errors="replace").rstrip("\n") + "\n")
-    return DONE
+    return (secret.value(serial_console.CONSOLE_KEY) or b"").decode(errors="replace").rstrip("\n")
 
 
 async def find_server(session: CommandSession, machine: Machine) -> PublishedServer:

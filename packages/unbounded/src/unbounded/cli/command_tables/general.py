@@ -1,4 +1,4 @@
-"""The rows of `why`, `tree`, `events`, `ssh`, `console`, `plan`, `version` and `completion`."""
+"""The rows of `why`, `tree`, `events`, `logs`, `ssh`, `console`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Final
 
 from unbounded.cli.plugin.command import CliCommand
-from unbounded.cli.plugin.flags import checked, port
+from unbounded.cli.plugin.flags import checked, limit, port, some_lines
 
 
 def _add_namespace(parser: ArgumentParser) -> None:
@@ -39,6 +39,35 @@ def _events_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "-w", "--watch", action="store_true", help="Then print each new or repeated Event, until Ctrl-C"
+    )
+
+
+def _logs_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="MACHINE", help="Name the Machine")
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=("install", "agent", "console"),
+        default=[],
+        help="Print this log alone: the output of the install script, the journal of the agent, or the console of the "
+        "last boot that failed. Repeatable",
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="Then print what comes, until Ctrl-C: of an install, then the agent"
+    )
+    parser.add_argument(
+        "--since",
+        type=checked(limit),
+        default=None,
+        metavar="DURATION",
+        help="Leave out lines of the journal that are older, and other logs that ended before, such as 10m",
+    )
+    parser.add_argument(
+        "--tail",
+        type=checked(some_lines),
+        default=1000,
+        metavar="LINES",
+        help="Print the last lines of each log (default %(default)s)",
     )
 
 
@@ -148,6 +177,24 @@ COMMANDS: Final = (
         ),
         arguments=_events_arguments,
         run="unbounded.cli.events:run",
+    ),
+    CliCommand(
+        path=("logs",),
+        help="Print the logs of a Machine: of its install, its agent, and the console of a boot that failed",
+        examples=(
+            ("logs web-01", "print all three, each below the place that it comes from"),
+            ("logs web-01 -f", "follow the install of web-01, and then its agent"),
+            ("logs web-01 --part agent --since 10m", "print the journal of the agent of the last ten minutes"),
+            ("logs web-01 -o json", "print the logs with their sources, and why one is missing, as JSON"),
+        ),
+        arguments=_logs_arguments,
+        run="unbounded.cli.logs:run",
+        text=(
+            "Print the logs of a Machine: the output of the install script and the journal of the agent, which are on "
+            "the host and are read over SSH as `ssh` logs in, and the console output of the last boot that failed, "
+            "which metalman keeps in a Secret. Notes on stderr name each log that is missing, and why. Secrets that "
+            "are known by their form are removed."
+        ),
     ),
     CliCommand(
         path=("ssh",),

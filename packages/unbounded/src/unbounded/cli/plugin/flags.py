@@ -11,6 +11,7 @@ from unbounded.kube.settings import parse_port
 T = TypeVar("T")
 
 LARGEST: Final = 2**31 - 1  # of numbers in a spec
+MOST_LINES: Final = 100_000  # of a log
 _TRUE: Final = frozenset({"true", "1", "t", "yes"})
 _FALSE: Final = frozenset({"false", "0", "f", "no"})
 
@@ -107,6 +108,13 @@ def some_seconds(text: str) -> int:
     if not found:
         raise ValueError(f"{text!r} is not a duration: write 15s, 1m30s or 1h")
     return found
+
+
+def some_lines(text: str) -> int:
+    """Parse a number of lines."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_LINES:
+        raise ValueError(f"{text!r} is not a number of lines from 1 to {MOST_LINES}")
+    return int(text)
 
 
 def _in_range(value: int, text: str) -> int:

@@ -1,0 +1,256 @@
+"""Logs of one Machine: the output of its install, the journal of its agent, and the console of a boot that failed.
+
+Install and journal are on the host, and are read over SSH. The console is in a Secret. Each part that cannot be read
+says why. Secrets that their form shows are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.failures import Failure
+from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.cli import child
+from unbounded.cli.host_ssh import ssh_command
+from unbounded.cli.plugin.command import CliError, CommandSession
+from unbounded.cli.serial_console import kept_console
+from unbounded.machina.machines.eligibility import address_of
+from unbounded.machina.provisioning.remote import command, refusal_of, split_answer
+from unbounded.metalman.console_text import redacted
+
+INSTALL: Final = "install"
+AGENT: Final = "agent"
+CONSOLE: Final = "console"
+PARTS: Final = (INSTALL, AGENT, CONSOLE)
+READ_S: Final = 60.0
+MOST_BYTES: Final = 4 * 1024 * 1024  # of one part
+LINE_BYTES: Final = 64 * 1024
+OF_SSH: Final = 255  # exit status where ssh itself has failed
+OPTIONS: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20")
+REPORTS: Final = (  # conditions with the last report of an install, the latest stage first
+    ConditionType.AGENT_BOOTSTRAPPED,
+    ConditionType.CLOUD_INIT_DONE,
+    ConditionType.REPAVED,
+    ConditionType.PROVISIONING,
+)
+
+
+class LogPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One log.
+
+    Args:
+        source: where it is.
+        missing: why it could not be read, or that there is none; empty for a log that was read.
+    """
+
+    name: str
+    source: str
+    text: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """The part of each log that is read.
+
+    Args:
+        since: lines before this time are left out, where lines have a time; otherwise a log that ended before it.
+        lines: the last ones.
+    """
+
+    lines: int
+    since: datetime | None = None
+
+    @property
+    def since_epoch(self) -> str:
+        return str(int(self.since.timestamp())) if self.since is not None else "0"
+
+
+async def read_logs(session: CommandSession, machine: Machine, parts: Sequence[str], within: LogRange) -> list[LogPart]:
+    """Read logs of a Machine, in the order of `parts`."""
+    found: dict[str, LogPart] = {}
+    if CONSOLE in parts:
+        found[CONSOLE] = await _console(session, machine, within)
+    if wanted := [part for part in parts if part != CONSOLE]:
+        try:
+            async with ssh_command(session, machine) as ssh:
+                for part in wanted:
+                    found[part] = await _from_host(ssh, machine, part, within)
+        except CliError as error:
+            found |= {part: _unreached(machine, part, str(error)) for part in wanted}
+    return [found[part] for part in parts]
+
+
+async def _console(session: CommandSession, machine: Machine, within: LogRange) -> LogPart:
+    live = f"`{session.invocation.program} machine serial {machine.name}` shows the present output"
+    kept = machine.status.console_output
+    if kept is None:
+        return LogPart(
+            name=CONSOLE,
+            source=f"Secret in {NAMESPACE}",
+            missing=f"none is kept: no boot failed while metalman recorded the console; {live}",
+        )
+    source = f"Secret {NAMESPACE}/{kept.secret}: until {kept.operation} failed, at {kept.at}"
+    if within.since is not None and datetime.fromisoformat(kept.at) < within.since:
+        return LogPart(name=CONSOLE, source=source, missing="it ended before --since")
+    try:
+        text = await kept_console(session.api, machine)
+    except (CliError, Failure) as error:
+        return LogPart(name=CONSOLE, source=source, missing=str(error))
+    return LogPart(name=CONSOLE, source=source, text=_last_lines(text, within.lines))
+
+
+def _last_lines(text: str, count: int) -> str:
+    return "\n".join(text.splitlines()[-count:])
+
+
+def host_source(machine: Machine, part: str) -> str:
+    """Return where a log on the host is."""
+    host = address_of(machine) or "the host"
+    if part == AGENT:
+        return f"journal of units unbounded-agent* on {host}, over SSH"
+    return f"output of the install script on {host}, over SSH"
+
+
+def _unreached(machine: Machine, part: str, why: str) -> LogPart:
+    return LogPart(name=part, source=host_source(machine, part), missing=why + _last_report(machine, part))
+
+
+def _last_report(machine: Machine, part: str) -> str:
+    """Return what the Machine's status says of its install."""
+    if part != INSTALL:
+        return ""
+    known = {one.type: one for one in machine.status.conditions}
+    last = next((known[kind] for kind in REPORTS if kind in known), None)
+    if last is None:
+        return "; its status has no report of an install"
+    return f"; the last report is condition {last.type}={last.status} ({last.reason}): {last.message}"
+
+
+def remote_command(machine: Machine, part: str, within: LogRange, *, follow: bool = False) -> str:
+    """Return the command for the host that prints a log."""
+    how = "follow" if follow else "once"
+    if part == AGENT:
+        return command("print_journal.sh", machine.lasting_uid, str(within.lines), within.since_epoch, how)
+    return command("print_log.sh", machine.lasting_uid, str(within.lines), how)
+
+
+async def _from_host(ssh: Sequence[str], machine: Machine, part: str, within: LogRange) -> LogPart:
+    if part == INSTALL and (why := _not_begun(machine, within)):
+        return _unreached(machine, part, why)
+    try:
+        async with asyncio.timeout(READ_S):
+            status, out, err = await _output([*ssh, *OPTIONS, remote_command(machine, part, within)])
+    except TimeoutError:
+        return _unreached(machine, part, f"the host did not send it within {READ_S:g} s")
+    if status:
+        return _unreached(machine, part, failure_of(status, out, err))
+    if part == AGENT:
+        text = redacted(out, ()).strip("\n")
+        missing = "" if text else "the journal has no lines of these units"
+        return LogPart(name=part, source=host_source(machine, part), text=text, missing=missing)
+    return _of_run(machine, out)
+
+
+def _not_begun(machine: Machine, within: LogRange) -> str:
+    run = machine.status.provisioning
+    if run is None:
+        return "machina has not begun to set up the host"
+    ended = (
+        within.since is not None and run.ended_at is not None and datetime.fromisoformat(run.ended_at) < within.since
+    )
+    return "it ended before --since" if ended else ""
+
+
+def _of_run(machine: Machine, out: bytes) -> LogPart:
+    words, output = split_answer(out) or ([], out)
+    source = f"{host_source(machine, INSTALL)}; {run_state(words)}"
+    text = redacted(output, ()).strip("\n")
+    if text:
+        return LogPart(name=INSTALL, source=source, text=text)
+    kept = "the host has no run of this Machine" if words[:1] == ["none"] else "the host keeps no output of it"
+    return LogPart(name=INSTALL, source=source, missing=kept + _last_report(machine, INSTALL))
+
+
+def run_state(words: Sequence[str]) -> str:
+    """Return the state of a run, from the first line of its log."""
+    match words:
+        case ["running", attempt, seconds]:
+            return f"run {attempt} is in progress, since {seconds} s"
+        case ["finished", attempt, status]:
+            return f"run {attempt} ended with status {status}"
+        case ["interrupted", attempt]:
+            return f"run {attempt} was interrupted"
+    return "no run"
+
+
+def failure_of(status: int, out: bytes, err: bytes) -> str:
+    """Return why a command over SSH has failed."""
+    if status == OF_SSH:
+        lines = redacted(err, ()).strip().splitlines()
+        return f"ssh: {'; '.join(lines[-2:]) or 'no connection'}"
+    return refusal_of(status, err, out).words
+
+
+async def _output(command: Sequence[str]) -> tuple[int, bytes, bytes]:
+    """Run a command; return its exit status, and the end of its output."""
+    async with _process(command) as process:
+        out, err = await asyncio.gather(_end_of(process.stdout), _end_of(process.stderr))
+        return await process.wait(), out, err
+
+
+@asynccontextmanager
+async def _process(command: Sequence[str]) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        yield process
+    finally:
+        await child.end(process)
+
+
+async def _end_of(stream: asyncio.StreamReader | None) -> bytes:
+    kept = bytearray()
+    while stream is not None and (data := await stream.read(LINE_BYTES)):
+        kept += data
+        if len(kept) > 2 * MOST_BYTES:
+            del kept[:-MOST_BYTES]
+    if len(kept) <= MOST_BYTES:
+        return bytes(kept)
+    return bytes(kept[-MOST_BYTES:]).partition(b"\n")[2]  # a cut line may begin within a secret
+
+
+async def follow_log(
+    ssh: Sequence[str], machine: Machine, part: str, within: LogRange, show: Callable[[str], None]
+) -> str:
+    """Show a log and what comes, until its end; return why it ended early, else an empty text."""
+    async with _process([*ssh, *OPTIONS, remote_command(machine, part, within, follow=True)]) as process:
+        errors = asyncio.create_task(_end_of(process.stderr))
+        async for line in _lines(process.stdout):
+            show(line)
+        status = await process.wait()
+        err = await errors
+    return failure_of(status, b"", err) if status else ""
+
+
+async def _lines(stream: asyncio.StreamReader | None) -> AsyncIterator[str]:
+    """Yield lines without secrets; of a long one, parts."""
+    pending = b""
+    while stream is not None and (data := await stream.read(LINE_BYTES)):
+        *whole, pending = (pending + data).split(b"\n")
+        for line in whole:
+            yield redacted(line, ())
+        if len(pending) > LINE_BYTES:
+            yield redacted(pending, ())
+            pending = b""
+    if pending:
+        yield redacted(pending, ())
