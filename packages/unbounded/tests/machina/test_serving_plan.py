@@ -17,7 +17,7 @@ from unbounded.api.core import CertificateRequest, Node
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES
 from unbounded.machina.csr_approval.plan import ApproveServing, Defer, DenialReason, Deny, NotOurs, Verdict
 from unbounded.machina.csr_approval.plan import plan as plan_client
-from unbounded.machina.csr_approval.serving import (
+from unbounded.machina.csr_approval.serving_certificates import (
     NameOwners,
     is_serving,
     machine_serving,

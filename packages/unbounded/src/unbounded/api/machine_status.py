@@ -231,9 +231,13 @@ def is_ssh_key(line: str) -> bool:
 
 
 def fingerprint(line: str) -> str:
+    """Return the fingerprint of a public key in the form "ssh-ed25519 AAAA… comment"."""
+    return sha256_fingerprint(_blob(line.split()[1]))
+
+
+def sha256_fingerprint(blob: bytes) -> str:
     """Return the fingerprint of a public key as `ssh-keygen -l` prints it: SHA256 and base64 without padding."""
-    digest = hashlib.sha256(_blob(line.split()[1])).digest()
-    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+    return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip('=')}"
 
 
 def rescue_text(system: RescueSystem) -> str:

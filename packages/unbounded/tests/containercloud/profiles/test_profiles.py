@@ -37,7 +37,7 @@ from unbounded.containercloud.profiles.plan import (
     profile_obstacle,
 )
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
-from unbounded.metalman.layout.matching import DiskConsent
+from unbounded.metalman.layout.disk_matching import DiskConsent
 from unbounded.metalman.layout.model import DiskLayout, LayoutRefused
 
 CLUSTER: Final = "example-ns"

@@ -12,7 +12,7 @@ from tests.api.test_profile_rules import MIRROR
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.profile import MachineProfileSpec
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
-from unbounded.metalman.layout.matching import DiskConsent
+from unbounded.metalman.layout.disk_matching import DiskConsent
 from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutImage, LayoutRefused
 
 GIB: Final = 1 << 30

@@ -22,7 +22,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.csr_approval import plan as csr_plan
-from unbounded.machina.csr_approval import serving
+from unbounded.machina.csr_approval import serving_certificates as serving
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
 NODE_POLL_S: Final = 2.0  # between reads for addresses that a Node has not reported yet
@@ -176,17 +176,17 @@ class Approver:
             case csr_plan.NotOurs() | csr_plan.Defer():
                 return
             case csr_plan.Deny(reason=reason, message=message):
-                await self._decide(raw, "Denied", reason, message)
+                await self._write_decision(raw, "Denied", reason, message)
                 event_reason = SERVING_REFUSED if serving.is_serving(request) else csr_plan.JOIN_REFUSED
                 self._emit_event(
                     machine, "Warning", event_reason, f"{request.name} of {request.spec.username}: {message}"
                 )
             case csr_plan.ApproveServing(names=names):
                 words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves"
-                await self._decide(raw, "Approved", SERVING, f"{words} {', '.join(names)}")
+                await self._write_decision(raw, "Approved", SERVING, f"{words} {', '.join(names)}")
             case csr_plan.ApproveRenewal(purpose=purpose):
                 words = f"{request.spec.username} renews the certificate of its {purpose}"
-                await self._decide(raw, "Approved", RENEWED, words)
+                await self._write_decision(raw, "Approved", RENEWED, words)
             case csr_plan.ApproveJoin(purpose=purpose) if machine is not None:
                 await self._approve_join(raw, request, machine, decided)
                 words = f"the {purpose} of Machine {machine.name} receives its certificate ({request.name})"
@@ -199,7 +199,7 @@ class Approver:
             await self._record_use(request, machine, decided)
         because = f" ({', '.join(decided.causes)})" if decided.causes else ""
         words = f"Machine {machine.name} may join{because}: this is the certificate of its {decided.purpose}"
-        await self._decide(raw, "Approved", csr_plan.JOIN_ALLOWED, words)
+        await self._write_decision(raw, "Approved", csr_plan.JOIN_ALLOWED, words)
 
     async def _record_use(self, request: CertificateRequest, machine: Machine, decided: csr_plan.ApproveJoin) -> None:
         uid = request.metadata.uid
@@ -208,7 +208,7 @@ class Approver:
         if written is None or not csr_plan.is_recorded(written, decided.purpose, uid):
             raise Rejected("the CustomResourceDefinition of Machine is older than this program and has no status.join")
 
-    async def _decide(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
+    async def _write_decision(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Add a condition to the request as it was read; raises Conflict if it has changed since."""
         at = rfc3339(self._now())
         condition = {"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": at}

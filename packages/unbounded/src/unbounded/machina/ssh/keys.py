@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -23,6 +22,7 @@ from typing import Final
 import asyncssh
 
 from unbounded.api.machine import SSHHop
+from unbounded.api.machine_status import sha256_fingerprint
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.tasks import DaemonThreads
 from unbounded.machina.ssh.model import HostKeyPins, SshIdentity, SshReason, SshRejected, check_private_key
@@ -52,7 +52,7 @@ class HostKey:
     @property
     def fingerprint(self) -> str:
         """Fingerprint as `ssh-keygen -l` prints it: SHA256 and unpadded base64."""
-        return "SHA256:" + base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
+        return sha256_fingerprint(self.blob)
 
 
 def host_key(line: str) -> HostKey | None:

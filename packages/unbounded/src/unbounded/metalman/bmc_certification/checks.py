@@ -17,6 +17,7 @@ from unbounded.api.failures import Failure, Rejected
 from unbounded.api.hardware import HardwareFacts
 from unbounded.metalman.bmc_certification.connection import Connection
 from unbounded.metalman.bmc_certification.grades import CheckName, CheckResult, Verdict
+from unbounded.metalman.redfish.bmc_channel import complete_despite_cancel
 from unbounded.metalman.redfish.bmc_interface import (
     BmcPowerState,
     BootEnabled,
@@ -35,7 +36,6 @@ from unbounded.metalman.redfish.documents import action_values, members
 from unbounded.metalman.redfish.inventory import link, links, mapping
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.quirks import choices, manager_resets
-from unbounded.metalman.redfish.session import complete_despite_cancel
 
 MAX_MEMBERS: Final = 16
 Document = Mapping[str, Any]

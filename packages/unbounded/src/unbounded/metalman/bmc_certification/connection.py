@@ -14,13 +14,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from unbounded.api.failures import Rejected
+from unbounded.metalman.redfish.bmc_channel import BmcAuth, BmcChannel
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcLimits, Garbled
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.documents import failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT, BmcEndpoint, Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.http import BmcConnections, BmcResponse, Http
-from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
 
 ROOT: Final = f"{SERVICE_ROOT}/"
 

@@ -23,8 +23,8 @@ from unbounded.api.profile import FileSystem, FileSystemType, MachineProfileSpec
 from unbounded.api.profile_check import EFI_PATH, LINUX, ProfileFault, ProfileGraph, resolve, size_bytes
 from unbounded.metalman.disk_choice import COMMAND_MESSAGE, is_foreign
 from unbounded.metalman.layout import model
+from unbounded.metalman.layout.disk_matching import DiskConsent, RequestedDisk, erasure_of, match_disks, path_of
 from unbounded.metalman.layout.geometry import EXTENT, check_loader, check_sizes, place
-from unbounded.metalman.layout.matching import DiskConsent, RequestedDisk, erasure_of, match_disks, path_of
 
 _KERNEL_WORDS: Final = frozenset({"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"})
 # GRUB reads others as its own

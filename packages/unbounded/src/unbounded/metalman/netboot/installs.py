@@ -27,7 +27,7 @@ from unbounded.metalman.console_text import redacted
 from unbounded.metalman.host_network import installer_fault, missing_nics, network_faults
 from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
 from unbounded.metalman.layout.compiler import LayoutRequest, check_signed, compile_layout
-from unbounded.metalman.layout.matching import DiskConsent
+from unbounded.metalman.layout.disk_matching import DiskConsent
 from unbounded.metalman.layout.model import (
     DiskLayout,
     LayoutChoice,
@@ -70,7 +70,7 @@ Record = Callable[[str, LayoutRecord | None], Awaitable[ReportAnswer | None]]
 log = Log("metalman.netboot")
 
 
-def check_install(
+def choose_install_disk(
     machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport, sectors: Collection[int]
 ) -> disk_choice.DiskChoice:
     """Choose the disk of an install, if the host also has the network cards of the Machine's network.

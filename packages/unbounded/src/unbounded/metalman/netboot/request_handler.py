@@ -45,7 +45,7 @@ from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
 from unbounded.metalman.netboot.boot_requests import PrefixKey, boot_record
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
-from unbounded.metalman.netboot.installs import LAYOUT, BootLayouts, check_install, profile_name, write_obstacle
+from unbounded.metalman.netboot.installs import LAYOUT, BootLayouts, choose_install_disk, profile_name, write_obstacle
 from unbounded.metalman.netboot.media_content import BootMediaSource
 from unbounded.metalman.netboot.model import (
     BootImages,
@@ -299,7 +299,7 @@ class NetbootRequestHandler:
             image = image_paths.layout_image(self._library, served)
             return await self._layout_answer(visit, machine, image, report)
         sectors = image_paths.image_sectors(self._library, served.disk)
-        choice = check_install(machine, request.boot, self._consent(request), report, sectors)
+        choice = choose_install_disk(machine, request.boot, self._consent(request), report, sectors)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
         text = choice.message if isinstance(choice, DiskRefused) else f"metalman has chosen {choice.path}"

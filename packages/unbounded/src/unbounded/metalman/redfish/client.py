@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.metalman.redfish import documents, quirks
+from unbounded.metalman.redfish.bmc_channel import BmcChannel
 from unbounded.metalman.redfish.bmc_interface import (
     BmcLimits,
     BmcPowerState,
@@ -27,7 +28,6 @@ from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.event_stream import MEDIA_TYPE, EventStreamReader
 from unbounded.metalman.redfish.http import BmcResponse
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted, InventoryReader
-from unbounded.metalman.redfish.session import BmcChannel
 from unbounded.metalman.redfish.virtual_media import MediaClient, MediaDrive
 
 SLOWER: Final = 1.5

@@ -153,7 +153,7 @@ class Http:
         for _ in range(REDIRECTS + 1):
             left_s = max(deadline - loop.time(), 0.001)
             with self._span(method, reference) as traced:
-                answer = await self._once(method, reference, sent, data, left_s, changes=changes)
+                answer = await self._send_once(method, reference, sent, data, left_s, changes=changes)
                 traced.attributes["http.response.status_code"] = answer.status
             if answer.status not in _REDIRECT:
                 return answer
@@ -173,7 +173,7 @@ class Http:
             server_port=endpoint.port,
         )
 
-    async def _once(
+    async def _send_once(
         self,
         method: str,
         reference: str,

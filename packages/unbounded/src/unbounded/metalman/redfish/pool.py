@@ -12,13 +12,13 @@ from weakref import WeakValueDictionary
 
 from unbounded.api.failures import Transient
 from unbounded.metalman.redfish import bmc_interface
+from unbounded.metalman.redfish.bmc_channel import BmcAuth, BmcChannel
 from unbounded.metalman.redfish.bmc_services import AccountClient, ManagerClient, UpdateClient
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.http import BmcConnections, Http
 from unbounded.metalman.redfish.inventory_reader import Inventory
-from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
 from unbounded.metalman.redfish.virtual_media import MediaDrive
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
