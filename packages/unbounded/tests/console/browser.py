@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from axe_playwright_python.base import AXE_FILE_PATH
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, ViewportSize, async_playwright
 
 from tests.cli.running import PATH
 
@@ -18,8 +18,8 @@ FLAGS: Final = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-WIDE: Final = {"width": 1280, "height": 900}
-NARROW: Final = {"width": 390, "height": 844}
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 900}
+NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
 AXE: Final = Path(AXE_FILE_PATH).read_text()
 _LOST: Final = ("Failed to load resource", "WebSocket connection to")  # Chromium's own words about a lost server
 

@@ -68,6 +68,7 @@ def _banner(view: View, parent: Any, kind: Kind[Any]) -> None:
 
     def refresh() -> None:
         is_bad = live.state in (LiveState.STALE, LiveState.DENIED) or bool(live.cause)
+        was_hidden = "hidden" in banner.classes
         set_class(banner, "hidden", not is_bad)
         set_class(banner, "denied", live.state is LiveState.DENIED)
         text.set(_state_text(live))
@@ -75,6 +76,8 @@ def _banner(view: View, parent: Any, kind: Kind[Any]) -> None:
         set_attribute(age, "data-since", None if since is None else str(int(since.timestamp() * 1000)))
         if is_bad:
             view.announce(text.text)
+        elif not was_hidden:
+            view.announce(f"{kind.kind}: live")
 
     view.watch_state(live, refresh)
 

@@ -1,0 +1,56 @@
+"""The objects that the tests of the console work on: Machines, and users with some rights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.core import SERVICE_ACCOUNTS
+from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
+from unbounded.api.names import GROUP, LABEL_SITE
+from unbounded.kube.client import HttpApi
+
+SITES: Final = 3
+FLEET: Final = 120
+RBAC: Final = "rbac.authorization.k8s.io"
+ROLES: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "ClusterRole", "clusterroles", dict)
+BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", dict)
+
+
+async def create_machine(api: HttpApi, name: str, site: str, **labels: str) -> None:
+    await api.create(MACHINES, {"metadata": {"name": name, "labels": {LABEL_SITE: site, **labels}}})
+
+
+async def set_status(api: HttpApi, name: str, **status: Any) -> None:
+    await api.patch(MACHINES, name, {"status": status}, subresource="status")
+
+
+async def create_reader(api: HttpApi, name: str, *resources: str) -> str:
+    """Create a user who may read some kinds; returns a token."""
+    await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
+    rules = [{"apiGroups": [GROUP], "resources": list(resources), "verbs": ["get", "list", "watch"]}]
+    await api.create(ROLES, {"metadata": {"name": name}, "rules": rules if resources else []})
+    await bind(api, name)
+    return (await api.token(name, namespace="default")).token
+
+
+async def bind(api: HttpApi, name: str) -> None:
+    """Give a user the rights of the role of the same name."""
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    await api.create(BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
+
+
+async def unbind(api: HttpApi, name: str) -> None:
+    await api.delete(BINDINGS, name)
+
+
+def kubeconfig_of(admin: Path, token: str, file: Path) -> Path:
+    """Write a kubeconfig of the same server with a token."""
+    body = yaml.safe_load(admin.read_text())
+    body["users"] = [{"name": one["name"], "user": {"token": token}} for one in body["users"]]
+    file.write_text(yaml.safe_dump(body))
+    return file

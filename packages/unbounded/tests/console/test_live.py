@@ -1,0 +1,115 @@
+"""Live data of the console in Chromium: many changes, and servers that go away and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser
+
+from tests.console.browser import CHROMIUM, tab
+from tests.console.running import Console, console
+from tests.console.served import FLEET, create_machine, set_status
+from tests.support.embedded_server import embedded_server, install_crds
+from unbounded.api.machine import MACHINES
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+RATE = 200  # changes a second
+CHANGES = 600
+WRITERS = 8
+
+
+async def test_no_end_state_is_lost_among_200_changes_a_second(
+    running: Console, browser: Browser, api: HttpApi
+) -> None:
+    """Machines turn Failed with one message after another, and end as Failed, as Ready, or are deleted."""
+    names = [f"m-{number:03}" for number in range(40)]
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows(f"{FLEET} Machines")
+        began = time.monotonic()
+
+        async def write(writer: int) -> None:
+            for number in range(writer, CHANGES, WRITERS):
+                await asyncio.sleep(began + number / RATE - time.monotonic())
+                await set_status(api, names[number % len(names)], phase="Failed", message=f"change {number}")
+
+        await asyncio.gather(*map(write, range(WRITERS)))
+        assert time.monotonic() - began < CHANGES / RATE * 3  # the rate was near to that
+        for name in names[:5]:
+            await set_status(api, name, phase="Ready", message=None)
+        for name in names[5:10]:
+            await api.delete(MACHINES, name)
+        expected = {
+            name: f"change {CHANGES - len(names) + number}" for number, name in enumerate(names) if number >= 10
+        }
+        await found.shows(f"{FLEET - 5} Machines, {len(expected)} need a person", within_s=2)
+        rows = found.page.locator("section >> nth=2").locator("tbody tr")
+        shown = [await row.locator("td").all_inner_texts() for row in await rows.all()]
+        assert {cells[0]: cells[-1] for cells in shown if cells[1] == "needs a person"} == expected
+        assert [cells[0] for cells in shown if cells[2] == "Ready"] == names[:5]
+        assert not {cells[0] for cells in shown} & set(names[5:10])
+
+
+async def test_a_reload_shows_what_was_shown(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("Machines")
+        await found.page.get_by_label("Search").fill("m-11")
+        await found.shows("1 to 10 of 10 Machines")
+        before = await found.page.locator("section").all_inner_texts()
+        await found.page.reload()
+        await found.shows("1 to 10 of 10 Machines")
+        assert await found.page.locator("section").all_inner_texts() == before
+
+
+async def test_an_interrupted_watch_shows_the_age_of_the_data_and_goes_on(browser: Browser, tmp_path: Path) -> None:
+    data = tmp_path / "server"
+    async with AsyncExitStack() as stack:
+        with embedded_server(data) as kubeconfig:
+            await install_crds(kubeconfig)
+            async with HttpApi(from_kubeconfig(kubeconfig)) as api:
+                await create_machine(api, "before", "rack")
+            running = await stack.enter_async_context(console(kubeconfig))
+            found = await stack.enter_async_context(tab(browser, await running.url()))
+            await found.shows("1 Machine")
+            assert not await found.page.get_by_text("the watch is interrupted").is_visible()
+        await found.shows("the watch is interrupted")
+        await found.shows("before")  # what was read stays, with its age
+        age = found.page.locator("[data-since]")
+        assert 0 <= int((await age.inner_text()).removesuffix(" s")) < 60
+        await found.page.wait_for_function(
+            "before => document.querySelector('[data-since]').textContent !== before", arg=await age.inner_text()
+        )
+        with embedded_server(data) as kubeconfig:
+            async with HttpApi(from_kubeconfig(kubeconfig)) as api:
+                await create_machine(api, "after", "rack")
+                await found.shows("2 Machines")
+                await found.shows("after")
+                await found.page.get_by_text("the watch is interrupted").wait_for(state="hidden")
+
+
+async def test_a_console_that_ends_is_noticed_and_another_one_asks_for_its_address(
+    kubeconfig: Path, browser: Browser, api: HttpApi
+) -> None:
+    async with console(kubeconfig) as first:
+        url = await first.url()
+        async with tab(browser, url) as found:
+            await found.shows("m-041")
+            await first.stop()
+            await found.shows("Connection lost")
+            port = url.split("/")[2].partition(":")[2]
+            async with console(kubeconfig, "--port", port) as second:
+                await second.url()
+                await found.shows("No session", within_s=20)  # sessions are in the memory of a process
+                await found.lacks("m-041")
+                await found.page.goto(await second.next_url())
+                await found.shows("m-041")
+            found.errors.clear()  # Chromium reports the status 401 of the page

@@ -1,0 +1,159 @@
+"""Attacks on the console in Chromium: texts of objects, pages of other sites, and rights that end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import Browser, Route
+
+from tests.console.browser import CHROMIUM, tab
+from tests.console.running import Console, console
+from tests.console.served import bind, create_reader, kubeconfig_of, set_status, unbind
+from unbounded.api.core import SERVICE_ACCOUNTS
+from unbounded.kube.client import HttpApi
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+SET = "window.hurt=1"
+PAYLOADS = (
+    f"<script>{SET}</script>",
+    f"</script><script>{SET}</script>",
+    f"<img src=x onerror={SET}>",
+    f"<svg/onload={SET}>",
+    f"<iframe srcdoc='<script>parent.{SET}</script>'>",
+    f"`+({SET})+`",
+    f"${{{SET}}}",
+    f"{{{{constructor.constructor('{SET}')()}}}}",
+    f"\\`-({SET})//",
+    f"' autofocus onfocus={SET} x='",
+    f'"><a href="javascript:{SET}">press</a>',
+    f"&lt;script&gt;{SET}&lt;/script&gt;",
+    f"&#60;script&#62;{SET}&#60;/script&#62;",
+    f"<!--</script><script>{SET}//-->",
+    f"]]><script>{SET}</script>",
+    "\u202e<b>backwards\u2028",
+)
+
+
+async def test_texts_of_objects_are_shown_and_never_run(running: Console, browser: Browser, api: HttpApi) -> None:
+    for number, payload in enumerate(PAYLOADS):
+        await set_status(api, f"m-{number:03}", phase="Failed", message=payload)
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows(f"{len(PAYLOADS)} need a person")
+        shown = await found.page.locator("section >> nth=2").locator("tbody tr td:last-child").all_inner_texts()
+        assert [text for text in shown if text] == list(PAYLOADS)
+        for number, payload in enumerate(PAYLOADS):  # once more, by the websocket in place of the page
+            await set_status(api, f"m-{number:03}", message=f"now {payload}")
+        await found.shows(f"now {PAYLOADS[-2]}")
+        assert await found.page.evaluate("window.hurt") is None
+        assert await found.page.locator("main iframe, main img, main svg, main script, #main script").count() == 0
+    for number in range(len(PAYLOADS)):
+        await set_status(api, f"m-{number:03}", phase=None, message=None)
+
+
+async def test_texts_of_an_address_are_shown_and_never_run(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("120 Machines")
+        origin = "/".join(found.page.url.split("/")[:3])
+        names = ("text", "site", "phase", "reason", "labels", "first")
+        for first in range(0, len(PAYLOADS), 4):
+            payloads = [PAYLOADS[(first + number) % len(PAYLOADS)] for number in range(len(names))]
+            query = "&".join(f"{name}={quote(payload)}" for name, payload in zip(names, payloads, strict=True))
+            await found.page.goto(f"{origin}/?{query}")
+            await found.shows("120 Machines")
+            assert await found.page.get_by_label("Search").input_value() == payloads[0]
+            for name, payload in zip(("Site", "Phase", "Reason"), payloads[1:], strict=False):
+                assert await found.page.get_by_label(name).input_value() == payload
+            assert await found.page.evaluate("window.hurt") is None
+
+
+EVIL = """<!doctype html><title>evil</title><iframe id="frame" src="{console}/"></iframe>
+<form id="form" method="post" action="{console}/end"></form>"""
+SOCKET = """([url]) => new Promise(done => {
+  const socket = new WebSocket(url);
+  socket.onopen = () => done("open");
+  socket.onerror = () => done("refused");
+})"""
+
+
+async def test_a_page_of_another_port_cannot_act_with_the_cookie(running: Console, browser: Browser) -> None:
+    """Ports of one host are one site for cookies: the browser sends the cookie of the console."""
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(await running.next_url())
+    console_at = page.url.rstrip("/")
+    await page.get_by_text("50 of 120 Machines").wait_for()
+    client = await page.evaluate("window.clientId")
+
+    async def serve(route: Route) -> None:
+        await route.fulfill(body=EVIL.format(console=console_at), content_type="text/html")
+
+    evil_at = "http://127.0.0.1:9/"
+    await context.route(f"{evil_at}**", serve)
+    evil = await context.new_page()
+    sent: list[str | None] = []
+    evil.on("request", lambda one: sent.append(one.headers.get("cookie")))
+    await evil.goto(evil_at)
+    assert [one.url for one in evil.frames] == [evil_at, "chrome-error://chromewebdata/"]  # frame-ancestors 'none'
+    url = f"{console_at.replace('http', 'ws')}/_nicegui_ws/socket.io/?EIO=4&transport=websocket&client_id={client}"
+    assert await evil.evaluate(SOCKET, [url]) == "refused"
+    assert await page.evaluate(SOCKET, [url]) == "open"  # the same from the console's own page
+    read = f"fetch('{console_at}/', {{credentials: 'include'}}).then(r => r.text()).catch(() => 'refused')"
+    assert await evil.evaluate(read) == "refused"
+    async with evil.expect_navigation():
+        await evil.evaluate("document.getElementById('form').submit()")
+    assert "does not come from a page of the console" in await evil.content()
+    await page.reload()
+    await page.get_by_text("50 of 120 Machines").wait_for()  # the session goes on
+    await context.close()
+
+
+async def test_a_websocket_of_another_session_is_refused(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as first, tab(browser, await running.next_url()) as second:
+        await first.shows("120 Machines")
+        await second.shows("120 Machines")
+        client = await first.page.evaluate("window.clientId")
+        origin = second.page.url.rstrip("/")
+        url = f"{origin.replace('http', 'ws')}/_nicegui_ws/socket.io/?EIO=4&transport=websocket&client_id={client}"
+        assert await second.page.evaluate(SOCKET, [url]) == "refused"
+        # nor does a message from one page reach another
+        await second.page.evaluate(
+            "client => { for (let id = 0; id < 60; id++) for (let one = 0; one < 60; one++)"
+            " window.socket.emit('event', {id, client_id: client, listener_id: String(one), args: ['\"m-001\"']}) }",
+            client,
+        )
+        await second.page.get_by_label("Search").fill("m-002")
+        await second.shows("1 to 1 of 1 Machine")
+        await first.shows("1 to 50 of 120 Machines")
+        second.errors.clear()  # Chromium reports the refused websocket
+
+
+async def test_lost_rights_empty_the_page_given_ones_fill_it_and_a_refused_login_ends_it(
+    kubeconfig: Path, browser: Browser, api: HttpApi, tmp_path: Path
+) -> None:
+    token = await create_reader(api, "reader", "machines", "machineoperations")
+    async with (
+        console(kubeconfig_of(kubeconfig, token, tmp_path / "kubeconfig")) as own,
+        tab(browser, await own.url()) as found,
+    ):
+        await found.shows("120 Machines")
+        await found.shows("m-007")
+        await unbind(api, "reader")
+        await found.shows("you may not read these objects", within_s=20)
+        await found.lacks("m-007")
+        await found.page.reload()
+        await found.shows("you may not read these objects")
+        await found.lacks("m-007")
+        await bind(api, "reader")
+        await found.shows("m-007", within_s=20)
+        await found.shows("120 Machines")
+        await api.delete(SERVICE_ACCOUNTS, "reader", namespace="default")
+        await found.shows("No session", within_s=20)
+        await found.lacks("m-007")
+        assert await found.page.locator("h1").inner_text() == "No session"
+        found.errors.clear()  # Chromium reports the status 401 of the page
