@@ -88,6 +88,7 @@ def build(*, sessions: BrowserSessions, own: ConsoleOrigin, start: Start) -> Asg
         show_welcome_message=False,
     )
     core.app.config.socket_io_js_transports = ["websocket"]
+    core.app.config.quasar_config["loadingBar"]["skipHijack"] = True  # a bar without a name for screen readers
     _check_senders()
 
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
