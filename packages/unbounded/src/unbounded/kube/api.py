@@ -144,6 +144,11 @@ class NotFound(ApiError, Rejected):
     """404: no such object (or no such resource)."""
 
 
+def is_kind_missing(error: ApiError) -> bool:
+    """Return whether a NotFound says that the server does not serve the kind, rather than that an object is missing."""
+    return not (error.status.get("details") or {}).get("name")
+
+
 class AlreadyExists(ApiError, Rejected):
     """409 AlreadyExists."""
 

@@ -12,8 +12,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
-from unbounded.cli.plugin.errors import missing_kind
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import NotFound, is_kind_missing
 
 NAME_CHARACTERS = 253
 
@@ -23,7 +22,7 @@ async def machine(session: CommandSession, name: str) -> Machine:
     try:
         return await session.api.get(MACHINES, name)
     except NotFound as error:
-        if missing_kind(error):
+        if is_kind_missing(error):
             raise
         existing = [one.name for one in (await session.api.list(MACHINES)).items]
         raise CliError(f"Machine {name} does not exist", next_step=_near(name, existing, "kubectl get mach")) from error
@@ -34,7 +33,7 @@ async def operation(session: CommandSession, name: str) -> MachineOperation:
     try:
         return await session.api.get(MACHINE_OPERATIONS, name)
     except NotFound as error:
-        if missing_kind(error):
+        if is_kind_missing(error):
             raise
         existing = [one.name for one in (await session.api.list(MACHINE_OPERATIONS)).items]
         lists = f"{session.invocation.program} machine operation list"

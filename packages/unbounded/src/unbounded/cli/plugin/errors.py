@@ -45,7 +45,7 @@ def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | No
 
 def _of_api(error: api.ApiError, invocation: CliInvocation) -> tuple[str, str]:
     match error:
-        case api.NotFound() if missing_kind(error):
+        case api.NotFound() if api.is_kind_missing(error):
             kinds = f"the server does not serve {GROUP}: its CustomResourceDefinitions are not installed"
             return (
                 kinds,
@@ -73,11 +73,6 @@ def _of_api(error: api.ApiError, invocation: CliInvocation) -> tuple[str, str]:
             return str(error), PERHAPS
         case _:
             return str(error), ""
-
-
-def missing_kind(error: api.ApiError) -> bool:
-    """Return whether the server does not serve the path, rather than lacking one object."""
-    return not (error.status.get("details") or {}).get("name")
 
 
 def _list_hint(error: api.ApiError) -> str:
