@@ -103,7 +103,7 @@ async def test_every_control_is_reached_by_keyboard(running: Console, browser: B
         assert await found.page.evaluate("document.activeElement.textContent") == "Skip to the main part"
         await found.page.keyboard.press("Enter")
         reached: list[str] = []
-        for _ in range(24):
+        while reached[-1:] != ["Next"] and len(reached) < 200:  # each row has links
             await found.page.keyboard.press("Tab")
             reached.append(
                 await found.page.evaluate(

@@ -100,9 +100,11 @@ async def test_stages_of_a_reboot_show_their_limits_and_the_time_that_its_eviden
     await world.ended("reboot", within_s=600)
     after = await shown(world, "reboot")
     assert (after.state.text, after.state.tone, after.runs) == ("Complete", Tone.GOOD, False)
-    done = {one.name for one in steps(after) if one.state is StageState.DONE}
-    assert {"ShuttingDown", "WaitingOn"} <= done
-    assert all(one.spent for one in steps(after) if one.name == "ShuttingDown")
+    found = {one.name: one for one in steps(after)}
+    assert (found["WaitingOn"].state, bool(found["WaitingOn"].spent)) == (StageState.DONE, True)
+    off = found["ShuttingDown"], found["WaitingOff"]  # both record the same evidence, which proves neither
+    assert {(one.state, one.spent) for one in off} == {(StageState.PASSED, "")}
+    assert all(one.note.startswith("the host was Off at ") for one in off)
     operation = await world.api.get(MACHINE_OPERATIONS, "reboot")
     assert [row[0] for row in table(after, "Evidence")] == [one.what for one in operation.status.evidence]
     assert fact(after, "Machine") == "m1"

@@ -74,12 +74,12 @@ class Link(TextElement):
 
     def __init__(self, text: str, url: str, classes: str = "") -> None:
         super().__init__("a", text, classes)
-        self.props["href"] = url
+        set_attribute(self, "href", url or None)
 
     def lead(self, text: str, url: str) -> None:
-        """Show another text and lead to another page."""
+        """Show another text and lead to another page; to none where the URL is empty."""
         self.set(text)
-        set_attribute(self, "href", url)
+        set_attribute(self, "href", url or None)
 
 
 class Button(TextElement):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -31,6 +32,7 @@ from unbounded.kube.selectors import selector_text
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.parameters import requester
 from unbounded.plan.effects import stages
+from unbounded.plan.model import StageLine
 from unbounded.workflow.procedure import Procedure
 
 LONGEST_PARAMETER: Final = 200
@@ -133,19 +135,10 @@ def _steps(operation: MachineOperation, procedure: Procedure, here: str, now: da
         if line.name == here and not _is_complete(operation):
             yield _current(operation, here, line.limit_s, now, line.waits_for)
             continue
-        end = left_at.get(line.name)
+        proof = left_at.get(line.name)
         is_behind = number < reached or _is_complete(operation)
-        state = StageState.DONE if end is not None else StageState.PASSED if is_behind else StageState.AHEAD
-        spent_s = None if end is None or before is None else max(_between(before, end), 0.0)
-        yield StageStep(
-            line.name,
-            state,
-            line.waits_for,
-            duration(line.limit_s),
-            "" if spent_s is None else duration(spent_s),
-            None if spent_s is None else min(spent_s / line.limit_s, 1.0),
-        )
-        before = end
+        yield _step(line, proof, before, is_behind=is_behind)
+        before = None if proof is None else proof.at
     if here and here not in names and not operation.terminal:  # it undoes what it has done
         cleanup = procedure.stages.get(here)
         yield _current(
@@ -182,13 +175,53 @@ def _current(
     )
 
 
-def _ends(operation: MachineOperation, procedure: Procedure) -> Mapping[str, str]:
-    """Return the times at which stages were left, by the evidence that their table records on that way."""
-    found: dict[str, str] = {}
+@dataclass(frozen=True)
+class _Proof:
+    """Evidence that an operation has left a stage.
+
+    Attributes:
+        is_shared: other stages record the same evidence, so that it does not prove which of them there were.
+    """
+
+    what: str
+    at: str
+    is_shared: bool
+
+
+def _step(line: StageLine, proof: _Proof | None, before: str | None, *, is_behind: bool) -> StageStep:
+    """Return a stage that is not the current one.
+
+    Args:
+        before: end of the stage before; None where it is not known.
+    """
+    limit = duration(line.limit_s)
+    if proof is None or proof.is_shared:
+        state = StageState.PASSED if is_behind else StageState.AHEAD
+        note = f"{proof.what} at {proof.at}" if proof is not None and is_behind else ""
+        return StageStep(line.name, state, line.waits_for, limit, note=note)
+    spent_s = None if before is None else max(_between(before, proof.at), 0.0)
+    return StageStep(
+        line.name,
+        StageState.DONE,
+        line.waits_for,
+        limit,
+        "" if spent_s is None else duration(spent_s),
+        None if spent_s is None else min(spent_s / line.limit_s, 1.0),
+        f"{proof.what} at {proof.at}",
+    )
+
+
+def _ends(operation: MachineOperation, procedure: Procedure) -> Mapping[str, _Proof]:
+    """Return how stages were left, by the evidence that their table records on that way."""
     times = {one.what: one.at for one in operation.status.evidence}
+    recorders: dict[str, set[str]] = {}
     for (stage, _), step in procedure.table.items():
-        if step.stage != stage and step.evidence in times and step.fail is None:
-            found[stage] = min(found.get(stage, times[step.evidence]), times[step.evidence])
+        if step.stage != stage and step.fail is None and step.evidence in times:
+            recorders.setdefault(step.evidence, set()).add(stage)
+    found: dict[str, _Proof] = {}
+    for what, names in sorted(recorders.items(), key=lambda one: times[one[0]]):
+        for name in names:
+            found.setdefault(name, _Proof(what, times[what], is_shared=len(names) > 1))
     return found
 
 

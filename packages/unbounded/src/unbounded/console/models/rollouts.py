@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from unbounded.api.configuration import MachineConfiguration, UpdateStatus
 from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, MachineDisruptionBudget
@@ -12,7 +13,7 @@ from unbounded.console import urls
 from unbounded.console.models.parts import Tone, ViewData, ViewSection, ViewTable, ViewText, phase, words
 from unbounded.kube.selectors import selector_text
 
-SHOWN = 50  # names of Machines in a cell
+SHOWN: Final = 50  # names of Machines in a cell
 
 
 def rollouts_view(

@@ -28,4 +28,13 @@ class PageRoute:
         return " · ".join((*parameters.values(), self.title, "Unbounded"))
 
 
-PAGES: Final = (PageRoute("/", "Fleet", "unbounded.console.pages.fleet:show", in_navigation=True),)
+PAGES: Final = (
+    PageRoute("/", "Fleet", "unbounded.console.pages.fleet:show", in_navigation=True),
+    PageRoute("/machine/{name}", "Machine", "unbounded.console.pages.machine:show"),
+    PageRoute("/operation/{name}", "Operation", "unbounded.console.pages.operation:show"),
+    PageRoute("/rollouts", "Rollouts", "unbounded.console.pages.rollouts:show", in_navigation=True),
+    PageRoute("/site/{name}", "Site", "unbounded.console.pages.site:show"),
+    PageRoute("/hosts", "Hosts", "unbounded.console.pages.hosts:show_all", in_navigation=True),
+    PageRoute("/host/{namespace}/{name}", "Host", "unbounded.console.pages.hosts:show_host"),
+    PageRoute("/cluster/{namespace}/{name}", "Cluster", "unbounded.console.pages.hosts:show_cluster"),
+)

@@ -29,10 +29,10 @@ SITES_SHOWN: Final = 12
 NEEDS: Final = {Need.PERSON: "needs a person", Need.BLOCKED: "blocked", Need.WORKING: "at work", Need.CALM: ""}
 NEED_TONES: Final = {Need.PERSON: Tone.BAD, Need.BLOCKED: Tone.WARN, Need.WORKING: Tone.BUSY, Need.CALM: Tone.CALM}
 COLUMNS: Final = (
-    Column("Machine", "text", wide=True),
+    Column("Machine", "link", wide=True),
     Column("State", "badge"),
     Column("Phase", "badge"),
-    Column("Site"),
+    Column("Site", "link"),
     Column("Reason"),
     Column("Operation"),
     Column("Power"),
@@ -175,10 +175,10 @@ class FleetView:
 
 def _cells(row: FleetRow) -> tuple[ViewText, ...]:
     return (
-        ViewText(row.name),
+        ViewText(row.name, urls.machine(row.name)),
         ViewText(NEEDS[row.need], tone=NEED_TONES[row.need]),
         phase(row.phase),
-        ViewText(row.site),
+        ViewText(row.site, urls.site(row.site) if row.site else ""),
         ViewText(row.reason),
         ViewText(row.operation),
         ViewText(row.power),

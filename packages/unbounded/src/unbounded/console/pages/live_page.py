@@ -1,0 +1,117 @@
+"""The frame of pages that show a `ViewData`: drawn after changes, with what no watch has, such as explanations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from unbounded.api.failures import Failure
+from unbounded.api.meta import Kind
+from unbounded.console.live import LiveState
+from unbounded.console.models.parts import ViewData
+from unbounded.console.pages.drawing import ViewDrawing
+from unbounded.console.view import View
+from unbounded.kube.logs import Log
+
+TICK_S: Final = 1.0
+AGAIN_S: Final = 15.0  # Leases are heartbeats, which no page watches: what rests on them is read again after that time
+
+log = Log(__name__)
+
+
+class LivePage:
+    """A page of one subject. A subclass calls `begin` at the end of its own `__init__`.
+
+    Args:
+        title: shown until the subject is known.
+        kinds: the kinds without which the page shows nothing.
+        others: further kinds, whose changes it follows.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        title: str,
+        kinds: Iterable[Kind[Any]],
+        others: Iterable[Kind[Any]] = (),
+        fix: Callable[[str], None] | None = None,
+    ) -> None:
+        self.view = view
+        self.title = title
+        self.needed = tuple(kinds)
+        self._kinds = (*self.needed, *others)
+        self._drawing = ViewDrawing(fix)
+        self._due = asyncio.Event()
+        self._key: object = None
+        self._data: ViewData | None = None
+
+    def begin(self) -> None:
+        """Draw now, and after each change, until the page is closed."""
+        self.view.follow(self._kinds, self.refresh)
+        self.view.spawn(self._load())
+        self.view.spawn(self._tick())
+
+    # ---- what a page defines
+
+    def data(self) -> ViewData | str:
+        """Return what the page shows now, or why it shows nothing."""
+        raise NotImplementedError
+
+    def key(self) -> object:
+        """Return a value that differs where `load` has to run again."""
+        return None
+
+    async def load(self) -> None:
+        """Read what no watch has. Raises Failure, after which it is tried again."""
+
+    def is_settled(self) -> bool:
+        """Return whether what was loaded only changes with the key."""
+        return True
+
+    def forget(self) -> None:
+        """Drop all that was loaded, as the user may not read the subject any more."""
+
+    # ---- drawing
+
+    def refresh(self) -> None:
+        denied = [kind for kind in self.needed if self.view.live.of(kind).state is LiveState.DENIED]
+        if denied:
+            self.forget()
+            self._key, self._data = None, None
+            self._drawing.say(self.title, f"You may not read {', '.join(kind.plural for kind in denied)}.")
+            return
+        found = self.data()
+        if isinstance(found, str):
+            self._data = None
+            self._drawing.say(self.title, found)
+        else:
+            self._data = found
+            self._drawing.show(found)
+        key = self.key()
+        if key != self._key:
+            self._key = key
+            self._due.set()
+
+    async def _load(self) -> None:
+        while True:
+            settled = self._key is None or self.is_settled()
+            try:
+                async with asyncio.timeout(None if settled else AGAIN_S):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+            self._due.clear()
+            try:
+                await self.load()
+            except Failure as error:
+                log.debug("cannot read what a page shows", error=error)
+                await asyncio.sleep(TICK_S)
+            self.refresh()
+
+    async def _tick(self) -> None:
+        """Draw durations anew, as long as the subject is at work."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._data is not None and self._data.runs:
+                self.refresh()

@@ -1,0 +1,66 @@
+"""The page of one operation."""
+
+from __future__ import annotations
+
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.console.models.operation import operation_view
+from unbounded.console.models.parts import ViewData
+from unbounded.console.pages.live_page import LivePage
+from unbounded.console.view import View
+from unbounded.explain.chain import SubjectNotFound, explain
+from unbounded.explain.facts import procedure_of
+from unbounded.explain.links import Topic
+from unbounded.explain.results import Explanation
+from unbounded.kube.api import NotFound
+from unbounded.kube.clock import utc_now
+
+
+def show(view: View, name: str) -> None:
+    """Draw an operation."""
+    OperationPage(view, name).begin()
+
+
+class OperationPage(LivePage):
+    """The page of one browser."""
+
+    def __init__(self, view: View, name: str) -> None:
+        super().__init__(view, f"Operation {name}", (MACHINE_OPERATIONS,), (MACHINES,))
+        self._name = name
+        self.forget()
+
+    def forget(self) -> None:
+        self._explanation: Explanation | None = None
+
+    def _operation(self) -> MachineOperation | None:
+        return self.view.live.of(MACHINE_OPERATIONS).cache.get(self._name)
+
+    def data(self) -> ViewData | str:
+        operation = self._operation()
+        if operation is None:
+            is_known = self.view.live.of(MACHINE_OPERATIONS).cache.synced.is_set()
+            gone = f"Operation {self._name} does not exist: it may have been deleted after its end."
+            return gone if is_known else "Being read …"
+        execution, machine = operation.status.execution, operation.spec.machine_ref
+        executor = "" if execution is None else execution.executor
+        target = None if machine is None else self.view.live.of(MACHINES).cache.get(machine)
+        procedure = procedure_of(operation, executor, target)
+        return operation_view(operation, procedure, self._explanation, utc_now())
+
+    def key(self) -> object:
+        operation = self._operation()
+        return None if operation is None else operation.metadata.resource_version
+
+    def is_settled(self) -> bool:
+        return self._explanation is not None and self._explanation.settled
+
+    async def load(self) -> None:
+        operation = self._operation()
+        if operation is None or operation.terminal:
+            return
+        try:
+            found = await explain(self.view.reads(MACHINES, MACHINE_OPERATIONS), Topic.OPERATION, self._name)
+        except (NotFound, SubjectNotFound):
+            return
+        if self._operation() is not None:
+            self._explanation = found

@@ -1,0 +1,237 @@
+"""The pages of one object and of many in Chromium, against an embedded API server and a console process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from tests.console.browser import CHROMIUM, NARROW, WIDE, Tab, tab
+from tests.console.running import Console, console
+from tests.console.served import create_reader, kubeconfig_of, set_status
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.cluster import CLUSTERS
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.core import NAMESPACES
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.manifests import install_container_cloud
+from unbounded.kube.api import AlreadyExists
+from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+LIVE_S: Final = 1.0
+CANARY: Final = "canary-7c1f"  # in objects that one user may not read
+MACHINE, OPERATION, SITE = "web-01", f"web-01-reboot-{CANARY}", "rack1"
+SPEC: Final = {
+    "pxe": {
+        "image": "registry.example.com/ubuntu:1",
+        "redfish": {
+            "url": "https://bmc-1.example.com",
+            "username": "admin",
+            "passwordRef": {"name": "bmc", "namespace": NAMESPACE, "key": "password"},
+        },
+        "dhcpLeases": [
+            {"ipv4": "10.0.0.5", "mac": "52:54:00:00:00:01", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
+        ],
+    },
+}
+# each page, its path, and a text that it shows of its object
+PAGES: Final = {
+    "machine": (f"/machine/{MACHINE}", "Critical"),
+    "operation": (f"/operation/{OPERATION}", "waits for the host to shut down"),
+    "rollouts": ("/rollouts", "HostReboot holder-1"),
+    "site": (f"/site/{SITE}", "ImageWriting"),
+    "hosts": ("/hosts", "ns-1/host-1"),
+    "host": ("/host/ns-1/host-1", "redfish://192.0.2.1"),
+    "cluster": ("/cluster/ns-1/cluster-1", "release-1"),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def staged(api: HttpApi) -> HttpApi:
+    """The API with an object of each kind."""
+    now = rfc3339()
+    await install_container_cloud(api)
+    for namespace in (NAMESPACE, "ns-1"):
+        with suppress(AlreadyExists):
+            await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+    made = await api.create(MACHINES, {"metadata": {"name": MACHINE, "labels": {LABEL_SITE: SITE}}, "spec": SPEC})
+    spec = {"operationKind": "HostReboot", "machineRef": MACHINE, "startDeadlineSeconds": 3600}
+    operation = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": spec})
+    uid, executor = operation.metadata.uid, "metalman/rack1"
+    hardware = {
+        "source": "Installer",
+        "at": now,
+        "digest": "0" * 64,
+        "disks": [{"name": "nvme0n1", "serialNumber": "PHYF001", "sizeBytes": 480 * 10**9}],
+        "bmc": {"at": now, "parts": [{"kind": "disk", "name": "Disk 3", "health": "Critical"}]},
+    }
+    await set_status(
+        api,
+        MACHINE,
+        phase="Rebooting",
+        message="HostReboot",
+        hardware=hardware,
+        power={"state": "On", "at": now},
+        netboot={"boot": uid, "milestone": "ImageWriting", "percent": 10, "at": now},
+        activeOperation={
+            "uid": uid,
+            "name": OPERATION,
+            "kind": "HostReboot",
+            "executor": executor,
+            "since": now,
+        },
+    )
+    execution = {
+        "executor": executor,
+        "incarnation": "p1",
+        "machineUID": made.metadata.uid,
+        "binding": "b",
+        "action": "GracefulShutdown",
+        "recordedAt": now,
+    }
+    target = {"machineRef": MACHINE, "phase": "InProgress", "stage": "ShuttingDown", "attempts": 1, "startedAt": now}
+    status = {"phase": "InProgress", "startedAt": now, "targets": [target], "execution": execution}
+    await api.patch(MACHINE_OPERATIONS, OPERATION, {"status": status}, subresource="status")
+    await _stage_rollouts(api, now)
+    await _stage_hosts(api)
+    return api
+
+
+async def _stage_rollouts(api: HttpApi, now: str) -> None:
+    body = {"metadata": {"name": "workers"}, "spec": {"template": {}}}
+    await api.create(MACHINE_CONFIGURATIONS, body)
+    stage = {"name": "canary", "phase": "Soaking", "targets": 2, "completed": 2}
+    rollout = {"version": 2, "phase": "InProgress", "stage": "canary", "stages": [stage]}
+    await api.patch(MACHINE_CONFIGURATIONS, "workers", {"status": {"rollout": rollout}}, subresource="status")
+    selector = {"machineSelector": {"matchLabels": {LABEL_SITE: SITE}}, "maxUnavailable": 1}
+    await api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "rack1"}, "spec": selector})
+    holder = {"kind": "HostReboot", "name": "holder-1", "uid": "u"}
+    grant = {"machine": MACHINE, "machineUID": "u", "holder": holder, "since": now}
+    status = {"allowed": 0, "granted": 1, "grants": [grant]}
+    await api.patch(MACHINE_DISRUPTION_BUDGETS, "rack1", {"status": status}, subresource="status")
+
+
+async def _stage_hosts(api: HttpApi) -> None:
+    host = {"bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1"}, "bootMACAddress": "52:54:00:00:00:09"}
+    await api.create(BARE_METAL_HOSTS, {"metadata": {"name": "host-1"}, "spec": host}, namespace="ns-1")
+    value = {
+        "apiVersion": "baremetal.k8s.io/v1alpha1",
+        "kind": "BaremetalClusterProviderSpec",
+        "release": "release-1",
+        "maxWorkerUpgradeCount": 1,
+    }
+    labels = {"kaas.mirantis.com/provider": "baremetal", "kaas.mirantis.com/region": "region-one"}
+    cluster = {"metadata": {"name": "cluster-1", "labels": labels}, "spec": {"providerSpec": {"value": value}}}
+    await api.create(CLUSTERS, cluster, namespace="ns-1")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin(running: Console, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
+    """A browser of the administrator, for the tests one after another."""
+    async with tab(browser, await running.next_url()) as found:
+        yield found
+
+
+async def visit(found: Tab, path: str) -> None:
+    await found.page.goto("/".join(found.page.url.split("/")[:3]) + path)
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_shows_its_object_on_wide_and_narrow_screens(name: str, admin: Tab) -> None:
+    path, text = PAGES[name]
+    await visit(admin, path)
+    await admin.shows(text)
+    assert await admin.page.locator("h1").count() == 1
+    for size, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        await admin.page.set_viewport_size(size)
+        await admin.page.emulate_media(color_scheme=cast("Any", scheme))
+        assert await admin.serious_findings() == []
+        assert await admin.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    await admin.page.set_viewport_size(WIDE)
+
+
+async def test_a_change_of_a_machine_is_on_its_page_within_a_second(admin: Tab, staged: HttpApi) -> None:
+    await visit(admin, f"/machine/{MACHINE}")
+    await admin.shows("Disk 3")
+    waits = []
+    for number in range(3):
+        began = time.monotonic()
+        await set_status(staged, MACHINE, message=f"change {number} of the Machine")
+        await admin.shows(f"change {number} of the Machine")
+        waits.append(time.monotonic() - began)
+    assert min(waits) < LIVE_S, waits
+
+
+async def test_the_time_of_a_stage_grows_without_a_change(admin: Tab) -> None:
+    await visit(admin, f"/operation/{OPERATION}")
+    current = admin.page.locator("li[aria-current=step]")
+    await current.wait_for()
+    before = await current.inner_text()
+    assert "at most 2 min" in before
+    await admin.page.wait_for_function(
+        "before => document.querySelector('li[aria-current=step]').innerText !== before", arg=before, timeout=10_000
+    )
+
+
+async def test_links_lead_by_keyboard_from_the_fleet_to_an_operation_and_to_a_site(admin: Tab) -> None:
+    await visit(admin, f"/?text={MACHINE}")
+    for name, path in (
+        (MACHINE, f"/machine/{MACHINE}"),
+        (f"HostReboot {OPERATION}", f"/operation/{OPERATION}"),
+        (MACHINE, f"/machine/{MACHINE}"),
+        (SITE, f"/site/{SITE}"),
+    ):
+        await admin.page.get_by_role("link", name=name, exact=True).first.focus()
+        await admin.page.keyboard.press("Enter")
+        await admin.page.wait_for_url(f"**{path}")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/machine/none", "Machine none does not exist."),
+        ("/operation/none", "Operation none does not exist"),
+        ("/host/ns-1/none", "This BareMetalHost does not exist."),
+        ("/cluster/ns-1/none", "This Cluster does not exist."),
+    ],
+)
+async def test_a_page_of_nothing_says_so(admin: Tab, path: str, text: str) -> None:
+    await visit(admin, path)
+    await admin.shows(text)
+
+
+async def test_a_page_shows_nothing_that_its_user_may_not_read(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    """The administrator's page shows the operation; that of a user with other rights never does."""
+    token = await create_reader(staged, "reader", "machines")
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "reader"))
+    async with own as process, tab(browser, await process.next_url()) as found:
+        await visit(found, f"/operation/{OPERATION}")
+        await found.shows("You may not read machineoperations.")
+        assert "ShuttingDown" not in await found.page.content()
+        await visit(found, "/rollouts")
+        await found.shows("Holders of budgets")
+        assert "holder-1" not in await found.page.content()
+        assert CANARY not in await found.page.content()
+        await visit(found, f"/machine/{MACHINE}")
+        await found.shows("Disk 3")
+        await found.shows("left out")
+        assert CANARY not in await found.page.locator("ul.tree").inner_text()
+        await visit(found, f"/site/{SITE}")
+        await found.shows("You may not read Secrets in kube-system.")
