@@ -23,8 +23,8 @@ LIVE_S = 1.0  # the limit of a change until it is on the screen
 async def test_a_person_searches_filters_and_turns_pages(running: Console, browser: Browser, api: HttpApi) -> None:
     await set_status(api, "m-077", phase="Failed", reason="NoRoute", message="no route to 192.0.2.77")
     async with tab(browser, await running.next_url()) as found:
-        await found.shows(f"{FLEET} Machines, 1 needs a person")
-        assert (await found.names())[:2] == ["m-077", "m-000"]  # what needs a person comes first
+        await found.shows(f"{FLEET} Machines, 1 needs attention")
+        assert (await found.names())[:2] == ["m-077", "m-000"]  # what needs attention comes first
         await found.shows("no route to 192.0.2.77")
         await found.page.get_by_role("button", name="Next").click()
         await found.shows("51 to 100 of 120 Machines")
@@ -79,7 +79,7 @@ async def test_axe_finds_nothing_serious(running: Console, browser: Browser, api
     await set_status(api, "m-002", phase="Failed", reason="NoRoute", message="no route")
     await set_status(api, "m-003", phase="Ready")
     async with tab(browser, await running.next_url()) as found:
-        await found.shows("needs a person")
+        await found.shows("needs attention")
         for size in (WIDE, NARROW):
             await found.page.set_viewport_size(size)
             for scheme in ("light", "dark"):

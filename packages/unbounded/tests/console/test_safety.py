@@ -44,7 +44,7 @@ async def test_texts_of_objects_are_shown_and_never_run(running: Console, browse
     for number, payload in enumerate(PAYLOADS):
         await set_status(api, f"m-{number:03}", phase="Failed", message=payload)
     async with tab(browser, await running.next_url()) as found:
-        await found.shows(f"{len(PAYLOADS)} need a person")
+        await found.shows(f"{len(PAYLOADS)} need attention")
         shown = await found.page.locator("section >> nth=2").locator("tbody tr td:last-child").all_inner_texts()
         assert [text for text in shown if text] == list(PAYLOADS)
         for number, payload in enumerate(PAYLOADS):  # once more, by the websocket in place of the page

@@ -1,4 +1,4 @@
-"""The fleet as rows: what needs a person comes first; filters by text, site, phase, reason and labels."""
+"""The fleet as rows: what needs attention comes first; filters by text, site, phase, reason and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW: Final = "New"  # the phase of a Machine that no controller has seen
 class Need(IntEnum):
     """The attention that a Machine needs, the most first."""
 
-    PERSON = 0  # no controller can help it
+    ATTENTION = 0  # no controller can help it
     BLOCKED = 1  # something is in its way, which may pass
     WORKING = 2  # an operation or an installation is at work
     CALM = 3
@@ -57,7 +57,7 @@ def fleet_row(machine: Machine) -> FleetRow:
     status = machine.status
     active = status.active_operation
     need = need_of(machine)
-    cause = cause_of(machine) if need in (Need.PERSON, Need.BLOCKED) else ""
+    cause = cause_of(machine) if need in (Need.ATTENTION, Need.BLOCKED) else ""
     phase = status.phase or NEW
     reason = status.reason or ""
     operation = "" if active is None else active.kind
@@ -86,7 +86,7 @@ def need_of(machine: Machine) -> Need:
         or (redfish is not None and redfish.refused_secret_version is not None)
         or (ssh is not None and (ssh.refused or ssh.untrusted))
     ):
-        return Need.PERSON
+        return Need.ATTENTION
     if status.active_operation is not None:
         return Need.BLOCKED if status.active_operation.lost else Need.WORKING
     is_dark = status.power is not None and status.power.state == MachinePower.UNKNOWN
@@ -172,7 +172,7 @@ class FleetSummary:
     """Counts of the whole fleet.
 
     Attributes:
-        sites: Machines, and those that need a person, by site.
+        sites: Machines, and those that need attention, by site.
     """
 
     machines: int
@@ -209,7 +209,7 @@ class FleetIndex(Derived):
         self._phases: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._sites: Counter[str] = Counter()
-        self._persons: Counter[str] = Counter()  # Machines that need a person, by site
+        self._urgent: Counter[str] = Counter()  # Machines that need attention, by site
 
     def changed(self, old: Machine | None, new: Machine | None) -> None:
         """Take a change of the cache into account."""
@@ -234,8 +234,8 @@ class FleetIndex(Derived):
         ]
         if row.reason:
             counted.append((self._reasons, row.reason))
-        if row.need is Need.PERSON:
-            counted.append((self._persons, row.site or NO_SITE))
+        if row.need is Need.ATTENTION:
+            counted.append((self._urgent, row.site or NO_SITE))
         for counter, key in counted:
             counter[key] += step
             if not counter[key]:
@@ -248,7 +248,7 @@ class FleetIndex(Derived):
             needs=dict(self._needs),
             phases=dict(sorted(self._phases.items())),
             reasons=dict(sorted(self._reasons.items())),
-            sites={site: (count, self._persons[site]) for site, count in sorted(self._sites.items())},
+            sites={site: (count, self._urgent[site]) for site, count in sorted(self._sites.items())},
         )
 
     def page(self, desired: FleetFilter, first: int, rows: int = PAGE_ROWS) -> FleetPage:
@@ -258,7 +258,7 @@ class FleetIndex(Derived):
         return FleetPage(tuple(selected[start : start + rows]), start, len(selected))
 
     def _in_order(self) -> Iterable[FleetRow]:
-        """Return the rows, what needs a person first, then by name."""
+        """Return the rows, what needs attention first, then by name."""
         if not self._is_sorted:
             self._names = sorted(self._rows, key=lambda name: self._rows[name].order)
             self._is_sorted = True

@@ -29,7 +29,7 @@ from unbounded.kube.clock import seconds_since
 from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.observed_power import BmcState, bmc_state, power_of
 
-SHOWN: Final = 200  # Machines of a table, those that need a person first
+SHOWN: Final = 200  # Machines of a table, those that need attention first
 STALE_S: Final = 30.0  # a Lease is renewed every few seconds
 
 

@@ -26,8 +26,8 @@ from unbounded.console.widgets import (
 
 ALL: Final = ("", "all")
 SITES_SHOWN: Final = 12
-NEEDS: Final = {Need.PERSON: "needs a person", Need.BLOCKED: "blocked", Need.WORKING: "at work", Need.CALM: ""}
-NEED_TONES: Final = {Need.PERSON: Tone.BAD, Need.BLOCKED: Tone.WARN, Need.WORKING: Tone.BUSY, Need.CALM: Tone.CALM}
+NEEDS: Final = {Need.ATTENTION: "needs attention", Need.BLOCKED: "blocked", Need.WORKING: "at work", Need.CALM: ""}
+NEED_TONES: Final = {Need.ATTENTION: Tone.BAD, Need.BLOCKED: Tone.WARN, Need.WORKING: Tone.BUSY, Need.CALM: Tone.CALM}
 COLUMNS: Final = (
     Column("Machine", "link", wide=True),
     Column("State", "badge"),
@@ -64,14 +64,14 @@ class FleetView:
             with box("section", "card stack"):
                 heading(2, "Sites")
                 self._sites = Table(
-                    "Sites", (Column("Site", "link"), Column("Machines", "number"), Column("Need a person", "number"))
+                    "Sites", (Column("Site", "link"), Column("Machines", "number"), Column("Need attention", "number"))
                 )
                 self._more_sites = TextElement("p", "", "faint")
         with box("section", "card stack"):
             heading(2, "Machines")
             self._draw_filters()
             self._fault = TextElement("p", "", "banner hidden")
-            self._table = Table("Machines, those that need a person first", COLUMNS)
+            self._table = Table("Machines, those that need attention first", COLUMNS)
             self._draw_pager()
         self._refresher = view.follow([MACHINES], self._refresh)
 
@@ -133,10 +133,8 @@ class FleetView:
         if self._view.live.of(MACHINES).state is LiveState.LOADING:
             self._total.set("loading the Machines …")
         else:
-            persons = summary.needs.get(Need.PERSON, 0)
-            self._total.set(
-                f"{_machines(summary.machines)}, {persons:,} {'needs' if persons == 1 else 'need'} a person"
-            )
+            urgent = summary.needs.get(Need.ATTENTION, 0)
+            self._total.set(f"{_machines(summary.machines)}, {urgent:,} {'needs' if urgent == 1 else 'need'} attention")
         self._phases.show(
             [
                 Bar(name, count, phase(name).tone, urls.fleet(**self._filter.but(phase=name).query()))
@@ -149,9 +147,9 @@ class FleetView:
                 (
                     ViewText(site, urls.fleet(**self._filter.but(site=site).query())),
                     ViewText(f"{count:,}"),
-                    ViewText(f"{persons:,}"),
+                    ViewText(f"{urgent:,}"),
                 )
-                for site, (count, persons) in worst[:SITES_SHOWN]
+                for site, (count, urgent) in worst[:SITES_SHOWN]
             ]
         )
         left = len(worst) - SITES_SHOWN
