@@ -7,48 +7,34 @@ Content-Security-Policy while the template is compiled, so that no text of an ob
 from __future__ import annotations
 
 import copy
-import html
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from nicegui import client as nicegui_client
 from nicegui import core, ui
 
+from unbounded.console import urls
 from unbounded.console.guard import AsgiApp, ConsoleOrigin, Guard, session_of
 from unbounded.console.layout import THEME_COOKIE, frame
+from unbounded.console.login import TITLE, SessionStart
 from unbounded.console.pages import PAGES, PageRoute
-from unbounded.console.sessions import BrowserSession, BrowserSessions
+from unbounded.console.sessions import BrowserSessions
 from unbounded.console.view import View
 from unbounded.kube.logs import Log
 
 STATIC: Final = Path(__file__).parent / "static"
 RECONNECT_S: Final = 10.0  # a page that lost its websocket for longer is loaded again
 HISTORY: Final = 300  # messages that are sent again after a reconnect
-TITLE: Final = "Unbounded"
 _FROM_BROWSER: Final = ("event", "javascript_response", "ack", "log")  # messages that name a page
 
 log = Log(__name__)
-
-
-@dataclass(frozen=True)
-class Start:
-    """Begin of a session at a one-time URL.
-
-    Args:
-        redeem: given the secret of the URL, returns a new session; None for a secret that is not valid (any more).
-        hint: how to get another address.
-    """
-
-    redeem: Callable[[str], BrowserSession | None]
-    hint: str
 
 
 class _NonceLoader(jinja2.BaseLoader):
@@ -64,14 +50,14 @@ class _NonceLoader(jinja2.BaseLoader):
         return source.replace("<script", '<script nonce="{{ request.state.csp_nonce }}"'), name, is_current
 
 
-def build(*, sessions: BrowserSessions, own: ConsoleOrigin, start: Start) -> AsgiApp:
+def build(*, sessions: BrowserSessions, own: ConsoleOrigin, login: SessionStart) -> AsgiApp:
     """Return the application. It can be built once in a process."""
     environment = nicegui_client.templates.env
     if environment.loader is None:
         raise TypeError("NiceGUI has no template loader")
     environment.loader = _NonceLoader(environment.loader)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    _add_routes(app, sessions, own, start)
+    _add_routes(app, sessions, own, login)
     for page in PAGES:
         _add_page(page)
     ui.run_with(
@@ -92,7 +78,7 @@ def build(*, sessions: BrowserSessions, own: ConsoleOrigin, start: Start) -> Asg
     _check_senders()
 
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
-        await _refusal(start.hint)(scope, receive, send)
+        await login.prompt()(scope, receive, send)
 
     return Guard(app, own=own, sessions=sessions, refuse=refuse)
 
@@ -132,43 +118,17 @@ def _add_page(page: PageRoute) -> None:
     ui.page(page.path)(build_page)
 
 
-def _add_routes(app: FastAPI, sessions: BrowserSessions, own: ConsoleOrigin, start: Start) -> None:
+def _add_routes(app: FastAPI, sessions: BrowserSessions, own: ConsoleOrigin, login: SessionStart) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="console-static")
+    login.add_routes(app)
 
-    @app.get("/start/{secret}")
-    async def begin(request: Request, secret: str) -> Response:
-        if request.state.session is not None:
-            return RedirectResponse("/", 303)
-        session = start.redeem(secret)
-        if session is None:
-            return _refusal(f"This address was used before, or is not valid. {start.hint}")
-        answer = RedirectResponse("/", 303)
-        set_cookie(answer, own, session)
-        return answer
-
-    @app.post("/end")
+    @app.post(urls.END)
     async def end(request: Request) -> Response:
         sessions.end(session_of(request.scope), "you have logged out")
-        answer = RedirectResponse("/login", 303)
+        answer = RedirectResponse(urls.LOGIN, 303)
         answer.delete_cookie(own.cookie, path="/")
         return answer
 
-    @app.get("/login")
-    async def login(request: Request) -> Response:
-        return RedirectResponse("/", 303) if request.state.session is not None else _refusal(start.hint)
-
-
-def set_cookie(answer: Response, own: ConsoleOrigin, session: BrowserSession) -> None:
-    """Give a session to the browser; it ends with the browser."""
-    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
-
-
-def _refusal(text: str) -> HTMLResponse:
-    """Return the page for a browser without a session."""
-    body = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{TITLE}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="/static/console.css"><link rel="icon" href="/static/icon.svg"></head>
-<body class="plain"><main><h1>No session</h1><p>{html.escape(text)}</p></main></body></html>
-"""
-    return HTMLResponse(body, 401)
+    @app.get(urls.LOGIN)
+    async def prompt(request: Request) -> Response:
+        return RedirectResponse(urls.FLEET, 303) if request.state.session is not None else login.prompt()

@@ -14,6 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+from unbounded.console import urls
 from unbounded.console.sessions import BrowserSession, BrowserSessions
 
 Scope = MutableMapping[str, Any]
@@ -25,7 +26,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 WEBSOCKETS: Final = "/_nicegui_ws/"
 LIBRARY: Final = "/_nicegui/"  # scripts and styles of NiceGUI, the same for everybody
 STATIC: Final = "/static/"  # those of the console
-PUBLIC: Final = ("/start/", "/login", "/oidc/", "/favicon.ico")
+PUBLIC: Final = (urls.START, urls.LOGIN, "/favicon.ico")
 SAFE_METHODS: Final = ("GET", "HEAD")
 NONCE_BYTES: Final = 16
 COOKIE: Final = "unbounded-console"

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from unbounded.console.app import Start, build
+from unbounded.console.app import build
 from unbounded.console.guard import COOKIE, ConsoleOrigin
+from unbounded.console.login import OneTimeLogin
 from unbounded.console.server import listen, serving
 from unbounded.console.sessions import BrowserSession, BrowserSessions, OneTimeUrls, identity_of
 from unbounded.intents.operations import user_name
@@ -44,7 +45,11 @@ async def serving_loopback(api: HttpApi, *, port: int, issued: Callable[[str], N
             return sessions.begin(identity_of("kubeconfig"), name, api) if urls.redeem(secret) else None
 
         own = ConsoleOrigin(frozenset({f"{HOST}:{port}", f"localhost:{port}"}), cookie=f"{COOKIE}-{port}")
-        start = Start(redeem, HINT)
-        async with serving(build(sessions=sessions, own=own, start=start), listener):
+        login = OneTimeLogin(redeem, HINT, own)
+        async with serving(build(sessions=sessions, own=own, login=login), listener):
+            ending = asyncio.create_task(sessions.end_when_due(), name="ends of sessions")
             urls.issue()
-            yield
+            try:
+                yield
+            finally:
+                ending.cancel()

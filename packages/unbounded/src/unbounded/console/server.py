@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from unbounded.console.guard import AsgiApp
+from unbounded.explain_api.server import RENEWAL_S, TlsFiles
+from unbounded.kube.logs import Log
 from unbounded.kube.settings import Address
 
 STOP_S: Final = 1
 BACKLOG: Final = 128
 WEBSOCKET_BYTES: Final = 256 * 1024  # of a message from a browser
+
+log = Log(__name__)
 
 
 class _Server(uvicorn.Server):
@@ -44,14 +48,8 @@ def listen(address: Address) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    app: AsgiApp,
-    listener: socket.socket,
-    *,
-    certificate: Path | None = None,
-    key: Path | None = None,
-) -> AsyncIterator[None]:
-    """Serve inside of the context."""
+async def serving(app: AsgiApp, listener: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+    """Serve inside of the context, with TLS where there is a certificate."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -61,8 +59,7 @@ async def serving(
         ws_max_size=WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=STOP_S,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="console")
@@ -72,6 +69,28 @@ async def serving(
     finally:
         server.should_exit = True
         await task
+
+
+async def serving_tls(app: AsgiApp, listener: socket.socket, files: TlsFiles) -> None:
+    """Serve with the certificate of the files, from when they exist, and with each new one of them."""
+    loaded: tuple[bytes, bytes] | None = None
+    context: ssl.SSLContext | None = None
+    async with contextlib.AsyncExitStack() as stack:
+        while True:
+            found = await asyncio.to_thread(files.content)
+            if found is not None and found != loaded:
+                loaded = found
+                try:
+                    fresh = await asyncio.to_thread(files.context)
+                    if context is None:
+                        context = fresh
+                        await stack.enter_async_context(serving(app, listener, fresh))
+                    else:
+                        context.load_cert_chain(files.certificate, files.key)
+                        log.info("certificate of the console renewed")
+                except ssl.SSLError as error:
+                    log.warning("cannot use the certificate of the console", error=error)
+            await asyncio.sleep(RENEWAL_S)
 
 
 async def _started(server: uvicorn.Server, task: asyncio.Task[None]) -> None:

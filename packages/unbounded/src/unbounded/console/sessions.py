@@ -6,6 +6,7 @@ an absolute time, at the user's wish, and when the API server knows the credenti
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import Log
 
 ID_BYTES: Final = 32
+DUE_EVERY_S: Final = 30.0
 MAX_SESSIONS: Final = 200
 MAX_OF_USER: Final = 20  # the oldest one ends for a new one
 
@@ -80,9 +82,18 @@ class BrowserSessions:
         idle_s: a session without an open page ends after this time without a request.
         absolute_s: a session ends after this time.
         now: monotonic.
+        forget: called with each user whose last session has ended.
     """
 
-    def __init__(self, *, idle_s: float, absolute_s: float, now: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        idle_s: float,
+        absolute_s: float,
+        now: Clock,
+        forget: Callable[[ConsoleUser], None] = lambda _user: None,
+    ) -> None:
+        self._forget = forget
         self._idle_s = idle_s
         self._absolute_s = absolute_s
         self._now = now
@@ -143,6 +154,7 @@ class BrowserSessions:
         if not user.sessions:
             del self._users[user.identity]
             user.live.close()
+            self._forget(user)
 
     def end_user(self, identity: str, reason: str) -> None:
         """End all sessions of a user."""
@@ -155,6 +167,12 @@ class BrowserSessions:
         for session in tuple(self._sessions.values()):
             if self._has_expired(session):
                 self.end(session, "the session has expired")
+
+    async def end_when_due(self) -> None:
+        """End sessions whose time is over, until cancelled."""
+        while True:
+            await asyncio.sleep(DUE_EVERY_S)
+            self.end_expired()
 
     def _has_expired(self, session: BrowserSession) -> bool:
         now = self._now()

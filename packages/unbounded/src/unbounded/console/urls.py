@@ -10,6 +10,7 @@ ROLLOUTS: Final = "/rollouts"
 HOSTS: Final = "/hosts"
 LOGIN: Final = "/login"
 END: Final = "/end"
+START: Final = "/start/"  # the secret of a one-time URL follows
 
 
 def fleet(**filters: str) -> str:

@@ -90,18 +90,23 @@ _HEALTH: Final = Option(
 OPTIONS: Final = (_PLAIN, _TLS, _CERTIFICATE, _KEY, _SERVER, _CA, _HEALTH)
 
 
-def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    add_options(parser, PREFIX, OPTIONS)
+def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str], prefix: str = PREFIX) -> None:
+    """Add the flags of a process that serves with its callers' rights alone.
+
+    Args:
+        prefix: of its environment variables.
+    """
+    add_options(parser, prefix, OPTIONS)
     add_log_arguments(parser, environ, level="info", log_format="json")
 
 
-def parse_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> ExplainSettings:
+def parse_settings(args: argparse.Namespace, environ: Mapping[str, str], prefix: str = PREFIX) -> ExplainSettings:
     """Return the settings.
 
     Raises:
         SettingsError: a value is invalid, or does not fit another one.
     """
-    values = OptionValues(args, PREFIX, environ, OPTIONS)
+    values = OptionValues(args, prefix, environ, OPTIONS)
     certificate, key = values.value(_CERTIFICATE), values.value(_KEY)
     if (certificate is None) != (key is None):
         raise SettingsError(f"{_CERTIFICATE.flag} and {_KEY.flag} belong together: give both, or none")

@@ -1,0 +1,162 @@
+"""Begins of sessions: a one-time URL on loopback, and the log-in with a token of the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Protocol
+from urllib.parse import parse_qs
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from unbounded.console import urls
+from unbounded.console.guard import ConsoleOrigin
+from unbounded.console.sessions import BrowserSession, BrowserSessions, TooManySessions, identity_of
+from unbounded.intents.operations import user_name
+from unbounded.kube.api import ApiError, Forbidden
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import ClientConfig
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+
+TITLE: Final = "Unbounded"
+AGENT: Final = "unbounded-console"
+BODY_BYTES: Final = 32 * 1024
+LOGINS: Final = 4  # at a time: each asks the API server
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750
+_FORM: Final = f"""<form method="post" action="{urls.LOGIN}" class="stack">
+<label class="field"><span>Token of the API server</span>
+<input class="control" type="password" name="token" autocomplete="off" required autofocus></label>
+<button class="primary" type="submit">Log in</button></form>
+<p class="faint">Such as that of <code>kubectl create token NAME -n NAMESPACE</code>. The console keeps it in memory,
+until you log out.</p>"""
+
+log = Log(__name__)
+
+
+class SessionStart(Protocol):
+    """A way to begin sessions."""
+
+    def prompt(self, fault: str = "") -> Response:
+        """Return the page for a browser without a session."""
+        ...
+
+    def add_routes(self, app: FastAPI) -> None:
+        """Serve the begin of sessions."""
+        ...
+
+
+class OneTimeLogin:
+    """Sessions that begin at a one-time URL.
+
+    Args:
+        redeem: given the secret of the URL, returns a new session; None for a secret that is not valid (any more).
+        hint: how to get another address.
+    """
+
+    def __init__(self, redeem: Callable[[str], BrowserSession | None], hint: str, own: ConsoleOrigin) -> None:
+        self._redeem, self._hint, self._own = redeem, hint, own
+
+    def prompt(self, fault: str = "") -> Response:
+        return plain_page("No session", f"<p>{html.escape(' '.join(filter(None, (fault, self._hint))))}</p>")
+
+    def add_routes(self, app: FastAPI) -> None:
+        @app.get(f"{urls.START}{{secret}}")
+        async def begin(request: Request, secret: str) -> Response:
+            if request.state.session is not None:
+                return RedirectResponse(urls.FLEET, 303)
+            session = self._redeem(secret)
+            if session is None:
+                return self.prompt("This address was used before, or is not valid.")
+            return opened(session, self._own)
+
+
+class TokenLogin:
+    """Sessions that begin with a token of the API server; all that they read is read with that.
+
+    Args:
+        config: of the API server; its credentials are not used.
+        metrics: count the requests of all users.
+    """
+
+    def __init__(
+        self, sessions: BrowserSessions, config: ClientConfig, metrics: ControllerMetrics, own: ConsoleOrigin
+    ) -> None:
+        self._sessions, self._config, self._metrics, self._own = sessions, config, metrics, own
+        self._turns = asyncio.Semaphore(LOGINS)
+
+    def prompt(self, fault: str = "") -> Response:
+        alert = f'<p class="banner denied" role="alert">{html.escape(fault)}</p>' if fault else ""
+        return plain_page("Log in", alert + _FORM)
+
+    def add_routes(self, app: FastAPI) -> None:
+        @app.post(urls.LOGIN)
+        async def log_in(request: Request) -> Response:
+            token = await _form_field(request, "token")
+            if not TOKEN.fullmatch(token):
+                return self.prompt("This is no token: it has other characters than those of a bearer token.")
+            try:
+                async with self._turns:
+                    session = await self.begin(token)
+            except Forbidden as error:
+                log.info("log-in refused", cause=str(error))
+                return self.prompt("The API server does not accept this token.")
+            except (ApiError, TooManySessions) as error:
+                return self.prompt(str(error))
+            if request.state.session is not None:
+                self._sessions.end(request.state.session, "another log-in has taken its place")
+            return opened(session, self._own)
+
+    async def begin(self, token: str) -> BrowserSession:
+        """Begin a session with a token. Raises ApiError, TooManySessions."""
+        api = HttpApi(
+            replace(self._config, credentials=StaticCredentials(AuthInfo(token))),
+            user_agent=AGENT,
+            metrics=self._metrics,
+        )
+        try:
+            name = await user_name(api)  # always asked: a session of the same token may be older than its end
+            session = self._sessions.begin(identity_of(token), name, api)
+        except BaseException:
+            await api.close()
+            raise
+        if session.user.api is not api:  # that of the other sessions of this user
+            await api.close()
+        return session
+
+
+def opened(session: BrowserSession, own: ConsoleOrigin) -> Response:
+    """Give a session to the browser, which ends with the browser, and lead it to the fleet."""
+    answer = RedirectResponse(urls.FLEET, 303)
+    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
+    return answer
+
+
+def plain_page(heading: str, content: str) -> HTMLResponse:
+    """Return a page without a session: status 401.
+
+    Args:
+        content: HTML, in which every text is escaped.
+    """
+    body = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{heading} · {TITLE}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/static/console.css"><link rel="icon" href="/static/icon.svg"></head>
+<body class="plain"><main class="stack"><h1>{heading}</h1>{content}</main></body></html>
+"""
+    return HTMLResponse(body, 401)
+
+
+async def _form_field(request: Request, name: str) -> str:
+    """Return a field of a form; empty where the form is larger than a log-in, or lacks it."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES:
+            return ""
+    return parse_qs(body.decode("latin-1")).get(name, [""])[0].strip()

@@ -1,0 +1,97 @@
+"""Entry point of the process `unbounded-console`: the console of a cluster, with a log-in for each user."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+from unbounded.explain_api.settings import ExplainSettings, add_arguments, parse_settings
+from unbounded.kube.process_tuning import freeze_imports
+from unbounded.kube.settings import add_version
+
+if TYPE_CHECKING:
+    from unbounded.console.sessions import ConsoleUser
+
+COMPONENT: Final = "unbounded-console"
+PREFIX: Final = "UNBOUNDED_CONSOLE"
+IDLE_S: Final = 3600.0
+ABSOLUTE_S: Final = 12 * 3600.0
+DESCRIPTION: Final = (
+    "Serve the console of a cluster to browsers. Each session acts with the token of its user, which stays in memory; "
+    "the process itself has no credentials."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    environ = dict(os.environ)
+    parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
+    add_version(parser)
+    try:
+        add_arguments(parser, environ, PREFIX)
+        settings = parse_settings(parser.parse_args(arguments), environ, PREFIX)
+    except ValueError as error:
+        parser.error(str(error))
+    with freeze_imports():  # only after the arguments were validated
+        import unbounded.console.app  # noqa: F401, PLC0415
+        from unbounded.kube.logs import configure  # noqa: PLC0415
+        from unbounded.kube.process import until_signal  # noqa: PLC0415
+
+    configure(json=settings.log_format == "json", level=settings.log_level)
+    try:
+        return asyncio.run(until_signal(serve(settings)))
+    except OSError as error:
+        where = ", ".join(f"{one.host}:{one.port}" for one in (settings.plain, settings.tls, settings.health) if one)
+        print(f"error: {error.strerror or error} (it serves on {where}, and reads {settings.ca})", file=sys.stderr)
+        return 1
+
+
+async def serve(settings: ExplainSettings) -> None:
+    """Serve until cancelled, with TLS where the settings have a certificate, else on loopback. Raises OSError."""
+    from unbounded.console.app import build  # noqa: PLC0415
+    from unbounded.console.guard import ConsoleOrigin  # noqa: PLC0415
+    from unbounded.console.login import TokenLogin  # noqa: PLC0415
+    from unbounded.console.server import listen, serving, serving_tls  # noqa: PLC0415
+    from unbounded.console.sessions import BrowserSessions  # noqa: PLC0415
+    from unbounded.explain_api.server import TlsFiles  # noqa: PLC0415
+    from unbounded.kube.config import ClientConfig  # noqa: PLC0415
+    from unbounded.kube.logs import Log  # noqa: PLC0415
+    from unbounded.kube.metrics import ControllerMetrics  # noqa: PLC0415
+    from unbounded.kube.process import serving_health  # noqa: PLC0415
+
+    authority = None if settings.ca is None else settings.ca.read_bytes()
+    config = ClientConfig(server=settings.api_server, ca=authority, ca_file=settings.ca)
+    metrics = ControllerMetrics()
+    address = settings.tls or settings.plain
+    if address is None:
+        raise OSError("nothing is served")
+    async with asyncio.TaskGroup() as closing, AsyncExitStack() as stack:
+
+        def forget(user: ConsoleUser) -> None:
+            closing.create_task(user.api.close())
+
+        now = asyncio.get_running_loop().time
+        sessions = BrowserSessions(idle_s=IDLE_S, absolute_s=ABSOLUTE_S, now=now, forget=forget)
+        addresses = () if settings.health is None else (settings.health,)
+        await stack.enter_async_context(serving_health(metrics, addresses))
+        listener = stack.enter_context(listen(address))
+        port = listener.getsockname()[1]
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        hosts = frozenset() if settings.tls else frozenset({f"{host}:{port}", f"localhost:{port}"})
+        own = ConsoleOrigin(hosts, secure=settings.tls is not None)
+        app = build(sessions=sessions, own=own, login=TokenLogin(sessions, config, metrics, own))
+        Log(COMPONENT).info("serving the console", host=address.host or "*", port=port, tls=own.secure)
+        closing.create_task(sessions.end_when_due())
+        if settings.tls is None:
+            await stack.enter_async_context(serving(app, listener))
+            await asyncio.Event().wait()
+        elif settings.certificate is not None and settings.key is not None:
+            await serving_tls(app, listener, TlsFiles(settings.certificate, settings.key))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The console of a cluster in Chromium: each user logs in with a token, and sees what that may read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+import pytest_asyncio
+import trustme
+from playwright.async_api import Browser
+
+from tests.console.browser import CHROMIUM, Tab, tab
+from tests.console.served import create_machine, create_reader, set_status
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+START_S = 60.0
+MACHINE_CANARY = "canary-of-machines"
+OPERATION_CANARY = "canary-of-operations"
+
+
+@asynccontextmanager
+async def cluster_console(kubeconfig: Path, folder: Path, *flags: str) -> AsyncIterator[str]:
+    """Run `unbounded-console` inside of the context; yields host and port."""
+    config = from_kubeconfig(kubeconfig)
+    ca = folder / "ca.crt"
+    ca.write_bytes(config.ca or b"")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "unbounded.console.main", "--api-server", config.server, "--api-server-ca", str(ca)),
+        *("--health-addr", "0", "--log-format", "text", *flags),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    try:
+        assert process.stdout is not None
+        printed = ""
+        async with asyncio.timeout(START_S):
+            while (found := re.search(r"serving the console .*port=([0-9]+)", printed)) is None:
+                line = await process.stdout.readline()
+                assert line, printed
+                printed += line.decode()
+        yield f"127.0.0.1:{found[1]}"
+    finally:
+        process.send_signal(SIGTERM)
+        printed += (await process.stdout.read()).decode() if process.stdout is not None else ""
+        assert await process.wait() == 0, printed
+        assert "Traceback" not in printed, printed
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(kubeconfig: Path, api: HttpApi, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    async with cluster_console(kubeconfig, tmp_path_factory.mktemp("console"), "--plain-addr", "127.0.0.1:0") as found:
+        yield f"http://{found}"
+
+
+async def log_in(found: Tab, token: str) -> None:
+    await found.page.get_by_label("Token of the API server").fill(token)
+    await found.page.get_by_role("button", name="Log in").click()
+
+
+def record(found: Tab) -> list[str]:
+    """Collect all that the server sends over websockets from now on."""
+    received: list[str] = []
+    found.page.on("websocket", lambda one: one.on("framereceived", lambda frame: received.append(str(frame))))
+    return received
+
+
+async def test_a_token_opens_a_session_until_the_user_logs_out(served: str, browser: Browser, api: HttpApi) -> None:
+    token = await create_reader(api, "visitor", "machines", "machineoperations")
+    async with tab(browser, served) as found:
+        await log_in(found, "no token at all!")
+        await found.shows("This is no token")
+        await log_in(found, f"{token[:-4]}AAAA")
+        await found.shows("The API server does not accept this token.")
+        assert await found.serious_findings() == []
+        assert await found.page.context.cookies() == []
+        await log_in(found, token)
+        await found.shows("120 Machines")
+        await found.shows("system:serviceaccount:default:visitor")
+        assert token not in await found.page.content()
+        assert token not in str(await found.page.context.cookies())
+        await found.page.get_by_role("button", name="Log out").click()
+        await found.shows("Token of the API server")
+        await found.page.go_back()
+        await found.shows("Token of the API server")
+        await found.lacks("m-001")
+        found.errors.clear()  # Chromium reports the status 401 of the log-in
+
+
+async def test_two_users_side_by_side_see_what_each_may_read(served: str, browser: Browser, api: HttpApi) -> None:
+    """A canary of each kind, which one of the two may not read: neither by a page nor by any message."""
+    machines = await create_reader(api, "machines-only", "machines")
+    operations = await create_reader(api, "operations-only", "machineoperations")
+    await create_machine(api, MACHINE_CANARY, "rack")
+    body = {
+        "metadata": {"name": OPERATION_CANARY},
+        "spec": {"machineRef": MACHINE_CANARY[:-1] + "x", "operationKind": "HostReboot"},
+    }
+    await api.create(MACHINE_OPERATIONS, body)
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(tab(browser, served))
+        second = await stack.enter_async_context(tab(browser, served))
+        to_first, to_second = record(first), record(second)
+        await log_in(first, machines)
+        await log_in(second, operations)
+        await first.shows("121 Machines")
+        await second.shows("Machine: you may not read these objects")
+        for path in ("/", f"/machine/{MACHINE_CANARY}", f"/operation/{OPERATION_CANARY}", "/rollouts", "/site/rack"):
+            for one in (first, second):
+                await one.page.goto(f"{served}{path}")
+                await one.page.locator("h1").first.wait_for()
+        await second.page.goto(f"{served}/operation/{OPERATION_CANARY}")
+        await second.shows(OPERATION_CANARY)
+        await first.page.goto(f"{served}/?text=canary")
+        await first.shows(MACHINE_CANARY)
+        await second.page.goto(f"{served}/?text=canary")
+        await second.shows("you may not read")
+        await set_status(api, MACHINE_CANARY, phase="Failed", message="the canary sings")
+        await first.shows("the canary sings")
+        assert "canary sings" in "".join(to_first)  # what is sent is recorded
+        assert "canary sings" not in "".join(to_second)
+        assert MACHINE_CANARY not in "".join(to_second)
+        assert MACHINE_CANARY not in await second.page.content()
+        for one in (first, second):
+            one.errors.clear()  # Chromium reports the status 401 of the log-in
+
+
+async def test_the_console_is_served_with_tls(kubeconfig: Path, browser: Browser, api: HttpApi, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    token = await create_reader(api, "over-tls", "machines", "machineoperations")
+    flags = ("--tls-addr", "127.0.0.1:0", "--tls-cert-file", str(certificate), "--tls-private-key-file", str(key))
+    async with (
+        cluster_console(kubeconfig, tmp_path, *flags) as address,
+        tab(browser, f"https://{address}", ignore_https_errors=True) as found,
+    ):
+        await log_in(found, token)
+        await found.shows("m-001")  # the websocket works, too
+        await set_status(api, "m-001", phase="Failed", message="seen over TLS")
+        await found.shows("seen over TLS")
+        assert [one.get("secure") for one in await found.page.context.cookies()] == [True]
+        found.errors.clear()  # Chromium reports the status 401 of the log-in
