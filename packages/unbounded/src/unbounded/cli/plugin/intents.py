@@ -11,6 +11,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin import command
 from unbounded.cli.plugin.wait import wait_operation
+from unbounded.intents.consent import consent_question, typed_consent
 from unbounded.intents.writes import write_creation, write_patch
 from unbounded.plan.intent import Intent, IntentPatch, Raw
 from unbounded.plan.kinds import kind_of
@@ -25,8 +26,6 @@ DRY_RUNS: Final = (NO_DRY_RUN, CLIENT, SERVER)
 _WORDS: Final = {NO_DRY_RUN: "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
 Done = tuple[Kind[dict[str, Any]], Raw]
-
-SHOWN: Final = 20
 
 
 async def execute_intent(
@@ -89,21 +88,15 @@ async def confirm(invocation: command.CliInvocation, machines: Sequence[str], wh
     """
     if not machines or getattr(invocation.args, "force", False):
         return
-    desired = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
+    desired = typed_consent(machines)
     if not invocation.stdin.isatty():
         text = f"confirm by typing {desired!r}; this needs a terminal"
         raise command.CliError(text, next_step="--force skips the confirmation", status=command.USAGE)
-    print(_question(machines, desired, what), end="", file=invocation.err, flush=True)
+    print(
+        f"{consent_question(machines, what)}\nType `{desired}` to continue: ", end="", file=invocation.err, flush=True
+    )
     if (await _line(invocation.stdin)).strip() != desired:
         raise command.CliError("the text differs: nothing was changed")
-
-
-def _question(machines: Sequence[str], desired: str, what: str) -> str:
-    head = f"{desired}: {what}.\n"
-    if len(machines) > 1:
-        more = f" and {len(machines) - SHOWN} more" if len(machines) > SHOWN else ""
-        head += f"  {', '.join(machines[:SHOWN])}{more}\n"
-    return f"{head}Type `{desired}` to continue: "
 
 
 async def _line(source: TextIO) -> str:
