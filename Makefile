@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
   generate clean
 
 run: $(STAMP)
-	@exec $(BIN)/unbounded up --lab 3 $(if $(CLOUD),--lab-cloud $(CLOUD) )--console --data data
+	@exec $(BIN)/unbounded up --lab 3 $(if $(CLOUD),--lab-cloud $(CLOUD) )--console --allow-operations --data data
 
 # .pre-commit-config.yaml runs the quick ones of these.
 check: format lint types layers generated

@@ -45,6 +45,7 @@ Main = Callable[[Sequence[str]], int]
         (["up", "--lab", "1001"], "from 0 to 1000"),
         (["up", "--once"], "--once exits after the first operation"),
         (["up", "--lab-cloud", "azure"], "needs --lab N, the number"),
+        (["up", "--allow-operations"], "needs --console"),
         (["up", "--log-format", "xml"], "--log-format"),
         (["up", "there"], "there"),
         ([], "COMMAND"),

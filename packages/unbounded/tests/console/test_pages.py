@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Locator, expect
 
 from tests.console.browser import CHROMIUM, NARROW, WIDE, Tab, tab
 from tests.console.running import Console, console
@@ -21,18 +22,21 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import NAMESPACES
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import install_container_cloud
 from unbounded.kube.api import AlreadyExists
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339
+from unbounded.operations.claim_gates import is_paused
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
+T = TypeVar("T")
 LIVE_S: Final = 1.0
 CANARY: Final = "canary-7c1f"  # in objects that one user may not read
 MACHINE, OPERATION, SITE = "web-01", f"web-01-reboot-{CANARY}", "rack1"
@@ -235,3 +239,94 @@ async def test_a_page_shows_nothing_that_its_user_may_not_read(
         assert CANARY not in await found.page.locator("ul.tree").inner_text()
         await visit(found, f"/site/{SITE}")
         await found.shows("You may not read Secrets in kube-system.")
+
+
+# ---- actions
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def operator(kubeconfig: Path, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
+    """A browser whose console allows operations."""
+    async with console(kubeconfig, "--allow-operations") as running, tab(browser, await running.next_url()) as found:
+        yield found
+
+
+async def until(api: HttpApi, kind: Kind[T], name: str, holds: Callable[[T], bool]) -> T:
+    """Wait until an object is as desired; return it."""
+    async with asyncio.timeout(20):
+        while not holds(found := await api.get(kind, name)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return found
+
+
+def button(found: Tab, name: str) -> Locator:
+    return found.page.get_by_role("button", name=name, exact=True)
+
+
+async def test_a_console_that_only_reads_has_no_actions(admin: Tab) -> None:
+    await visit(admin, f"/machine/{MACHINE}")
+    await admin.shows("Disk 3")
+    assert await button(admin, "Pause operations").count() == 0
+    assert await button(admin, "Replace").count() == 0
+
+
+async def test_a_pause_is_planned_shown_as_its_command_and_then_made(operator: Tab, staged: HttpApi) -> None:
+    await visit(operator, f"/machine/{MACHINE}")
+    await button(operator, "Pause operations").focus()
+    await operator.page.keyboard.press("Enter")
+    await operator.shows("would patch machine.unbounded-cloud.io/web-01: paused")
+    await operator.shows(f"kubectl unbounded machine pause {MACHINE}")
+    assert not is_paused((await staged.get(MACHINES, MACHINE)).metadata.annotations)
+    assert await operator.serious_findings() == []
+    await operator.page.set_viewport_size(NARROW)
+    assert await operator.page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    await operator.page.set_viewport_size(WIDE)
+    await button(operator, "Pause operations").last.click()
+    await until(staged, MACHINES, MACHINE, lambda one: is_paused(one.metadata.annotations))
+    await operator.shows("Done: paused.")
+    await button(operator, "Resume operations").click()
+    await operator.shows("kubectl unbounded machine resume")
+    await button(operator, "Do nothing").click()
+    await operator.page.get_by_text("kubectl unbounded machine resume").wait_for(state="detached")
+    assert is_paused((await staged.get(MACHINES, MACHINE)).metadata.annotations)
+
+
+async def test_a_replacement_needs_the_name_of_its_machine_and_can_be_cancelled(operator: Tab, staged: HttpApi) -> None:
+    await visit(operator, f"/machine/{MACHINE}")
+    await button(operator, "Replace").click()
+    await operator.shows("this loses everything on its disk")
+    confirm = button(operator, "Replace").last
+    assert await confirm.is_disabled()
+    await operator.page.get_by_label(f"Type {MACHINE} to continue").fill("web-02")
+    await operator.page.wait_for_timeout(300)
+    assert await confirm.is_disabled()
+    await operator.page.get_by_label(f"Type {MACHINE} to continue").fill(MACHINE)
+    await expect(confirm).to_be_enabled()
+    await confirm.click()
+    link = operator.page.get_by_role("link", name="Show web-01-replace-")
+    await link.wait_for()
+    await link.click()
+    await operator.page.wait_for_url("**/operation/web-01-replace-*")
+    name = operator.page.url.rpartition("/")[2]
+    made = await staged.get(MACHINE_OPERATIONS, name)
+    assert (made.spec.operation_kind, made.spec.machine_ref) == ("HostReplace", MACHINE)
+
+    await button(operator, "Cancel").click()
+    await operator.shows(f"kubectl unbounded machine operation cancel {name}")
+    await button(operator, "Cancel").last.click()
+    await until(staged, MACHINE_OPERATIONS, name, lambda one: one.spec.cancel)
+    await operator.shows("Done: cancel requested.")
+
+
+async def test_a_write_that_the_server_refuses_is_not_offered(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    token = await create_reader(staged, "looker", "machines", "machineoperations")
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "looker"), "--allow-operations")
+    async with own as process, tab(browser, await process.next_url()) as found:
+        await visit(found, f"/machine/{MACHINE}")
+        await button(found, "Drain").click()
+        await found.shows("the server refuses it")
+        await found.shows("It would be rejected, so it is not offered.")
+        assert await button(found, "Drain").count() == 1
+    assert (await staged.get(MACHINES, MACHINE)).spec.maintenance is None

@@ -22,8 +22,10 @@ async def run(session: CommandSession) -> int:
     from unbounded.console.loopback import serving_loopback  # noqa: PLC0415  # an extra
 
     port: int = session.invocation.args.port
+    allows: bool = session.invocation.args.allow_operations
+    issued = partial(_print_url, session.printer)
     try:
-        async with serving_loopback(session.api, port=port, issued=partial(_print_url, session.printer)):
+        async with serving_loopback(session.api, port=port, issued=issued, allow_operations=allows):
             await asyncio.Event().wait()
     except OSError as error:
         raise CliError(f"--port {port}: {error.strerror or error}", next_step="choose another port") from error

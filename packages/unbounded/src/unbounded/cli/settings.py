@@ -73,6 +73,7 @@ class UpSettings:
         machines: settings for hosts that are set up over SSH.
         container_cloud: None to run no controllers of Container Cloud.
         console: port of the console on loopback, 0 for a free one; None for no console.
+        allow_operations: the console offers actions.
     """
 
     data: Path
@@ -97,6 +98,7 @@ class UpSettings:
     machines: MachineSettings = MachineSettings()  # noqa: RUF009 - frozen
     container_cloud: ContainerCloudSettings | None = None
     console: int | None = None
+    allow_operations: bool = False
 
     @property
     def metalman(self) -> MetalmanSettings:
@@ -306,6 +308,11 @@ def _add_console(parser: argparse.ArgumentParser) -> None:
         help="Serve the console for browsers on this port of loopback (without PORT: a free one), and print its "
         "address",
     )
+    parser.add_argument(
+        "--allow-operations",
+        action="store_true",
+        help="Let the console request operations, maintenance and pauses; without it, the console only reads",
+    )
 
 
 def up_settings_of(args: argparse.Namespace) -> UpSettings:
@@ -318,6 +325,8 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         raise ValueError("--once exits after the first operation, and needs --lab N to start one")
     if args.lab_cloud and not args.lab:
         raise ValueError(f"--lab-cloud {args.lab_cloud} needs --lab N, the number of its machines")
+    if args.allow_operations and args.console is None:
+        raise ValueError("--allow-operations is for the console, and needs --console")
     return UpSettings(
         data=args.data,
         bind=args.bind,
@@ -341,6 +350,7 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         machines=host_settings_of(args),
         container_cloud=container_cloud_settings_of(args),
         console=args.console,
+        allow_operations=args.allow_operations,
     )
 
 

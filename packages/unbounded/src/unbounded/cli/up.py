@@ -116,7 +116,9 @@ async def up(settings: UpSettings, screen: Screen, tracer: Tracer = NO_TRACER) -
         epochs = servers.EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
         async with (
-            running_console(server.kubeconfig_path, settings.console, screen),
+            running_console(
+                server.kubeconfig_path, settings.console, screen, allow_operations=settings.allow_operations
+            ),
             scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
             servers.component_runtime(
                 "machina", admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer

@@ -50,8 +50,14 @@ class _NonceLoader(jinja2.BaseLoader):
         return source.replace("<script", '<script nonce="{{ request.state.csp_nonce }}"'), name, is_current
 
 
-def build(*, sessions: BrowserSessions, own: ConsoleOrigin, login: SessionStart) -> AsgiApp:
-    """Return the application. It can be built once in a process."""
+def build(
+    *, sessions: BrowserSessions, own: ConsoleOrigin, login: SessionStart, allow_operations: bool = False
+) -> AsgiApp:
+    """Return the application. It can be built once in a process.
+
+    Args:
+        allow_operations: pages offer actions; without, the console only reads.
+    """
     environment = nicegui_client.templates.env
     if environment.loader is None:
         raise TypeError("NiceGUI has no template loader")
@@ -59,7 +65,7 @@ def build(*, sessions: BrowserSessions, own: ConsoleOrigin, login: SessionStart)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _add_routes(app, sessions, own, login)
     for page in PAGES:
-        _add_page(page)
+        _add_page(page, allow_operations=allow_operations)
     ui.run_with(
         app,
         title=TITLE,
@@ -98,7 +104,7 @@ def _from_own_page(handler: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _add_page(page: PageRoute) -> None:
+def _add_page(page: PageRoute, *, allow_operations: bool) -> None:
     module, _, function = page.show.partition(":")
     show = getattr(import_module(module), function)
 
@@ -109,7 +115,7 @@ def _add_page(page: PageRoute) -> None:
         theme = request.cookies.get(THEME_COOKIE, "")
         client.page.dark = {"dark": True, "light": False}.get(theme)
         client.title = page.title_of(request.path_params)
-        view = View(session, client, request.query_params)
+        view = View(session, client, request.query_params, allow_operations=allow_operations)
         with frame(view, page, theme=theme if theme in ("dark", "light") else "auto"):
             shown = show(view, **request.path_params)
             if inspect.isawaitable(shown):

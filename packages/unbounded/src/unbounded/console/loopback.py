@@ -23,13 +23,16 @@ HINT: Final = "Open the last address that the program has printed: it prints ano
 
 
 @asynccontextmanager
-async def serving_loopback(api: HttpApi, *, port: int, issued: Callable[[str], None]) -> AsyncIterator[None]:
+async def serving_loopback(
+    api: HttpApi, *, port: int, issued: Callable[[str], None], allow_operations: bool = False
+) -> AsyncIterator[None]:
     """Serve the console inside of the context.
 
     Args:
         api: with the rights of the user; it stays open until the context ends.
         port: 0 for a free one.
         issued: called with the first URL, and with another one after each use.
+        allow_operations: pages offer actions.
 
     Raises:
         ApiError: the API server does not know the user.
@@ -46,7 +49,8 @@ async def serving_loopback(api: HttpApi, *, port: int, issued: Callable[[str], N
 
         own = ConsoleOrigin(frozenset({f"{HOST}:{port}", f"localhost:{port}"}), cookie=f"{COOKIE}-{port}")
         login = OneTimeLogin(redeem, HINT, own)
-        async with serving(build(sessions=sessions, own=own, login=login), listener):
+        app = build(sessions=sessions, own=own, login=login, allow_operations=allow_operations)
+        async with serving(app, listener):
             ending = asyncio.create_task(sessions.end_when_due(), name="ends of sessions")
             urls.issue()
             try:

@@ -30,11 +30,15 @@ class View:
 
     Attributes:
         query: of its URL.
+        allow_operations: whether the page may offer actions.
     """
 
-    def __init__(self, session: BrowserSession, client: Client, query: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: BrowserSession, client: Client, query: Mapping[str, str], *, allow_operations: bool = False
+    ) -> None:
         self.session = session
         self.query = dict(query)
+        self.allow_operations = allow_operations
         self.followed: list[Kind[Any]] = []
         self.region: LiveRegion | None = None
         self.state: PageState | None = None

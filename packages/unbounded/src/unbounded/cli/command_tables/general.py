@@ -85,6 +85,11 @@ def _console_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="Serve on this port of loopback (default: a free one, which is printed)",
     )
+    parser.add_argument(
+        "--allow-operations",
+        action="store_true",
+        help="Offer reboots, replacements, drains, pauses and cancels; without it, the console only reads",
+    )
 
 
 def _why_arguments(parser: ArgumentParser) -> None:
@@ -220,13 +225,14 @@ COMMANDS: Final = (
         examples=(
             ("console", "print the address of the console, and serve it until Ctrl-C"),
             ("console --port 8642", "serve it on a port that stays the same"),
+            ("console --allow-operations", "offer reboots, drains and other actions on the pages"),
         ),
         arguments=_console_arguments,
         run="unbounded.cli.console:run",
         text=(
             "Show the fleet in a browser on this machine, with the rights of your kubeconfig. The printed address "
-            "opens the console in one browser; once it is used, another one is printed. The console only reads. It "
-            "needs the extra unbounded[console]."
+            "opens the console in one browser; once it is used, another one is printed. The console only reads, "
+            "unless operations are allowed. It needs the extra unbounded[console]."
         ),
     ),
     CliCommand(

@@ -55,18 +55,14 @@ class DrawnText(TextElement):
 
 
 class ViewDrawing:
-    """A view on the page.
+    """A view on the page, with room for actions below its title."""
 
-    Args:
-        fix: draws what a page offers beside a command that helps; None for nothing.
-    """
-
-    def __init__(self, fix: Callable[[str], None] | None = None) -> None:
-        self._fix = fix
+    def __init__(self) -> None:
         with box("div", "line"):
             self._title = heading(1, "")
             self._state = Badge()
         self._note = paragraph("", "faint")
+        self.actions = box("div", "stack")
         self._box = box("div", "stack sections")
         self._keys: tuple[tuple[type[ViewSection], str], ...] = ()
         self._parts: tuple[ViewSection, ...] = ()
@@ -110,7 +106,7 @@ class ViewDrawing:
                 case StageTimeline():
                     return _Timeline().show
                 case BlockerChain():
-                    return _Chain(self._fix).show
+                    return _Chain().show
                 case ObjectRows():
                     return _Tree().show
 
@@ -236,8 +232,7 @@ class _TimelineStep:
 class _Chain:
     """Blockers and the commands that help. It is drawn anew where it differs: it changes seldom."""
 
-    def __init__(self, fix: Callable[[str], None] | None) -> None:
-        self._fix = fix
+    def __init__(self) -> None:
         self._box = box("div", "stack")
 
     def show(self, part: BlockerChain) -> None:
@@ -264,8 +259,6 @@ class _Chain:
                 with box("div", "fix line"):
                     TextElement("code", command)
                     TextElement("span", does, "faint")
-                    if self._fix is not None:
-                        self._fix(command)
 
 
 class _Tree:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from unbounded.api.failures import Failure
 from unbounded.api.meta import Kind
+from unbounded.console.actions import ConsoleAction
 from unbounded.console.live import LiveState
 from unbounded.console.models.parts import ViewData
+from unbounded.console.pages.action_panel import ActionPanel
 from unbounded.console.pages.drawing import ViewDrawing
 from unbounded.console.view import View
 from unbounded.kube.logs import Log
@@ -27,6 +29,7 @@ class LivePage:
         title: shown until the subject is known.
         kinds: the kinds without which the page shows nothing.
         others: further kinds, whose changes it follows.
+        subject: name of the object that actions are on; empty for none.
     """
 
     def __init__(
@@ -35,13 +38,17 @@ class LivePage:
         title: str,
         kinds: Iterable[Kind[Any]],
         others: Iterable[Kind[Any]] = (),
-        fix: Callable[[str], None] | None = None,
+        subject: str = "",
     ) -> None:
         self.view = view
         self.title = title
         self.needed = tuple(kinds)
         self._kinds = (*self.needed, *others)
-        self._drawing = ViewDrawing(fix)
+        self._drawing = ViewDrawing()
+        self._panel: ActionPanel | None = None
+        if subject and view.allow_operations:
+            with self._drawing.actions:
+                self._panel = ActionPanel(view, subject)
         self._due = asyncio.Event()
         self._key: object = None
         self._data: ViewData | None = None
@@ -72,7 +79,15 @@ class LivePage:
     def forget(self) -> None:
         """Drop all that was loaded, as the user may not read the subject any more."""
 
+    def actions(self) -> Sequence[ConsoleAction]:
+        """Return the actions on the subject now."""
+        return ()
+
     # ---- drawing
+
+    def _offer(self, actions: Sequence[ConsoleAction]) -> None:
+        if self._panel is not None:
+            self._panel.offer(actions)
 
     def refresh(self) -> None:
         denied = [kind for kind in self.needed if self.view.live.of(kind).state is LiveState.DENIED]
@@ -80,14 +95,17 @@ class LivePage:
             self.forget()
             self._key, self._data = None, None
             self._drawing.say(self.title, f"You may not read {', '.join(kind.plural for kind in denied)}.")
+            self._offer(())
             return
         found = self.data()
         if isinstance(found, str):
             self._data = None
             self._drawing.say(self.title, found)
+            self._offer(())
         else:
             self._data = found
             self._drawing.show(found)
+            self._offer(self.actions())
         key = self.key()
         if key != self._key:
             self._key = key

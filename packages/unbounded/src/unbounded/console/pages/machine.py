@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.console.actions import ConsoleAction, machine_actions
 from unbounded.console.models.machine import machine_view
 from unbounded.console.models.parts import ViewData
 from unbounded.console.pages.live_page import LivePage
@@ -26,20 +29,32 @@ class MachinePage(LivePage):
     """The page of one browser."""
 
     def __init__(self, view: View, name: str) -> None:
-        super().__init__(view, f"Machine {name}", (MACHINES,), (MACHINE_OPERATIONS,))
+        super().__init__(view, f"Machine {name}", (MACHINES,), (MACHINE_OPERATIONS,), subject=name)
         self._name = name
         self.forget()
 
     def forget(self) -> None:
         self._tree: ObjectTree | None = None
         self._explanation: Explanation | None = None
+        self._whole: Machine | None = None
 
     def data(self) -> ViewData | str:
         machine = self._machine()
         if machine is None:
             is_known = self.view.live.of(MACHINES).cache.synced.is_set()
             return f"Machine {self._name} does not exist." if is_known else "Being read …"
-        return machine_view(machine, self._tree, self._explanation)
+        return machine_view(self._with_hardware(machine), self._tree, self._explanation)
+
+    def actions(self) -> tuple[ConsoleAction, ...]:
+        machine = self._machine()
+        return () if machine is None else machine_actions(machine)
+
+    def _with_hardware(self, machine: Machine) -> Machine:
+        """Return the Machine with its hardware, of which the live data of the fleet have not all."""
+        whole = self._whole
+        if whole is None or whole.metadata.uid != machine.metadata.uid:
+            return machine
+        return replace(machine, status=replace(machine.status, hardware=whole.status.hardware))
 
     def _machine(self) -> Machine | None:
         return self.view.live.of(MACHINES).cache.get(self._name)
@@ -58,19 +73,21 @@ class MachinePage(LivePage):
         return self._explanation is not None and self._explanation.settled
 
     async def load(self) -> None:
-        machine, reads = self._machine(), self.view.reads(MACHINES, MACHINE_OPERATIONS)
-        if machine is None:
+        reads = self.view.reads(MACHINES, MACHINE_OPERATIONS)
+        if self._machine() is None:
             return
-        tree = tree_of(machine, await FactsReader(reads, utc_now, ApiError).related(machine))
-        self._keep(tree, self._explanation)
-        self.refresh()
         try:
-            found = await explain(reads, Topic.MACHINE, self._name)
+            self._whole = await self.view.api.get(MACHINES, self._name)
+            tree = tree_of(self._whole, await FactsReader(reads, utc_now, ApiError).related(self._whole))
+            self._keep(tree, self._explanation)
+            self.refresh()
+            self._keep(tree, await explain(reads, Topic.MACHINE, self._name))
         except (NotFound, SubjectNotFound):
             return
-        self._keep(tree, found)
 
     def _keep(self, tree: ObjectTree, explanation: Explanation | None) -> None:
         """Keep what was read, unless the Machine may not be read any more."""
-        if self._machine() is not None:
+        if self._machine() is None:
+            self.forget()
+        else:
             self._tree, self._explanation = tree, explanation

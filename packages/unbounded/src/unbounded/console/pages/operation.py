@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.console.actions import ConsoleAction, operation_actions
 from unbounded.console.models.operation import operation_view
 from unbounded.console.models.parts import ViewData
 from unbounded.console.pages.live_page import LivePage
@@ -25,7 +26,7 @@ class OperationPage(LivePage):
     """The page of one browser."""
 
     def __init__(self, view: View, name: str) -> None:
-        super().__init__(view, f"Operation {name}", (MACHINE_OPERATIONS,), (MACHINES,))
+        super().__init__(view, f"Operation {name}", (MACHINE_OPERATIONS,), (MACHINES,), subject=name)
         self._name = name
         self.forget()
 
@@ -46,6 +47,10 @@ class OperationPage(LivePage):
         target = None if machine is None else self.view.live.of(MACHINES).cache.get(machine)
         procedure = procedure_of(operation, executor, target)
         return operation_view(operation, procedure, self._explanation, utc_now())
+
+    def actions(self) -> tuple[ConsoleAction, ...]:
+        operation = self._operation()
+        return () if operation is None else operation_actions(operation)
 
     def key(self) -> object:
         operation = self._operation()
