@@ -13,25 +13,24 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Final
 
-from unbounded.api.core import CONFIG_MAPS, SECRETS
+from unbounded.api.core import SECRETS
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
-from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.api.serial_console import (
     ANNOTATION_OPERATION,
     CONSOLE_KEY,
     CONSOLE_SECRET_TYPE,
     show_kept_command,
 )
+from unbounded.join.boot_secrets import boot_secrets
 from unbounded.kube.api import ApiError, Conflict, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, loop_time, rfc3339
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
-from unbounded.kube.secret_text import secrets_of_profile, secrets_of_user_data
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.bmc_access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.console_text import redacted
@@ -209,25 +208,8 @@ class ConsoleRecorder:
             Failure: they cannot be read.
         """
         account = await self._access.of(machine)
-        found = {account.password, account.next_password}
-        cloud_init = None if machine.spec.pxe is None else machine.spec.pxe.cloud_init
-        references = (
-            ()
-            if cloud_init is None
-            else (cloud_init.user_data_config_map_ref, cloud_init.network_config_config_map_ref)
-        )
-        for reference in references:
-            if reference is not None:
-                with contextlib.suppress(NotFound):
-                    data = await self._runtime.api.get(CONFIG_MAPS, reference.name, namespace=reference.namespace)
-                    text = data.data.get(reference.key, "")
-                    found |= await asyncio.to_thread(secrets_of_user_data, text)
-        profile = None if machine.spec.pxe is None else machine.spec.pxe.profile_ref
-        if profile is not None:
-            with contextlib.suppress(NotFound):
-                spec = (await self._runtime.api.get(MACHINE_PROFILES, profile.name)).spec
-                found |= await asyncio.to_thread(secrets_of_profile, spec)
-        return found - {""}
+        known = {account.password, account.next_password} | await boot_secrets(self._runtime.api, machine)
+        return known - {""}
 
     # Keeping
 
