@@ -7,11 +7,13 @@ import itertools
 import os
 import re
 import shlex
+import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from tests.docs.runner import DOCS, blocks
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.paths import PYTHONPATH
 from tests.support.ssh.sshd import USER, Fleet, Server, missing, sshd_fleet
+from unbounded.api.container_cloud.names import GROUPS
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -36,8 +39,31 @@ MARKS = [
     pytest.mark.root,
     pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
 ]
+UNIT = "unbounded-agent-daemon.service"
+JOURNALD = """
+mount -t tmpfs none /run && mkdir -p /run/sshd /run/log/journal
+(exec /lib/systemd/systemd-journald >/dev/null 2>&1 </dev/null) &
+until [ -S /run/systemd/journal/stdout ]; do sleep 0.05; done
+"""
+SAY = f"""
+for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+  [ -e $root/cgroup.procs ] || continue
+  mkdir -p $root/unbounded-test.slice/{UNIT}
+  echo $$ >$root/unbounded-test.slice/{UNIT}/cgroup.procs
+done
+{{ echo 'LINE'; until journalctl --unit {UNIT} | grep -qF -e 'LAST'; do sleep 0.05; done; }} | systemd-cat
+"""
 LIMIT_S = 60.0
-READER = "joe"  # who may read Machines, and no Secrets
+READER = "joe"  # may read the project's own kinds, and no Secrets
+HELPER = "ann"  # may read all that `support` reads, and no Secrets
+RULES = {
+    READER: {"unbounded-cloud.io": ["*"]},
+    HELPER: {
+        "": ["nodes", "events", "configmaps"],
+        "coordination.k8s.io": ["leases"],
+        **{group: ["*"] for group in ("unbounded-cloud.io", *GROUPS)},
+    },
+}
 _RBAC = "rbac.authorization.k8s.io"
 _NUMBERS = itertools.count()
 Raw = dict[str, Any]
@@ -84,7 +110,6 @@ class Hosts:
             "KUBECONFIG": str(self.kubeconfig),
             "XDG_RUNTIME_DIR": str(self.private),
         }
-        environ.pop("SSH_AUTH_SOCK", None)
         command = (sys.executable, "-m", "unbounded.cli.plugin.main", *words)
         process = await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=environ)
         try:
@@ -94,10 +119,42 @@ class Hosts:
                 process.kill()
                 await process.wait()
 
+    @contextmanager
+    def own_key(self) -> Iterator[None]:
+        """Let the user's agent hold a key that opens the hosts."""
+        started = subprocess.run(["ssh-agent", "-s"], capture_output=True, text=True, check=True).stdout
+        found = dict(re.findall(r"(SSH_\w+)=([^;]+);", started))
+        os.environ["SSH_AUTH_SOCK"] = found["SSH_AUTH_SOCK"]
+        try:
+            subprocess.run(["ssh-add", "-q", str(self.fleet.key)], check=True)
+            yield
+        finally:
+            del os.environ["SSH_AUTH_SOCK"]
+            os.kill(int(found["SSH_AGENT_PID"]), signal.SIGTERM)
+
     async def run(self, *words: str) -> Ran:
         async with self.running(*words) as process, asyncio.timeout(LIMIT_S):
             out, err = await process.communicate()
         return Ran(process.returncode or 0, out.decode(), err.decode())
+
+
+@contextmanager
+def journald(host: Server) -> Iterator[None]:
+    """Run systemd's journald on a host."""
+    done = host.run(JOURNALD)
+    assert done.returncode == 0, done.stderr
+    try:
+        yield
+    finally:
+        for root in ("", "/unified", "/systemd"):
+            host.run(f"cd /sys/fs/cgroup{root}/unbounded-test.slice && rmdir {UNIT} ../unbounded-test.slice")
+
+
+def say(host: Server, text: str) -> None:
+    """Write lines into the journal of the agent's unit, and wait until the last one is there."""
+    lines = text.strip()
+    done = host.run(SAY.replace("LINE", lines).replace("LAST", lines.splitlines()[-1]))
+    assert done.returncode == 0, done.stderr
 
 
 def documented(heading: str, **instead: str) -> list[list[str]]:
@@ -127,14 +184,22 @@ async def _prepare(hosts: Hosts) -> None:
     await install_crds(hosts.kubeconfig)
     key = b64encode(hosts.fleet.key.read_bytes()).decode()
     secret = {"metadata": {"name": "ssh-key"}, "data": {"ssh-privatekey": key}}
-    rules = [{"apiGroups": ["unbounded-cloud.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
-    subject = {"apiGroup": _RBAC, "kind": "User", "name": READER}
-    role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": READER}
     async with HttpApi(from_kubeconfig(hosts.kubeconfig)) as api:
         await api.create(SECRETS, secret, namespace=NAMESPACE)
-        for plural, body in (("clusterroles", {"rules": rules}), ("clusterrolebindings", {"roleRef": role})):
-            kind: Kind[Raw] = Kind(_RBAC, "v1", "", plural, dict)
-            await api.create(kind, {"metadata": {"name": READER}, "subjects": [subject], **body})
+        for user, groups in RULES.items():
+            await _grant(api, user, groups)
+
+
+async def _grant(api: HttpApi, user: str, groups: Mapping[str, Sequence[str]]) -> None:
+    """Let a user read these resources of these API groups."""
+    verbs = ["get", "list", "watch"]
+    rules = [{"apiGroups": [group], "resources": list(plurals), "verbs": verbs} for group, plurals in groups.items()]
+    subject = {"apiGroup": _RBAC, "kind": "User", "name": user}
+    role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": user}
+    bound = {"roleRef": role, "subjects": [subject]}
+    for plural, body in (("clusterroles", {"rules": rules}), ("clusterrolebindings", bound)):
+        kind: Kind[Raw] = Kind(_RBAC, "v1", "", plural, dict)
+        await api.create(kind, {"metadata": {"name": user}, **body})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli import ssh_hosts
-from tests.cli.ssh_hosts import LIMIT_S, READER, Hosts, api, documented, hosts
+from tests.cli.ssh_hosts import LIMIT_S, READER, UNIT, Hosts, api, documented, hosts, journald, say
 from tests.machina.ssh.servers import FirstUses, direct_to
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
@@ -28,41 +28,16 @@ from unbounded.machina.ssh.client import SshClient
 
 __all__ = ["api", "hosts"]
 pytestmark = ssh_hosts.MARKS
-UNIT = "unbounded-agent-daemon.service"
 TOKEN = "abcdef.0123456789abcdef"
-JOURNALD = """
-mount -t tmpfs none /run && mkdir -p /run/sshd /run/log/journal
-(exec /lib/systemd/systemd-journald >/dev/null 2>&1 </dev/null) &
-until [ -S /run/systemd/journal/stdout ]; do sleep 0.05; done
-"""
-SAY = f"""
-for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
-  [ -e $root/cgroup.procs ] || continue
-  mkdir -p $root/unbounded-test.slice/{UNIT}
-  echo $$ >$root/unbounded-test.slice/{UNIT}/cgroup.procs
-done
-{{ echo 'LINE'; until journalctl --unit {UNIT} | grep -qF 'LINE'; do sleep 0.05; done; }} | systemd-cat
-"""
 PROVISIONING: dict[str, Any] = {"attempt": "a1", "generation": 1, "startedAt": "2026-01-01T00:00:00Z"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def journal(hosts: Hosts) -> Iterator[None]:
-    """Run journald on the host, and let the agent's unit write a line with a token into it."""
-    done = hosts.host.run(JOURNALD)
-    assert done.returncode == 0, done.stderr
-    say(hosts, f"joined with {TOKEN}")
-    yield
-    for root in ("", "/unified", "/systemd"):
-        hosts.host.run(
-            f"rmdir /sys/fs/cgroup{root}/unbounded-test.slice/{UNIT} /sys/fs/cgroup{root}/unbounded-test.slice"
-        )
-
-
-def say(hosts: Hosts, line: str) -> None:
-    """Write a line into the journal of the agent's unit."""
-    done = hosts.host.run(SAY.replace("LINE", line))
-    assert done.returncode == 0, done.stderr
+    """Let the agent's unit write a line with a token into a journal."""
+    with journald(hosts.host):
+        say(hosts.host, f"joined with {TOKEN}")
+        yield
 
 
 async def provision(hosts: Hosts, machine: Machine, script: str, *, settle_s: int) -> ObservedRun:
@@ -138,7 +113,7 @@ async def test_an_install_and_then_the_agent_are_followed(hosts: Hosts, api: Htt
         hosts.host.run("touch /srv/go")
         agent = f"==> agent: journal of units unbounded-agent* on {hosts.host.address}:22, over SSH <=="
         assert await until(out, "==> agent: ") == f"ends\n{agent}\n"
-        say(hosts, "comes later")
+        say(hosts.host, "comes later")
         await until(out, "comes later")
     ran = await hosts.run(*recent)
     assert (ran.status, ran.err) == (0, "")

@@ -132,9 +132,14 @@ async def _scope(session: CommandSession) -> tuple[Scope, Sequence[str]]:
         return AllObjects(), [args.namespace]
     found = await subject_of(session)
     facts = await FactsReader(session.api, utc_now, ApiError).related(found)
+    return scope_of(session.api, facts)
+
+
+def scope_of(api: Api, facts: ExplainFacts) -> tuple[Scope, Sequence[str]]:
+    """Return the objects around a Machine, whose Events are shown, and the namespaces of those Events."""
     uids = uids_of(facts)
     namespaces = {EVENTS_OF_CLUSTER} | {about.namespace for about in uids if about.namespace}
-    return RelatedObjects(session.api, next(iter(facts.machines), ""), uids), sorted(namespaces)
+    return RelatedObjects(api, next(iter(facts.machines), ""), uids), sorted(namespaces)
 
 
 def uids_of(facts: ExplainFacts) -> dict[EventReference, str]:

@@ -19,9 +19,16 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, SSHHop
 from unbounded.cli.plugin.command import CliError, CommandSession
-from unbounded.machina.machines.credentials import SecretReader, SshCredentials, credentials_of, untrusted
+from unbounded.machina.machines.credentials import (
+    SecretReader,
+    SshCredentials,
+    credentials_of,
+    keyless_route,
+    untrusted,
+)
 from unbounded.machina.ssh.keys import algorithms, first_use, read_key
 from unbounded.machina.ssh.model import Hop, SshRoute
 
@@ -39,8 +46,13 @@ esac
 
 
 @asynccontextmanager
-async def ssh_command(session: CommandSession, machine: Machine) -> AsyncIterator[list[str]]:
+async def ssh_command(
+    session: CommandSession, machine: Machine, *, reads_secrets: bool = True
+) -> AsyncIterator[list[str]]:
     """Yield the command that logs in to the host of a Machine; arguments of ssh and a remote command may follow.
+
+    Args:
+        reads_secrets: False uses the user's own keys alone.
 
     Raises:
         CliError: the Machine has no address, a host key is not pinned, or there is no program ssh.
@@ -48,7 +60,7 @@ async def ssh_command(session: CommandSession, machine: Machine) -> AsyncIterato
     program = shutil.which("ssh", path=session.invocation.environ.get("PATH"))
     if program is None:
         raise CliError("ssh is not in PATH", next_step=f"install the client of OpenSSH {OPENSSH} or newer")
-    credentials = await _credentials(session, machine)
+    credentials = await _credentials(session, machine, reads_secrets=reads_secrets)
     route = credentials.route
     if route is None:
         raise CliError(f"Machine {machine.name}: {credentials.address}")
@@ -56,7 +68,8 @@ async def ssh_command(session: CommandSession, machine: Machine) -> AsyncIterato
         _require_pin(session, machine, hop)
     folder = Path(tempfile.mkdtemp(prefix="unbounded-ssh-", dir=_private_folder(session.invocation.environ)))
     with _removed(folder), _ended_by_signals():
-        with_keys = [hop.name for hop in _hops(route) if await _write_key(session, folder, hop, credentials)]
+        hops = _hops(route) if reads_secrets else ()
+        with_keys = [hop.name for hop in hops if await _write_key(session, folder, hop, credentials)]
         _write(folder / "pinned", _PINNED)
         _write(folder / "config", config_text(machine.name, route, folder, with_keys))
         yield [program, "-F", str(folder / "config"), machine.name]
@@ -101,13 +114,18 @@ def _ended_by_signals() -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _credentials(session: CommandSession, machine: Machine) -> SshCredentials:
+async def _credentials(session: CommandSession, machine: Machine, *, reads_secrets: bool) -> SshCredentials:
     if machine.spec.ssh is None:
         raise CliError(
             f"Machine {machine.name} has no spec.ssh, so that no address of its host for SSH is known",
             next_step=f"`{session.invocation.program} machine serial {machine.name}` opens the console of its BMC",
         )
-    return await credentials_of(machine, SecretReader(session.api))
+    if reads_secrets:
+        return await credentials_of(machine, SecretReader(session.api))
+    try:
+        return SshCredentials(keyless_route(machine))
+    except Rejected as error:
+        return SshCredentials(None, str(error))
 
 
 def _hops(route: SshRoute) -> tuple[Hop, ...]:

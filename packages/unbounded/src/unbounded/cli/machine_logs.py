@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,16 +76,29 @@ class LogRange:
         return str(int(self.since.timestamp())) if self.since is not None else "0"
 
 
-async def read_logs(session: CommandSession, machine: Machine, parts: Sequence[str], within: LogRange) -> list[LogPart]:
-    """Read logs of a Machine, in the order of `parts`."""
+async def read_logs(
+    session: CommandSession,
+    machine: Machine,
+    parts: Sequence[str],
+    within: LogRange,
+    *,
+    known: Collection[str] = (),
+    reads_secrets: bool = True,
+) -> list[LogPart]:
+    """Read logs of a Machine, in the order of `parts`.
+
+    Args:
+        known: secrets that are removed wherever they are.
+        reads_secrets: whether the key for SSH may come from its Secret.
+    """
     found: dict[str, LogPart] = {}
     if CONSOLE in parts:
         found[CONSOLE] = await _console(session, machine, within)
     if wanted := [part for part in parts if part != CONSOLE]:
         try:
-            async with ssh_command(session, machine) as ssh:
+            async with ssh_command(session, machine, reads_secrets=reads_secrets) as ssh:
                 for part in wanted:
-                    found[part] = await _from_host(ssh, machine, part, within)
+                    found[part] = await _from_host(ssh, machine, part, within, known)
         except CliError as error:
             found |= {part: _unreached(machine, part, str(error)) for part in wanted}
     return [found[part] for part in parts]
@@ -145,7 +158,9 @@ def remote_command(machine: Machine, part: str, within: LogRange, *, follow: boo
     return command("print_log.sh", machine.lasting_uid, str(within.lines), how)
 
 
-async def _from_host(ssh: Sequence[str], machine: Machine, part: str, within: LogRange) -> LogPart:
+async def _from_host(
+    ssh: Sequence[str], machine: Machine, part: str, within: LogRange, known: Collection[str]
+) -> LogPart:
     if part == INSTALL and (why := _not_begun(machine, within)):
         return _unreached(machine, part, why)
     try:
@@ -156,10 +171,10 @@ async def _from_host(ssh: Sequence[str], machine: Machine, part: str, within: Lo
     if status:
         return _unreached(machine, part, failure_of(status, out, err))
     if part == AGENT:
-        text = redacted(out, ()).strip("\n")
+        text = redacted(out, known).strip("\n")
         missing = "" if text else "the journal has no lines of these units"
         return LogPart(name=part, source=host_source(machine, part), text=text, missing=missing)
-    return _of_run(machine, out)
+    return _of_run(machine, out, known)
 
 
 def _not_begun(machine: Machine, within: LogRange) -> str:
@@ -172,10 +187,10 @@ def _not_begun(machine: Machine, within: LogRange) -> str:
     return "it ended before --since" if ended else ""
 
 
-def _of_run(machine: Machine, out: bytes) -> LogPart:
+def _of_run(machine: Machine, out: bytes, known: Collection[str]) -> LogPart:
     words, output = split_answer(out) or ([], out)
     source = f"{host_source(machine, INSTALL)}; {run_state(words)}"
-    text = redacted(output, ()).strip("\n")
+    text = redacted(output, known).strip("\n")
     if text:
         return LogPart(name=INSTALL, source=source, text=text)
     kept = "the host has no run of this Machine" if words[:1] == ["none"] else "the host keeps no output of it"

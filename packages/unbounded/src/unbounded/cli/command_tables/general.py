@@ -1,4 +1,4 @@
-"""The rows of `why`, `tree`, `events`, `logs`, `ssh`, `console`, `plan`, `version` and `completion`."""
+"""The rows of `why`, `tree`, `events`, `logs`, `ssh`, `console`, `support`, `plan`, `version` and `completion`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Final
 
 from unbounded.cli.plugin.command import CliCommand
-from unbounded.cli.plugin.flags import checked, limit, port, some_lines
+from unbounded.cli.plugin.flags import add_boolean, checked, limit, port, some_lines
 
 
 def _add_namespace(parser: ArgumentParser) -> None:
@@ -90,6 +90,22 @@ def _console_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="Offer reboots, replacements, drains, pauses and cancels; without it, the console only reads",
     )
+
+
+def _support_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", default="", metavar="MACHINE", help=f"{MACHINE}, for all that is around it")
+    parser.add_argument(
+        "--all", action="store_true", help="Collect all Machines in place of one, without logs of hosts"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="",
+        metavar="FILE",
+        help="Write this new file, which ends in .tar.zst or .tar.gz (default: unbounded-support-TIME.tar.zst here)",
+    )
+    add_boolean(parser, "--host-logs", default=True, help="Read the logs of the host over SSH, with your own keys")
+    _add_namespace(parser)
 
 
 def _why_arguments(parser: ArgumentParser) -> None:
@@ -233,6 +249,23 @@ COMMANDS: Final = (
             "Show the fleet in a browser on this machine, with the rights of your kubeconfig. The printed address "
             "opens the console in one browser; once it is used, another one is printed. The console only reads, "
             "unless operations are allowed. It needs the extra unbounded[console]."
+        ),
+    ),
+    CliCommand(
+        path=("support",),
+        help="Write an archive with the state of a Machine, or of all, for a person who helps you",
+        examples=(
+            ("support web-01", "collect objects, Events, explanation, versions and logs of web-01"),
+            ("support --all -o fleet.tar.gz", "collect those of all Machines, without logs"),
+        ),
+        arguments=_support_arguments,
+        run="unbounded.cli.support:run",
+        text=(
+            "Write an archive with the state of a Machine and the objects around it, or of all Machines: objects, "
+            "Events, what `why` and `tree` say, logs of the host, and versions. The command reads no Secret, and "
+            "removes what may be one. Whatever you may not read is left out, and named on stderr and in README.txt of "
+            "the archive, which has at most 64 MiB before compression. It has names and addresses: look through it "
+            "before you pass it on."
         ),
     ),
     CliCommand(

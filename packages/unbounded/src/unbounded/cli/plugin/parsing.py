@@ -45,7 +45,7 @@ WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *A
 SECTIONS: Final = (  # the first words of commands, by topic
     ("Setup", ("install", "site", "config")),
     ("Machines and their operations", ("machine", "register", "bmc", "host")),
-    ("State and progress", ("why", "tree", "events", "logs", "ssh", "plan")),
+    ("State and progress", ("why", "tree", "events", "logs", "ssh", "support", "plan")),
 )
 OTHERS: Final = "Other"
 

@@ -1,0 +1,300 @@
+"""The command `support`: an archive with what is known of one Machine or of all, for a person who helps.
+
+It reads no Secret, and leaves out what may hold one. Whatever cannot be read is left out, too, and named in the
+archive.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS
+from unbounded.api.core import EVENTS, LEASES, NODES
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
+from unbounded.api.failures import Failure
+from unbounded.api.machine import MACHINES, Machine, MachinePhase
+from unbounded.api.meta import Kind
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MACHINE_PROFILES
+from unbounded.cli.events import AllObjects, Scope, scope_of
+from unbounded.cli.machine_logs import AGENT, INSTALL, LogRange, read_logs
+from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
+from unbounded.cli.support_archive import ENDINGS, BoundedArchive, new_archive
+from unbounded.cli.support_redaction import redacted_object
+from unbounded.cli.tree import Subject, subject_of
+from unbounded.explain.chain import explain
+from unbounded.explain.facts import ExplainFacts
+from unbounded.explain.facts_reader import FactsReader
+from unbounded.explain.links import Topic
+from unbounded.explain.tree import tree_of
+from unbounded.join.boot_secrets import boot_secrets
+from unbounded.kube.api import ApiError, NotFound, is_kind_missing
+from unbounded.kube.clock import rfc3339, utc_now
+
+Raw = dict[str, Any]
+
+OUR_KINDS: Final = (
+    *(MACHINES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_CONFIGURATION_VERSIONS),
+    *(MACHINE_DISRUPTION_BUDGETS, MACHINE_PROFILES, MACHINE_OPERATION_CREDENTIALS, NODES),
+    *(CLUSTERS, CLUSTER_RELEASES, MACHINE_POOLS, CONTAINER_CLOUD_MACHINES, BARE_METAL_HOSTS),
+    *(BARE_METAL_HOST_PROFILES, L2_TEMPLATES, SUBNETS, IPAM_HOSTS),
+)
+ALWAYS_LEFT_OUT: Final = (
+    "Secrets: none was read, so that the kept output of consoles is not here either",
+    "ConfigMaps and BareMetalHostCredentials",
+    "scripts and files of MachineProfiles, and user data",
+    "managedFields, and annotations of other tools",
+    "queries of URLs, and texts under names such as password or token",
+    "logs of the controllers: `kubectl logs --namespace unbounded-kube DEPLOYMENT` prints them",
+)
+MOST_SECRETS: Final = 2000  # to search for in a log
+MOST_EXPLAINED: Final = 100  # Machines
+LOG_LINES: Final = 5000
+OBJECT_BYTES: Final = 48 * 1024 * 1024
+EVENT_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass
+class SupportBundle:
+    """An archive that is being filled.
+
+    Attributes:
+        left_out: what is not in it, and why.
+    """
+
+    session: CommandSession
+    archive: BoundedArchive
+    known: Collection[str] = ()
+    left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, text: str) -> None:
+        self.left_out.append(redacted_object(text, self.known))
+
+    def add_json(self, name: str, value: Any) -> None:
+        """Add a JSON file without secrets."""
+        plain = redacted_object(msgspec.to_builtins(value), self.known)
+        if not self.archive.add(name, msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"):
+            self.leave_out(f"{name}: the archive has reached its size")
+
+    def add_objects(self, name: str, items: Sequence[Raw], most: int) -> None:
+        """Add objects as a List; as many as fit into `most` bytes."""
+        kept: list[bytes] = []
+        left = min(most, self.archive.left)
+        for item in items:
+            encoded = msgspec.json.encode(redacted_object(item, self.known))
+            left -= 2 * len(encoded)  # with white space
+            if left < 0:
+                self.leave_out(f"{len(items) - len(kept)} of {len(items)} objects of {name}: it has reached its size")
+                break
+            kept.append(encoded)
+        body = {"apiVersion": "v1", "kind": "List", "items": [msgspec.Raw(one) for one in kept]}
+        if items and not self.archive.add(
+            name, msgspec.json.format(msgspec.json.encode(body), indent=1).decode() + "\n"
+        ):
+            self.leave_out(f"{name}: the archive has reached its size")
+
+
+async def run(session: CommandSession) -> int:
+    """Write the archive; returns the exit status."""
+    args, now = session.invocation.args, utc_now()
+    if bool(args.name) == args.all:
+        raise CliError("name a Machine, or give --all", status=USAGE)
+    stamp = now.strftime("%Y%m%d-%H%M%S")
+    path = Path(args.output or f"unbounded-support-{stamp}.tar.zst")
+    if not path.name.endswith(ENDINGS):
+        raise CliError(f"-o {path}: it has to end in {', '.join(ENDINGS)}", status=USAGE)
+    found = None if args.all else await subject_of(session)
+    try:
+        with new_archive(path) as tar:
+            bundle = SupportBundle(session, BoundedArchive(tar, f"unbounded-support-{stamp}", now.timestamp()))
+            if found is None:
+                await _add_all(bundle)
+            else:
+                await _add_one(bundle, found)
+            await _add_versions(bundle)
+            _add_readme(bundle, args.name or "all Machines")
+    except OSError as error:
+        raise CliError(f"-o {path}: {error.strerror or error}") from error
+    for text in bundle.left_out:
+        session.printer.warn(f"note: left out: {text}")
+    session.printer.info(f"{path}: {bundle.archive.files} files; README.txt in it names what is left out")
+    return DONE
+
+
+def _add_readme(bundle: SupportBundle, about: str) -> None:
+    lines = [
+        f"State of {about}, read at {rfc3339(utc_now())} by `{bundle.session.invocation.program} support`.",
+        "It has names, addresses, serial numbers and states. Look through it before you pass it on.",
+        "",
+        "Always left out:",
+        *(f"- {text}" for text in ALWAYS_LEFT_OUT),
+        "",
+        "Left out this time:",
+        *([f"- {text}" for text in bundle.left_out] or ["- nothing"]),
+    ]
+    bundle.archive.left += sum(len(line) for line in lines) * 4  # it always fits
+    bundle.archive.add("README.txt", "\n".join([*lines, ""]))
+
+
+async def _add_versions(bundle: SupportBundle) -> None:
+    versions = {
+        "unbounded": version_of("unbounded"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    try:
+        versions["kubernetes"] = await bundle.session.api.version()
+    except Failure as error:
+        bundle.leave_out(f"the version of Kubernetes: {error}")
+    bundle.add_json("versions.json", versions)
+
+
+async def _listed(bundle: SupportBundle, kind: Kind[Any], *, namespace: str = "", labels: str = "") -> Sequence[Raw]:
+    """Return the objects of a kind; none, with a note, where they cannot be read."""
+    try:
+        return (await bundle.session.api.list(kind.raw(), namespace=namespace, labels=labels)).items
+    except ApiError as error:
+        if not (isinstance(error, NotFound) and is_kind_missing(error)):  # a kind that is not installed
+            bundle.leave_out(f"{_file_of(kind)}{f' of namespace {namespace}' if namespace else ''}: {error}")
+        return ()
+
+
+def _file_of(kind: Kind[Any]) -> str:
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+async def _add_all(bundle: SupportBundle) -> None:
+    """Add all objects, their Events, and the explanations of the Machines that are not Ready."""
+    bundle.leave_out("logs of hosts: name one Machine to have its logs")
+    machines: Sequence[Raw] = ()
+    for kind in OUR_KINDS:
+        items = await _listed(bundle, kind)
+        machines = items if kind is MACHINES else machines
+        bundle.add_objects(f"objects/{_file_of(kind)}.json", items, OBJECT_BYTES)
+    await _add_leases(bundle)
+    await _add_events(bundle, AllObjects(), [""])
+    blocked = [one["metadata"]["name"] for one in machines if _phase(one) != MachinePhase.READY]
+    if len(blocked) > MOST_EXPLAINED:
+        bundle.leave_out(
+            f"explanations of {len(blocked) - MOST_EXPLAINED} of {len(blocked)} Machines that are not Ready"
+        )
+    for name in blocked[:MOST_EXPLAINED]:
+        await _add_explanation(bundle, name)
+
+
+def _phase(machine: Raw) -> str:
+    return str((machine.get("status") or {}).get("phase", ""))
+
+
+async def _add_leases(bundle: SupportBundle) -> None:
+    leases = await _listed(bundle, LEASES, namespace=NAMESPACE)
+    bundle.add_objects(f"objects/{_file_of(LEASES)}.json", leases, OBJECT_BYTES)
+
+
+async def _add_explanation(bundle: SupportBundle, name: str) -> None:
+    try:
+        found = await explain(bundle.session.api, Topic.MACHINE, name, program=bundle.session.invocation.program)
+    except Failure as error:
+        bundle.leave_out(f"the explanation of Machine {name}: {error}")
+    else:
+        bundle.add_json(f"explain/{name}.json", found)
+
+
+async def _add_events(bundle: SupportBundle, scope: Scope, namespaces: Sequence[str]) -> None:
+    """Add the Events of a scope, the oldest first."""
+    found: list[Raw] = []
+    for namespace in namespaces:
+        items = await _listed(bundle, EVENTS, namespace=namespace)
+        found += [event for event in items if await scope.covers(event)]
+    found.sort(key=lambda event: str(event["metadata"].get("creationTimestamp", "")))
+    bundle.add_objects("events.json", found, EVENT_BYTES)
+
+
+async def _add_one(bundle: SupportBundle, found: Subject) -> None:
+    """Add a Machine, the objects around it, its Events, its explanation and the logs of its host."""
+    api = bundle.session.api
+    facts = await FactsReader(api, utc_now, ApiError).related(found)
+    for fact in facts.unread:
+        bundle.leave_out(fact.text)
+    machine = next(iter(facts.machines.values()), None)
+    is_known = machine is None or await _know_secrets(bundle, machine)
+    for kind, references in _objects_of(facts).items():
+        items = [item for namespace, name in references if (item := await _read(bundle, kind, namespace, name))]
+        bundle.add_objects(f"objects/{_file_of(kind)}.json", items, OBJECT_BYTES)
+    await _add_leases(bundle)
+    bundle.add_json("tree.json", tree_of(found, facts))
+    scope, namespaces = scope_of(api, facts)
+    await _add_events(bundle, scope, namespaces)
+    if machine is not None:
+        await _add_explanation(bundle, machine.name)
+        if bundle.session.invocation.args.host_logs and is_known:
+            await _add_logs(bundle, machine)
+        elif is_known:
+            bundle.leave_out("logs of the host: --host-logs=false was given")
+
+
+async def _know_secrets(bundle: SupportBundle, machine: Machine) -> bool:
+    """Read what a log must not show; return False, with a note, where it cannot be known."""
+    try:
+        bundle.known = await boot_secrets(bundle.session.api, machine)
+    except ApiError as error:
+        bundle.leave_out(f"logs of the host: its user data and profile may be in them, and cannot be read: {error}")
+        return False
+    if len(bundle.known) > MOST_SECRETS:
+        bundle.leave_out(f"logs of the host: its user data have {len(bundle.known)} possible secrets")
+        bundle.known = ()
+        return False
+    return True
+
+
+def _objects_of(facts: ExplainFacts) -> dict[Kind[Any], list[tuple[str, str]]]:
+    """Return the objects around a Machine, by kind, as namespace and name."""
+    groups: tuple[tuple[Kind[Any], Any], ...] = (
+        (MACHINES, facts.machines),
+        (MACHINE_OPERATIONS, facts.operations),
+        (NODES, facts.nodes),
+        (MACHINE_CONFIGURATIONS, facts.configurations),
+        (MACHINE_DISRUPTION_BUDGETS, facts.budgets),
+        (CONTAINER_CLOUD_MACHINES, facts.claims),
+        (BARE_METAL_HOSTS, facts.hosts),
+        (CLUSTERS, facts.clusters),
+    )
+    found = {
+        kind: [(one.metadata.namespace or "", one.metadata.name) for one in items.values()] for kind, items in groups
+    }
+    profiles = (one.spec.pxe.profile_ref for one in facts.machines.values() if one.spec.pxe is not None)
+    found[MACHINE_PROFILES] = [("", one.name) for one in profiles if one is not None]
+    return found
+
+
+async def _read(bundle: SupportBundle, kind: Kind[Any], namespace: str, name: str) -> Raw | None:
+    try:
+        return await bundle.session.api.get(kind.raw(), name, namespace=namespace)
+    except ApiError as error:
+        bundle.leave_out(f"{_file_of(kind)}/{name}: {error}")
+        return None
+
+
+async def _add_logs(bundle: SupportBundle, machine: Machine) -> None:
+    """Add the logs of the host that the user's own keys open."""
+    parts = await read_logs(
+        bundle.session, machine, (INSTALL, AGENT), LogRange(LOG_LINES), known=bundle.known, reads_secrets=False
+    )
+    for part in parts:
+        if part.missing:
+            bundle.leave_out(f"the {part.name} log: {part.missing} ({part.source})")
+        elif not bundle.archive.add(f"logs/{part.name}.log", redacted_object(f"# {part.source}\n{part.text}\n")):
+            bundle.leave_out(f"the {part.name} log: the archive has reached its size")

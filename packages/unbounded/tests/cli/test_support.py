@@ -1,0 +1,386 @@
+"""`kubectl unbounded support`: what is in the archive, and canaries in every place where a secret can be."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli import ssh_hosts
+from tests.cli.ssh_hosts import Hosts, api, hosts, journald, say
+from tests.cli.test_logs import PROVISIONING, keep_console, provision
+from tests.support.embedded_server import CRDS
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
+from unbounded.api.container_cloud.names import ANNOTATION_MACHINE_HOST
+from unbounded.api.core import CONFIG_MAPS, EVENTS, NODES, SECRETS
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MACHINE_PROFILES
+from unbounded.cli.support_archive import BoundedArchive, new_archive
+from unbounded.cli.support_redaction import redacted_object
+from unbounded.kube.api import NotFound
+from unbounded.kube.client import HttpApi
+from unbounded.kube.secret_text import HIDDEN
+
+__all__ = ["api", "hosts"]
+Raw = dict[str, Any]
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+PEM = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.Y2FuYXJ5"
+BOOTSTRAP = "abcdef.canary0123456789"
+CANARIES = {
+    place: f"{place}Canary7x9"
+    for place in (
+        *("bmcPassword", "tokenSecret", "consoleSecret", "credentialValue", "userData", "profileScript", "moduleFile"),
+        *(
+            "annotation",
+            "lastApplied",
+            "managerName",
+            "urlPassword",
+            "urlQuery",
+            "bearer",
+            "labelled",
+            "nodeAnnotation",
+        ),
+        *("eventAnnotation", "hostAnnotation", "nested"),
+    )
+}
+C = CANARIES
+
+
+def telling(place: str) -> str:
+    """Return a message that shows secrets in each form."""
+    return (
+        f"{place}: GET https://admin:{C['urlPassword']}@bmc.example.com/redfish?sig={C['urlQuery']}#f failed; "
+        f"Authorization: Bearer {C['bearer']}; password: {C['labelled']}\ntoken {BOOTSTRAP} of {JWT}\n{PEM}"
+    )
+
+
+def every_canary() -> dict[str, str]:
+    """Return the texts that may be in no file: each canary, and the body of the key."""
+    body = PEM.splitlines()[1]
+    return {**CANARIES, "bootstrap": BOOTSTRAP.split(".")[1], "jwt": JWT.split(".")[1], "pem": body}
+
+
+def leaks(files: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the files with a canary: as it is, percent-encoded, or in base64."""
+    found = []
+    for place, canary in every_canary().items():
+        encoded = base64.b64encode(canary.encode()).decode().rstrip("=")
+        found += [(name, place) for name, text in files.items() if any(one in text for one in (canary, encoded[:-2]))]
+    return found
+
+
+def unpacked(path: Path) -> dict[str, str]:
+    """Return the files of an archive by their names, as tar unpacks them."""
+    folder = path.with_name(f"{path.name}.d")
+    folder.mkdir()
+    if path.name.endswith(".zst"):
+        plain = subprocess.run(["zstd", "-dc", str(path)], capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-xf", "-", "-C", str(folder)], input=plain, check=True)
+    else:
+        subprocess.run(["tar", "-xzf", str(path), "-C", str(folder)], check=True)
+    (top,) = folder.iterdir()
+    return {str(one.relative_to(top)): one.read_text() for one in top.rglob("*") if one.is_file()}
+
+
+pytestmark = ssh_hosts.MARKS
+
+
+async def secret(api: HttpApi, name: str, **data: str) -> None:
+    encoded = {key: base64.b64encode(one.encode()).decode() for key, one in data.items()}
+    await api.create(SECRETS, {"metadata": {"name": name}, "data": encoded}, namespace=NAMESPACE)
+
+
+async def machine_with_canaries(hosts: Hosts, api: HttpApi) -> Machine:
+    """Create a Machine, with a canary wherever its objects and its host can have a secret."""
+    await secret(api, "bmc", password=C["bmcPassword"])
+    await secret(api, "token", token=C["tokenSecret"])
+    data = f"#cloud-config\nchpasswd:\n  list: root:{C['userData']}\n"
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "data"}, "data": {"user-data": data}}, namespace=NAMESPACE)
+    await api.create(MACHINE_PROFILES, PROFILE)
+    ref = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
+    spec = {
+        "ssh": hosts.target(hosts.host),
+        "pxe": {
+            "image": "registry.example.com/i:1",
+            "redfish": {"url": "https://bmc.example.com", "username": "admin", "passwordRef": ref},
+            "cloudInit": {"userDataConfigMapRef": {"name": "data", "namespace": NAMESPACE, "key": "user-data"}},
+            "profileRef": {"name": "canary"},
+        },
+    }
+    await host_with_canaries(api)
+    of_host = {ANNOTATION_MACHINE_HOST: "default/host"}
+    annotations = of_host | {"example.com/note": C["annotation"], LAST_APPLIED: json.dumps({"note": C["lastApplied"]})}
+    metadata = {"name": "canary", "annotations": annotations, "labels": {"unbounded-cloud.io/site": "rack1"}}
+    machine = await api.create(MACHINES, {"metadata": metadata, "spec": spec}, manager=C["managerName"])
+    condition = {
+        "type": "PowerStateKnown",
+        "status": "False",
+        "reason": "BMCFailed",
+        "message": telling("condition"),
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {"provisioning": PROVISIONING, "conditions": [condition], "message": telling("status")}
+    return await api.patch(MACHINES, machine.name, {"status": status}, subresource="status")
+
+
+PROFILE: Raw = {
+    "metadata": {"name": "canary"},
+    "spec": {
+        "devices": [
+            {
+                "device": {},
+                "partitions": [
+                    {"name": "efi", "size": "64Mi", "partflags": ["esp"]},
+                    {"name": "root", "size": 0},
+                ],
+            }
+        ],
+        "fileSystems": [
+            {"fileSystem": "vfat", "partition": "efi"},
+            {"fileSystem": "ext4", "partition": "root", "mountPoint": "/"},
+        ],
+        "preDeployScript": f"curl -u joe:{C['profileScript']} https://example.com",
+        "kernelParameters": {"modules": [{"filename": "a.conf", "content": f"options x key={C['moduleFile']}"}]},
+    },
+}
+
+
+async def host_with_canaries(api: HttpApi) -> None:
+    """Create a host of Container Cloud, and the credential of its BMC, with canaries."""
+    for kind in (BARE_METAL_HOSTS, BARE_METAL_HOST_CREDENTIALS):
+        path = ROOT / "deploy" / "crd" / "container-cloud" / f"{kind.group}_{kind.plural}.yaml"
+        await api.create(CRDS, yaml.safe_load(path.read_text()))
+
+        async def is_served(kind: Any = kind) -> bool:
+            with contextlib.suppress(NotFound):
+                await api.list(kind, namespace="default")
+                return True
+            return False
+
+        await eventually(is_served)
+    metadata = {"name": "host", "annotations": {"example.com/h": C["hostAnnotation"]}}
+    spec = {"bmc": {"address": "redfish://bmc.example.com"}, "online": True}
+    await api.create(BARE_METAL_HOSTS, {"metadata": metadata, "spec": spec}, namespace="default")
+    spec = {"username": "admin", "password": {"value": C["credentialValue"]}}
+    await api.create(BARE_METAL_HOST_CREDENTIALS, {"metadata": {"name": "host"}, "spec": spec}, namespace="default")
+
+
+async def objects_with_canaries(api: HttpApi, machine: Machine) -> None:
+    """Create a Node, an operation, Events and a host of Container Cloud, with canaries."""
+    node = {"metadata": {"name": machine.name, "annotations": {"example.com/n": C["nodeAnnotation"]}}}
+    await api.create(NODES, node)
+    operation = await api.create(
+        MACHINE_OPERATIONS,
+        {"metadata": {"name": "reboot-1"}, "spec": {"machineRef": machine.name, "operationKind": "HostReboot"}},
+    )
+    await api.patch(
+        MACHINE_OPERATIONS, operation.name, {"status": {"message": telling("operation")}}, subresource="status"
+    )
+    about = {"apiVersion": MACHINES.api_version, "kind": "Machine", "name": machine.name, "uid": machine.metadata.uid}
+    event = {
+        "metadata": {"name": "canary.1", "annotations": {"example.com/e": C["eventAnnotation"]}},
+        "involvedObject": about,
+        "reason": "Failed",
+        "message": telling("event")[:1000],
+        "type": "Warning",
+    }
+    await api.create(EVENTS, event, namespace="default")
+
+
+@pytest.fixture(scope="module")
+def journal(hosts: Hosts) -> Iterator[None]:
+    with journald(hosts.host):
+        say(hosts.host, telling("journal"))
+        say(hosts.host, f"root has {C['userData']} and {C['profileScript']}")
+        yield
+
+
+async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
+    hosts: Hosts, api: HttpApi, journal: None, tmp_path: Path
+) -> None:
+    machine = await machine_with_canaries(hosts, api)
+    await objects_with_canaries(api, machine)
+    await keep_console(api, machine, C["consoleSecret"])
+    script = f"echo installs; echo {C['userData']}; cat <<'END'\n{telling('install')}\nEND\nexit 3"
+    await provision(hosts, machine, script, settle_s=30)
+    path = tmp_path / "one.tar.zst"
+    with hosts.own_key():
+        ran = await hosts.run("support", machine.name, "-o", str(path))
+    assert ran.status == 0, ran.err
+    assert path.stat().st_mode & 0o777 == 0o600
+    files = unpacked(path)
+    assert leaks(files) == []
+    assert leaks({"stdout": ran.out, "stderr": ran.err}) == []
+    assert set(files) >= {
+        *("README.txt", "versions.json", "tree.json", "events.json", "explain/canary.json", "logs/install.log"),
+        *("logs/agent.log", "objects/machines.unbounded-cloud.io.json", "objects/nodes.json"),
+        *(
+            "objects/baremetalhosts.metal3.io.json",
+            "objects/machineoperations.unbounded-cloud.io.json",
+            "objects/machineprofiles.unbounded-cloud.io.json",
+        ),
+    }
+    (shown,) = json.loads(files["objects/machines.unbounded-cloud.io.json"])["items"]
+    assert shown["spec"]["pxe"]["redfish"]["passwordRef"] == {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
+    assert shown["status"]["message"].startswith(
+        f"status: GET https://{HIDDEN}@bmc.example.com/redfish?{HIDDEN} failed"
+    )
+    assert shown["metadata"]["annotations"]["example.com/note"] == f"[left out: {len(C['annotation'])} characters]"
+    assert "managedFields" not in shown["metadata"]
+    for log in ("install", "agent"):
+        assert HIDDEN in files[f"logs/{log}.log"]
+    assert "installs\n" in files["logs/install.log"]
+    assert "journal: GET https://" in files["logs/agent.log"]
+    (event,) = [one for one in json.loads(files["events.json"])["items"] if one["reason"] == "Failed"]
+    assert event["message"].startswith("event: GET https://")
+    assert json.loads(files["versions.json"])["kubernetes"].startswith("v1.")
+    assert "Secrets: none was read" in files["README.txt"]
+
+
+async def test_the_archive_of_all_has_the_objects_that_the_user_may_read(
+    hosts: Hosts, api: HttpApi, tmp_path: Path
+) -> None:
+    """The reader may read the project's kinds; the administrator gets the rest, and nobody gets a canary."""
+    partly, whole = tmp_path / "partly.tar.gz", tmp_path / "whole.tgz"
+    ran = await hosts.run("support", "--all", "-o", str(whole))
+    assert ran.status == 0, ran.err
+    files = unpacked(whole)
+    assert leaks(files) == []
+    machines = json.loads(files["objects/machines.unbounded-cloud.io.json"])["items"]
+    names = {one["metadata"]["name"] for one in machines}
+    assert "canary" in names
+    assert "explain/canary.json" in files
+    ran = await hosts.run("support", "--all", "--as", ssh_hosts.READER, "-o", str(partly))
+    assert ran.status == 0, ran.err
+    less = unpacked(partly)
+    assert leaks(less) == []
+    assert {
+        one["metadata"]["name"] for one in json.loads(less["objects/machines.unbounded-cloud.io.json"])["items"]
+    } == names
+    assert "objects/nodes.json" not in less
+    for left_out in ("nodes: ", "events: ", "leases.coordination.k8s.io of namespace unbounded-kube: "):
+        assert f"note: left out: {left_out}" in ran.err
+        assert f"\n- {left_out}" in less["README.txt"]
+
+
+async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
+    hosts: Hosts, api: HttpApi, journal: None, tmp_path: Path
+) -> None:
+    """Run after the test that creates the Machine: the command has tried to read no Secret."""
+    with hosts.own_key():
+        ran = await hosts.run("support", "canary", "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "helper.tgz"))
+        whole = await hosts.run("support", "canary", "-o", str(tmp_path / "admin.tgz"))
+    assert (ran.status, ran.err, whole.err) == (0, "", "")
+    helper, admin = unpacked(tmp_path / "helper.tgz"), unpacked(tmp_path / "admin.tgz")
+    assert helper.keys() == admin.keys()
+    same = {name for name in helper if helper[name] == admin[name]}
+    assert same >= {name for name in helper if name.startswith(("objects/", "logs/", "events"))}
+    assert "Left out this time:\n- nothing" in helper["README.txt"]
+
+
+async def test_the_logs_are_left_out_where_their_secrets_cannot_be_known(
+    hosts: Hosts, api: HttpApi, tmp_path: Path
+) -> None:
+    with hosts.own_key():
+        ran = await hosts.run("support", "canary", "--as", ssh_hosts.READER, "-o", str(tmp_path / "a.tgz"))
+    assert ran.status == 0, ran.err
+    files = unpacked(tmp_path / "a.tgz")
+    assert leaks(files) == []
+    assert not [name for name in files if name.startswith("logs/")]
+    for left_out in (
+        "logs of the host: its user data and profile may be in them, and cannot be read: ",
+        "events of namespace default: ",
+        "leases.coordination.k8s.io of namespace unbounded-kube: ",
+    ):
+        assert f"\n- {left_out}" in files["README.txt"], files["README.txt"]
+    assert "objects/machineoperations.unbounded-cloud.io.json" in files
+
+
+async def test_a_machine_without_a_host_and_a_user_without_rights(hosts: Hosts, api: HttpApi, tmp_path: Path) -> None:
+    machine = await hosts.machine(api, None)
+    ran = await hosts.run("support", machine.name, "-o", str(tmp_path / "a.tar.gz"))
+    assert ran.status == 0, ran.err
+    files = unpacked(tmp_path / "a.tar.gz")
+    assert "the install log: Machine" in files["README.txt"]
+    assert "has no spec.ssh" in files["README.txt"]
+    assert json.loads(files["objects/machines.unbounded-cloud.io.json"])["items"][0]["metadata"]["name"] == machine.name
+    again = await hosts.run("support", machine.name, "-o", str(tmp_path / "a.tar.gz"))
+    assert (again.status, "File exists" in again.err) == (1, True)
+    ran = await hosts.run("support", machine.name, "--as", "nobody", "-o", str(tmp_path / "b.tar.gz"))
+    assert (ran.status, "no permission" in ran.err) == (1, True)
+    assert not (tmp_path / "b.tar.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "name a Machine, or give --all"),
+        (("m", "--all"), "name a Machine, or give --all"),
+        (("m", "-o", "x.zip"), "-o x.zip: it has to end in .tar.zst, .tar.gz, .tgz"),
+        (("none", "-o", "x.tgz"), "Machine none does not exist"),
+        (("--all", "-o", "/nowhere/x.tgz"), "-o /nowhere/x.tgz: No such file or directory"),
+    ],
+)
+async def test_arguments_that_cannot_be_meant(hosts: Hosts, words: tuple[str, ...], says: str) -> None:
+    ran = await hosts.run("support", *words)
+    assert ran.status in (1, 2)
+    assert says in ran.err
+
+
+def test_an_archive_has_a_bounded_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.gz"
+    with new_archive(path) as tar:
+        archive = BoundedArchive(tar, "top", 0.0, most=10)
+        assert [archive.add("a", "12345"), archive.add("b", "123456"), archive.add("c", "12345")] == [True, False, True]
+    assert unpacked(path) == {"a": "12345", "c": "12345"}
+
+
+def test_an_archive_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar.zst"
+    with pytest.raises(AttributeError), new_archive(path) as tar:
+        BoundedArchive(tar, "top", 0.0).add("a", None)  # type: ignore[arg-type]
+    assert not path.exists()
+
+
+PLACES = st.sampled_from(
+    ["password", "bmcPassword", "passwd", "userData", "preDeployScript", "managedFields", "apiToken", "clientSecret"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PLACES, st.sampled_from(["text", "list", "value"]), JSON)
+def test_a_text_under_the_name_of_a_secret_is_removed_at_any_depth(place: str, form: str, around: Any) -> None:
+    canary = C["nested"]
+    inner: Any = {"text": canary, "list": [canary], "value": {"value": canary}}[form]
+    if place == "passwd" or (place in {"userData", "preDeployScript"} and form == "value"):
+        return
+    shown = json.dumps(redacted_object({"a": [{"b": {place: inner}}, around]}))
+    assert canary not in shown
+
+
+@given(st.lists(st.sampled_from([*CANARIES.values()]), min_size=1, max_size=5), st.text(max_size=30))
+def test_known_secrets_are_removed_in_their_encodings(secrets: list[str], around: str) -> None:
+    text = around + "".join(quote(one, safe="") + base64.b64encode(one.encode()).decode() for one in secrets)
+    shown = redacted_object({"message": text}, secrets)["message"]
+    assert [one for one in secrets if one in shown or base64.b64encode(one.encode()).decode()[:-4] in shown] == []
