@@ -125,7 +125,7 @@ async def test_what_is_missing_is_named_with_its_reason(hosts: Hosts, api: HttpA
     ran = await hosts.run("logs", machine.name, "--since", "1s", "--part", "install", "--part", "console")
     assert (ran.status, ran.out) == (1, "")
     assert "note: no install log: machina has not begun to set up the host; its status has no report" in ran.err
-    assert "note: no console log: none is kept: no boot failed while metalman recorded the console" in ran.err
+    assert "note: no console log: none is kept: the Machine has no BMC (spec.pxe.redfish) with a console" in ran.err
     await keep_console(api, machine, "panic")
     await api.patch(MACHINES, machine.name, {"status": {"provisioning": PROVISIONING}}, subresource="status")
     ran = await hosts.run("logs", machine.name, "--since", "1s", "--part", "console")
@@ -157,11 +157,21 @@ async def test_a_machine_that_is_not_reached_over_ssh_shows_the_last_report(host
         "message": "the installer found no disk",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    machine = await hosts.machine(api, None, conditions=[condition])
+    boot = {"boot": "repave-1", "milestone": "Failed", "at": "2026-01-01T00:00:00Z", "message": "no disk"}
+    machine = await hosts.machine(api, None, conditions=[condition], netboot=boot)
+    ref = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
+    redfish = {"url": "https://bmc.example.com", "username": "admin", "passwordRef": ref}
+    pxe = {"image": "registry.example.com/i:1", "redfish": redfish}
+    await api.patch(MACHINES, machine.name, {"spec": {"pxe": pxe}})
     ran = await hosts.run("logs", machine.name, "-o", "json")
     assert ran.status == 1
-    assert "has no spec.ssh, so that no address of its host for SSH is known; the last report is condition" in ran.out
-    assert "Repaved=False (InstallFailed): the installer found no disk" in ran.out
+    install, agent, console = (one["missing"] for one in json.loads(ran.out)["logs"])
+    assert agent == f"Machine {machine.name} has no spec.ssh, so that no address of its host for SSH is known"
+    assert install == (
+        f"{agent}; its last boot from the network reached Failed at 2026-01-01T00:00:00Z: no disk; the last report is "
+        "condition Repaved=False (InstallFailed): the installer found no disk"
+    )
+    assert console.startswith("none is kept: no boot failed while metalman recorded the console; `kubectl unbounded")
     closed = hosts.target(hosts.host, host=f"{hosts.host.address}:1")
     ran = await hosts.run("logs", (await hosts.machine(api, closed)).name, "--part", "agent")
     assert "port 1: Connection refused" in ran.err

@@ -106,13 +106,12 @@ async def read_logs(
 
 async def _console(session: CommandSession, machine: Machine, within: LogRange) -> LogPart:
     live = f"`{session.invocation.program} machine serial {machine.name}` shows the present output"
-    kept = machine.status.console_output
+    kept, pxe = machine.status.console_output, machine.spec.pxe
     if kept is None:
-        return LogPart(
-            name=CONSOLE,
-            source=f"Secret in {NAMESPACE}",
-            missing=f"none is kept: no boot failed while metalman recorded the console; {live}",
-        )
+        has_bmc = pxe is not None and pxe.redfish is not None
+        never = f"no boot failed while metalman recorded the console; {live}"
+        why = never if has_bmc else "the Machine has no BMC (spec.pxe.redfish) with a console to record"
+        return LogPart(name=CONSOLE, source=f"Secret in {NAMESPACE}", missing=f"none is kept: {why}")
     source = f"Secret {NAMESPACE}/{kept.secret}: until {kept.operation} failed, at {kept.at}"
     if within.since is not None and datetime.fromisoformat(kept.at) < within.since:
         return LogPart(name=CONSOLE, source=source, missing="it ended before --since")
@@ -143,11 +142,13 @@ def _last_report(machine: Machine, part: str) -> str:
     """Return what the Machine's status says of its install."""
     if part != INSTALL:
         return ""
+    found, boot = list[str](), machine.status.netboot
     known = {one.type: one for one in machine.status.conditions}
-    last = next((known[kind] for kind in REPORTS if kind in known), None)
-    if last is None:
-        return "; its status has no report of an install"
-    return f"; the last report is condition {last.type}={last.status} ({last.reason}): {last.message}"
+    if boot is not None and boot.milestone is not None:
+        found.append(f"its last boot from the network reached {boot.milestone} at {boot.at}: {boot.message}")
+    if (last := next((known[kind] for kind in REPORTS if kind in known), None)) is not None:
+        found.append(f"the last report is condition {last.type}={last.status} ({last.reason}): {last.message}")
+    return "; ".join(("", *(found or ["its status has no report of an install"])))
 
 
 def remote_command(machine: Machine, part: str, within: LogRange, *, follow: bool = False) -> str:

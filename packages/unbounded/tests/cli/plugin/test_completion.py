@@ -67,6 +67,11 @@ def _offered(*words: str) -> list[str]:
         (["machine", "power-on", "--context", "li"], ["live"]),
         (["machine", "power-on", "--wait=f"], ["--wait=false"]),
         (["machine", "power-on", "--wait", "w"], ["web-01"]),
+        (["logs", "w"], ["web-01", "web-02"]),
+        (["logs", "web-01", "--part", ""], ["install", "agent", "console"]),
+        (["ssh", "d"], ["db-01"]),
+        (["support", "d"], ["db-01"]),
+        (["support", "--"], ["--all", "--host-logs"]),
     ],
     ids=" ".join,
 )
@@ -93,6 +98,7 @@ def test_nothing_is_offered_where_nothing_fits(words: list[str]) -> None:
 def test_files_are_the_shells_own() -> None:
     assert offers(commands(), ["machine", "power-on", "--kubeconfig", ""], names=KNOWN).directive == FILES
     assert offers(commands(), ["--kubeconfig", ""], names=KNOWN).directive == FILES
+    assert offers(commands(), ["support", "web-01", "-o", ""], names=KNOWN).directive == FILES
 
 
 def test_a_flag_that_was_typed_is_not_offered_again() -> None:
