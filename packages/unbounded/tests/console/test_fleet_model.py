@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.api.machine import Machine
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_SITE
+from unbounded.console.compaction import compaction_of
 from unbounded.console.models.fleet import NO_SITE, FleetFilter, FleetIndex, Need, fleet_row, need_of
 
 AT = "2026-01-01T00:00:00Z"
@@ -119,3 +120,17 @@ def test_counts_and_order_follow_each_change(steps: list[tuple[str, str, dict[st
     assert index.summary() == afresh.summary()
     assert names(index, FleetFilter()) == names(afresh, FleetFilter())
     assert index.summary().machines == len(now)
+
+
+def test_live_machines_have_the_unhealthy_parts_of_their_hardware_alone() -> None:
+    parts = [{"kind": "disk", "name": f"Disk {health}", "health": health} for health in ("OK", "Warning", "Critical")]
+    hardware = {"source": "Redfish", "at": AT, "digest": "a" * 64, "cpus": 64, "bmc": {"at": AT, "parts": parts}}
+    whole = machine("m", phase="Ready", hardware=hardware)
+    found = compaction_of(MACHINES)(whole).status.hardware
+    assert found is not None
+    assert found.cpus is None
+    assert [part.name for part in (found.bmc.parts if found.bmc is not None else ())] == [
+        "Disk Warning",
+        "Disk Critical",
+    ]
+    assert compaction_of(MACHINES)(machine("m", phase="Ready")) == machine("m", phase="Ready")

@@ -174,6 +174,15 @@ def test_users_share_data_only_with_the_same_credentials() -> None:
     assert sessions.find(other.id) is other
 
 
+def test_a_prepared_user_stays_without_a_session() -> None:
+    sessions = new_sessions()
+    user = sessions.prepare(identity_of("a"), "a", cast("HttpApi", NoApi()))
+    for _ in range(2):
+        session = begin(sessions, "a")
+        assert session.user is user
+        sessions.end(session, "over")
+
+
 def test_the_oldest_session_of_a_user_ends_for_one_too_many() -> None:
     clock = Clock()
     sessions = new_sessions(clock)

@@ -15,11 +15,11 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from unbounded.api.core import SELF_SUBJECT_ACCESS_REVIEWS
 from unbounded.api.meta import Kind
+from unbounded.console.compaction import compaction_of
 from unbounded.kube.api import Api, ApiError, Forbidden, ObjectList, WatchEvent
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, utc_now
-from unbounded.kube.compaction import ObjectCompaction
 from unbounded.kube.logs import Log
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class LiveKind(Generic[T]):
         self._api = api
         self._refused = refused
         self._heard_at = utc_now()
-        self._compact = ObjectCompaction()
+        self._compact = compaction_of(kind)
         self._subscribers: list[Changed[T]] = []
         self._watchers: list[Callable[[], None]] = []  # of the state
         self._task: asyncio.Task[None] | None = None

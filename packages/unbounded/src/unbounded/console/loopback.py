@@ -10,6 +10,7 @@ from typing import Final
 from unbounded.console.app import build
 from unbounded.console.guard import COOKIE, ConsoleOrigin
 from unbounded.console.login import OneTimeLogin
+from unbounded.console.models.fleet import FleetIndex
 from unbounded.console.server import listen, serving
 from unbounded.console.sessions import BrowserSession, BrowserSessions, OneTimeUrls, identity_of
 from unbounded.intents.operations import user_name
@@ -44,14 +45,17 @@ async def serving_loopback(
         sessions = BrowserSessions(idle_s=IDLE_S, absolute_s=ABSOLUTE_S, now=asyncio.get_running_loop().time)
         urls = OneTimeUrls(lambda secret: issued(f"http://{HOST}:{port}/start/{secret}"))
 
+        identity = identity_of("kubeconfig")
+
         def redeem(secret: str) -> BrowserSession | None:
-            return sessions.begin(identity_of("kubeconfig"), name, api) if urls.redeem(secret) else None
+            return sessions.begin(identity, name, api) if urls.redeem(secret) else None
 
         own = ConsoleOrigin(frozenset({f"{HOST}:{port}", f"localhost:{port}"}), cookie=f"{COOKIE}-{port}")
         login = OneTimeLogin(redeem, HINT, own)
         app = build(sessions=sessions, own=own, login=login, allow_operations=allow_operations)
         async with serving(app, listener):
             ending = asyncio.create_task(sessions.end_when_due(), name="ends of sessions")
+            sessions.prepare(identity, name, api).live.derived(FleetIndex)  # before the user opens the address
             urls.issue()
             try:
                 yield

@@ -45,12 +45,14 @@ class ConsoleUser:
     Attributes:
         identity: digest of the credentials; it tells users apart.
         name: as the API server has it.
+        stays: its data stay live without a session.
     """
 
     identity: str
     name: str
     api: HttpApi
     live: LiveData
+    stays: bool = False
     sessions: set[str] = field(default_factory=set)
 
 
@@ -103,6 +105,12 @@ class BrowserSessions:
     def user(self, identity: str) -> ConsoleUser | None:
         return self._users.get(identity)
 
+    def prepare(self, identity: str, name: str, api: HttpApi) -> ConsoleUser:
+        """Return a user without a session, whose data stay live."""
+        user = self._users[identity] = self._new_user(identity, name, api)
+        user.stays = True
+        return user
+
     def begin(self, identity: str, name: str, api: HttpApi) -> BrowserSession:
         """Begin a session of a user. Raises TooManySessions."""
         self.end_expired()
@@ -151,7 +159,7 @@ class BrowserSessions:
             page.end(reason)
         user = session.user
         user.sessions.discard(session.id)
-        if not user.sessions:
+        if not user.sessions and not user.stays:
             del self._users[user.identity]
             user.live.close()
             self._forget(user)

@@ -1,0 +1,47 @@
+"""Compaction of the objects in live data: equal parts are shared, and parts that only one view shows are left out.
+
+The view of a Machine reads that one Machine whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
+
+from unbounded.api.hardware import HardwareStatus
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
+from unbounded.kube.compaction import ObjectCompaction
+
+T = TypeVar("T")
+HEALTHY = frozenset({None, "", "OK"})
+
+
+def compaction_of(kind: Kind[T]) -> Callable[[T], T]:
+    """Return the compaction of a kind's objects."""
+    compact = ObjectCompaction()
+    if kind is not cast("Any", MACHINES):
+        return compact
+
+    def lean(machine: Machine) -> Machine:
+        return compact(without_healthy_parts(machine))
+
+    return cast("Callable[[T], T]", lean)
+
+
+def without_healthy_parts(machine: Machine) -> Machine:
+    """Return a Machine whose hardware has the parts alone that are not healthy, by the last reading of its BMC."""
+    hardware = machine.status.hardware
+    if hardware is None:
+        return machine
+    bmc = hardware.bmc
+    parts = () if bmc is None else tuple(part for part in bmc.parts if part.health not in HEALTHY)
+    reduced = HardwareStatus(
+        source=hardware.source,
+        at=hardware.at,
+        digest=hardware.digest,
+        bmc=replace(bmc, parts=parts) if bmc is not None and parts else None,
+    )
+    return replace(machine, status=replace(machine.status, hardware=reduced))
