@@ -20,6 +20,7 @@ from benchmarks import (
     busy_disk,
     cli,
     cloud,
+    console,
     container_cloud,
     fleet,
     hardware,
@@ -48,6 +49,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "recovery": recovery.LIMITS,
     "rollouts": rollouts.LIMITS,
     "container_cloud": container_cloud.LIMITS,
+    "console": console.LIMITS,
 }
 AMOUNTS: Final[Mapping[str, str]] = {
     "operations": operations.AMOUNT,
@@ -64,12 +66,14 @@ AMOUNTS: Final[Mapping[str, str]] = {
     "recovery": recovery.AMOUNT,
     "rollouts": rollouts.AMOUNT,
     "container_cloud": container_cloud.AMOUNT,
+    "console": console.AMOUNT,
 }
 MISSING: Final[Mapping[str, Callable[[], str | None]]] = {
     "boot_storm": netboot_peers.missing,
     "agent": hosts.missing,
     "ssh": ssh.missing,
     "cli": cli.missing,
+    "console": console.missing,
 }
 PAGE: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 WIDTH: Final = 120

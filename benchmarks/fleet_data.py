@@ -1,7 +1,8 @@
-"""A child process that fills a data directory: `python -m benchmarks.fleet_data DATA COUNT [--joined]`.
+"""A child process that fills a data directory: `python -m benchmarks.fleet_data DATA COUNT [--joined] [OPERATIONS]`.
 
-It creates COUNT Machines of 3.6 kB, and as many finished operations of 2.5 kB, with the checks of a client's requests.
-With `--joined` each Machine has a Node as well, created from a MachineConfiguration whose rolling update is paused.
+It creates COUNT Machines of 3.6 kB, and as many finished operations of 2.5 kB (or OPERATIONS), with the checks of a
+client's requests. With `--joined` each Machine has a Node as well, created from a MachineConfiguration whose rolling
+update is paused.
 """
 
 from __future__ import annotations
@@ -191,18 +192,19 @@ def _object(kind: str, name: str, spec: Object, status: Object, labels: Mapping[
     return body
 
 
-async def fill(data: Path, count: int, *, joined: bool = False) -> None:
+async def fill(data: Path, count: int, *, joined: bool = False, operations: int | None = None) -> None:
     """Create the objects in a data directory that no process has open.
 
     Args:
         joined: also create the Nodes and their MachineConfiguration.
+        operations: number of operations; as many as Machines if None.
     """
     core = ServerCore()
     await core.open(data)
     try:
         for definition in custom_resource_definitions():
             await core.writes.create(DEFINITIONS, "", _document(definition), WriteOptions())
-        machines, operations = await _served(core, MACHINES), await _served(core, MACHINE_OPERATIONS)
+        machines, ended = await _served(core, MACHINES), await _served(core, MACHINE_OPERATIONS)
         if joined:
             configurations = await _served(core, MACHINE_CONFIGURATIONS)
             versions = await _served(core, MACHINE_CONFIGURATION_VERSIONS)
@@ -210,10 +212,15 @@ async def fill(data: Path, count: int, *, joined: bool = False) -> None:
             await _store(core, ((versions, version(number)) for number in range(1, len(VERSIONS) + 1)))
         kinds: list[tuple[Resource, Callable[[int], Object]]] = [
             (machines, partial(machine, joined=joined)),
-            (operations, operation),
+            (ended, operation),
         ]
         kinds += [(NODES, node), (SECRETS, secret)] if joined else []
-        waiting = ((resource, make(number)) for number in range(count) for resource, make in kinds)
+        waiting = (
+            (resource, make(number))
+            for number in range(count)
+            for resource, make in kinds
+            if resource is not ended or operations is None or number < operations
+        )
         await asyncio.gather(*(_store(core, waiting) for _ in range(AT_ONCE)))
     finally:
         await core.close()
@@ -242,4 +249,5 @@ def _document(body: Object) -> RequestDocument:
 
 
 if __name__ == "__main__":
-    asyncio.run(fill(Path(sys.argv[1]), int(sys.argv[2]), joined="--joined" in sys.argv[3:]))
+    numbers = [int(one) for one in sys.argv[2:] if one.isdigit()]
+    asyncio.run(fill(Path(sys.argv[1]), numbers[0], joined="--joined" in sys.argv, operations=(*numbers, None)[1]))

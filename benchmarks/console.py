@@ -1,0 +1,321 @@
+"""The console in Chromium: 10,000 Machines, 500 operations, and five sessions of one user, each with another view.
+
+API server, console and Chromium are processes of their own. A change counts from before its write until the browser has
+its text in the document, by the clock of the machine. The cost of the API server is its CPU from the start of the
+watches to the last of the same writes: with the five sessions, over that with one plain watch of each kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from benchmarks import children
+from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
+from unbounded.api.core import SERVICE_ACCOUNTS
+from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+
+START_S: Final = 60.0
+SHOWN_S: Final = 30.0
+RBAC: Final = "rbac.authorization.k8s.io"
+BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", dict)
+SERVING: Final = re.compile(r"serving the console .*port=([0-9]+)")
+SETTLED_S: Final = 3.0
+CHROMIUM_FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
+PATH: Final = str(Path(sys.prefix) / "tools" / "bin")
+
+VIEWS: Final = ("/", "/?site=site-1", "/machine/machine-1", "/operation/reboot-1", "/rollouts")  # of the sessions
+
+# In the page: when rows were there first, since the navigation began; and when a text came, by the machine's clock.
+FIRST_ROWS: Final = """() => new Promise(done => {
+  const look = () => document.querySelector("table.live tbody tr td:first-child a, table.live tbody tr td:first-child")
+    && document.body.innerText.includes(" of ") ? done(performance.now()) : requestAnimationFrame(look);
+  look();
+})"""
+NOTE_TEXTS: Final = """() => {
+  window.seen = {};
+  new MutationObserver(() => {
+    const at = performance.timeOrigin + performance.now();
+    for (const found of document.body.innerText.matchAll(/change-[0-9]+-/g)) window.seen[found[0]] ??= at;
+  }).observe(document.body, {subtree: true, childList: true, characterData: true});
+}"""
+FILTER: Final = """([text]) => new Promise(done => {
+  const field = document.querySelector("[data-search]");
+  const began = performance.now();
+  const observer = new MutationObserver(() => {
+    if (!document.body.innerText.includes(`of ${text.count} Machine`)) return;
+    observer.disconnect();
+    done(performance.now() - began);
+  });
+  observer.observe(document.body, {subtree: true, childList: true, characterData: true});
+  field.value = text.words;
+  field.dispatchEvent(new Event("input", {bubbles: true}));
+})"""
+
+AMOUNT: Final = "{machines:g} Machines, {operations:g} operations, {sessions:g} sessions of one user"
+LIMITS: Final[Mapping[str, Limit]] = {
+    "first_paint_ms": Limit("from the navigation to the first rows, ms", most=1500),
+    "first_session_ms": Limit("the same for the first session of a user, whose watches begin with it, ms"),
+    "filter_ms": Limit("from a key in the search to the rows, ms", most=200),
+    "change_p95_ms": Limit("from before a write to its text on the screen, p95, ms", most=500),
+    "change_busy_p95_ms": Limit("the same among 100 writes a second, p95, ms"),
+    "memory_mib": Limit("memory of the console with the sessions, MiB", most=250),
+    "memory_idle_mib": Limit("memory before the first session, MiB"),
+    "memory_further_user_mib": Limit("memory for another user with a session, MiB"),
+    "api_cost_vs_plain_watch": Limit(
+        "CPU of the API server for the same writes, over that with one plain watch of each kind", most=1.1
+    ),
+    "cpu_percent": Limit("share of a core of the console, with 5 sessions and 100 changes a second, %"),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    machines: int
+    operations: int
+    sessions: int
+    loads: int
+    filters: int
+    changes: int
+    busy: int  # changes at 100 a second
+
+
+FULL: Final = Size(machines=10_000, operations=500, sessions=5, loads=7, filters=15, changes=60, busy=3000)
+QUICK: Final = Size(machines=120, operations=20, sessions=2, loads=2, filters=3, changes=6, busy=100)
+BUSY_RATE: Final = 100
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium", path=PATH) or shutil.which("chromium")
+
+
+def missing() -> str | None:
+    """Return a missing requirement; None if there is none."""
+    if find_spec("nicegui") is None:
+        return "unbounded[console]"
+    if find_spec("playwright") is None:
+        return "playwright"
+    return None if chromium() else "chromium (scripts/browser-tools)"
+
+
+async def run(quick: bool) -> Measured:
+    lacking = missing()
+    if lacking is not None:
+        raise SystemExit(f"this needs {lacking}")
+    size = QUICK if quick else FULL
+    with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
+        data = Path(folder) / "data"
+        arguments = (str(data), str(size.machines), str(size.operations))
+        filled = await asyncio.create_subprocess_exec(sys.executable, "-m", "benchmarks.fleet_data", *arguments)
+        if await filled.wait():
+            raise RuntimeError("cannot create the fleet")
+        async with (
+            children.start("benchmarks.server", str(data)) as server,
+            HttpApi(from_kubeconfig(Path(server.ready["kubeconfig"]))) as api,
+        ):
+            return await Run(size, Path(folder), server, api).measured()
+
+
+class Run:
+    """One measurement."""
+
+    def __init__(self, size: Size, folder: Path, server: children.Child, api: HttpApi) -> None:
+        self._size = size
+        self._folder = folder
+        self._server = server
+        self._api = api
+        self._written: dict[str, float] = {}
+
+    async def measured(self) -> Measured:
+        size = self._size
+        tokens = [await self._user(f"user-{number}") for number in range(2)]
+        await self._server_cost()  # the first writes cost more
+        began_s = self._server.cpu_s()
+        async with children.start("benchmarks.plain_watch", self._server.ready["kubeconfig"]):
+            plain_s = await self._server_cost(began_s)
+        print_progress(f"CPU of the API server: {plain_s:.2f} s with plain watches")
+        async with AsyncExitStack() as stack:
+            process, url = await stack.enter_async_context(self._console())
+            idle_mib = children.memory_mib(process.pid)
+            browser = await stack.enter_async_context(running_browser())
+            began_s = self._server.cpu_s()
+            pages, first_session_ms = await self._open_sessions(stack, browser, url, tokens[0])
+            cpu_s, at = children.cpu_s(process.pid), time.monotonic()
+            await pages[0].evaluate(NOTE_TEXTS)
+            console_s = await self._server_cost(began_s)
+            cpu_percent = 100 * (children.cpu_s(process.pid) - cpu_s) / (time.monotonic() - at)
+            busy = await self._delays(pages[0])
+            print_progress(f"CPU of the API server: {console_s:.2f} s with the console")
+            changes = await self._changes(pages[0])
+            filters = await self._filters(pages[0])
+            loads = [await self._load(browser, url, tokens[0]) for _ in range(size.loads)]
+            await asyncio.sleep(SETTLED_S)
+            memory_mib = children.memory_mib(process.pid)
+            await self._open_sessions(stack, browser, url, tokens[1], sessions=1)
+            await asyncio.sleep(SETTLED_S)
+            further_mib = children.memory_mib(process.pid) - memory_mib
+        return Measured(
+            figures={
+                "machines": size.machines,
+                "operations": size.operations,
+                "sessions": size.sessions,
+                "first_paint_ms": percentile(loads, 0.5),
+                "first_session_ms": first_session_ms,
+                "filter_ms": percentile(filters, 0.5),
+                "change_p95_ms": percentile(changes, 0.95),
+                "change_busy_p95_ms": percentile(busy, 0.95),
+                "memory_mib": memory_mib,
+                "memory_idle_mib": idle_mib,
+                "memory_further_user_mib": further_mib,
+                "cpu_percent": cpu_percent,
+            },
+            ratios={"api_cost_vs_plain_watch": console_s / plain_s},
+        )
+
+    async def _user(self, name: str) -> str:
+        """Create a user who may read everything; returns a token."""
+        await self._api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
+        ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+        await self._api.create(BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
+        return (await self._api.token(name, namespace="default")).token
+
+    @asynccontextmanager
+    async def _console(self) -> AsyncIterator[tuple[Process, str]]:
+        config = from_kubeconfig(Path(self._server.ready["kubeconfig"]))
+        ca = self._folder / "ca.crt"
+        ca.write_bytes(config.ca or b"")
+        flags = ("--api-server", config.server, "--api-server-ca", str(ca), "--plain-addr", "127.0.0.1:0")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "unbounded.console.main", *flags, "--health-addr", "0", "--log-format", "text"),
+            stdin=DEVNULL,
+            stderr=PIPE,
+        )
+        try:
+            yield process, f"http://127.0.0.1:{await _port(process)}"
+        finally:
+            process.terminate()
+            await process.wait()
+
+    async def _server_cost(self, began_s: float | None = None) -> float:
+        """Write changes at BUSY_RATE; return the CPU of the API server since then, or since `began_s`."""
+        since = self._server.cpu_s() if began_s is None else began_s
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._size.busy):
+                await asyncio.sleep(began + number / BUSY_RATE - time.monotonic())
+                # the first page of the list has a hundredth of the changes: the others show nothing
+                machine = number * 7 % self._size.machines if number % 10 else number // 10 % 10
+                group.create_task(self._write(number, machine))
+        await asyncio.sleep(1.0)
+        return self._server.cpu_s() - since
+
+    async def _write(self, number: int, machine: int) -> None:
+        text = f"change-{number}-"
+        self._written[text] = time.time() * 1000
+        # the message shows in the list where the Machine needs attention, which brings it to the first page
+        phase = "Failed" if machine < 10 else "Ready"
+        status = {"status": {"phase": phase, "message": text, "reason": None}}
+        await self._api.patch(MACHINES, f"machine-{machine}", status, subresource="status")
+
+    async def _changes(self, page: Any) -> list[float]:
+        self._written.clear()
+        await page.evaluate("window.seen = {}")
+        for number in range(self._size.changes):
+            await self._write(number, number % 10)
+            await asyncio.sleep(0.37)  # no multiple of the console's own interval
+        return await self._delays(page)
+
+    async def _delays(self, page: Any) -> list[float]:
+        """Return the milliseconds from each write to its text on the screen, of those that were shown."""
+        await asyncio.sleep(1.0)
+        seen: dict[str, float] = await page.evaluate("window.seen")
+        return [at - self._written[text] for text, at in seen.items() if text in self._written]
+
+    async def _filters(self, page: Any) -> list[float]:
+        found = []
+        for number in range(self._size.filters):
+            words = f"machine-{self._size.machines - 1 - number}"
+            count = sum(words in f"machine-{other}" for other in range(self._size.machines))
+            found.append(await page.evaluate(FILTER, [{"words": words, "count": count}]))
+        return found
+
+    async def _load(self, browser: Any, url: str, token: str) -> float:
+        """Load the page in a browser without a cache, after a log-in; return the milliseconds to the first rows."""
+        context = await browser.new_context(viewport={"width": 1280, "height": 900})
+        try:
+            page = await log_in(context, url, token)
+            await page.evaluate(FIRST_ROWS)
+            again = await context.new_page()
+            client = await context.new_cdp_session(again)
+            await client.send("Network.setCacheDisabled", {"cacheDisabled": True})
+            await again.goto(url, wait_until="commit")
+            milliseconds: float = await again.evaluate(FIRST_ROWS)
+            return milliseconds
+        finally:
+            await context.close()
+
+    async def _open_sessions(
+        self, stack: AsyncExitStack, browser: Any, url: str, token: str, *, sessions: int | None = None
+    ) -> tuple[list[Any], float]:
+        """Open sessions that stay; return their pages, and the milliseconds to the first rows of the first one."""
+        pages, first_ms = [], 0.0
+        for number in range(self._size.sessions if sessions is None else sessions):
+            context = await browser.new_context(viewport={"width": 1280, "height": 900})
+            stack.push_async_callback(context.close)
+            page = await log_in(context, url, token)
+            milliseconds = await page.evaluate(FIRST_ROWS)
+            first_ms = first_ms if number else milliseconds
+            if number:
+                await page.goto(f"{url}{VIEWS[number % len(VIEWS)]}")
+                await page.wait_for_selector("h1")
+            pages.append(page)
+        return pages, first_ms
+
+
+async def _port(process: Process) -> str:
+    """Return the port that a console reports."""
+    async with asyncio.timeout(START_S):
+        while process.stderr is not None and (line := await process.stderr.readline()):
+            if found := SERVING.search(line.decode()):
+                return found[1]
+    raise RuntimeError("the console has ended")
+
+
+async def log_in(context: Any, url: str, token: str) -> Any:
+    page = await context.new_page()
+    await page.goto(url)
+    await page.fill("[name=token]", token)
+    await page.click("button")
+    await page.wait_for_url(f"{url}/")
+    return page
+
+
+@asynccontextmanager
+async def running_browser() -> AsyncIterator[Any]:
+    from playwright.async_api import async_playwright  # noqa: PLC0415  # of the group dev
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+if __name__ == "__main__":
+    run_benchmark("console", run)
