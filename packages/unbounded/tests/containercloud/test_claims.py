@@ -206,6 +206,15 @@ def test_a_claim_that_was_cut_off_is_resumed(
     assert [one.name for one in claim.extra] == extra
 
 
+def test_a_claim_gives_way_to_the_one_that_another_process_has_recorded() -> None:
+    recorded = machine(pin="example-ns/b")
+    claim = plan(recorded, own=[claimed("a")], pinned=host("b"))  # the consumerRef of b is not known here yet
+    assert (claim.step, claim.host and claim.host.name) == ("Take", "b")
+    assert [one.name for one in claim.extra] == ["a"]
+    former = plan(recorded, own=[claimed("a", "uid-of-a-former-one")], pinned=host("b"))
+    assert former.extra == ()
+
+
 def test_a_second_claim_of_a_machine_is_released() -> None:
     claim = plan(machine(claimed="uid-a"), own=[claimed("a"), claimed("b")], claimed=claimed("a"))
     assert (claim.step, [one.name for one in claim.extra]) == ("Claimed", ["b"])

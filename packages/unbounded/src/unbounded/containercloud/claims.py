@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from unbounded.containercloud.caches import (
     INDEX_PIN,
     ContainerCloudCaches,
     ControllerContext,
+    confirm,
 )
 from unbounded.containercloud.hosts.machine_fields import claim_fields
 from unbounded.containercloud.hosts.model import (
@@ -172,14 +173,21 @@ def _claimed(view: ClaimView, name: str, uid: str) -> Claim:
 
 
 def _own(view: ClaimView) -> Claim:
-    """Return the claim that was begun: the annotation decides between several hosts, else their names."""
+    """Return the claim that was begun: the annotation decides, else the names of the hosts.
+
+    The annotation may name a host whose consumerRef is not known here yet, as another process has written both. A claim
+    of a further host then gives way.
+    """
     machine, pin = view.machine, view.machine.pinned_host
     hosts = sorted(view.own, key=lambda one: (host_key(one) != pin, host_key(one)))
     first = hosts[0]
+    if pin is not None and host_key(first) != pin:
+        begun = tuple(one for one in hosts if is_claimed_by(one, machine))
+        return replace(_machine_fault(view) or _pinned(view, *pin), extra=begun)
     message = f"BareMetalHost {host_key(first)} is claimed"
     if consumer_uid(first) != machine.metadata.uid:  # a Machine of this name that is gone had claimed it
         return Claim(ClaimStep.TAKE, ClaimReason.CLAIMED, message, first)
-    if host_key(first) != pin:
+    if pin is None:
         return Claim(ClaimStep.ANNOTATE, ClaimReason.CLAIMED, message, first)
     return Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, message, first, tuple(hosts[1:]))
 
@@ -425,11 +433,13 @@ class ClaimController:
         claim = plan_claim(claim_view(self._caches, machine, self._shared, strict_distribution=strict, taking=taking))
         if claim.reason is ClaimReason.INSUFFICIENT_RESOURCES:
             self._waiting[key.namespace].add(key)
-        if claim.host is None:
-            return None
+        if claim.extra:
+            await confirm(self._api, CONTAINER_CLOUD_MACHINES, machine, self._caches.machines)
         for host in claim.extra:
             self._epoch.check_leads()
             await release_host(self._api, self._caches.hosts, host, key)
+        if claim.host is None:
+            return None
         if claim.step is ClaimStep.TAKE:
             taken = host_key(claim.host)
             self._taking.add(taken)  # other Machines choose other hosts meanwhile
