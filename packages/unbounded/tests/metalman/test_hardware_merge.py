@@ -17,6 +17,7 @@ from unbounded.api.hardware import (
     HardwareStatus,
     NICFacts,
     PowerSupplyFacts,
+    ProcessorFacts,
     TPMFacts,
 )
 from unbounded.metalman.hardware_merge import merged, reading_condition, reading_of, reported
@@ -149,6 +150,16 @@ def test_a_part_that_only_the_installer_or_only_the_bmc_knows_is_no_alarm() -> N
     unchanged = change_condition(second, replace(report, boot="boot-2"))
     assert unchanged is not None
     assert (unchanged.status, unchanged.message) == ("False", f"as in the inspection of {AT}")
+
+
+def test_a_report_keeps_what_only_the_bmc_could_read() -> None:
+    model = ProcessorFacts(model="Xeon", sockets=2)
+    of_bmc = merged(None, Inventory(replace(FACTS, processor=model)), AT)
+    report = inspected(HardwareFacts(cpus=128, disks=(A,)), HardwareSource.INSTALLER, LATER, "boot-1")
+    both = reported(of_bmc, report)
+    assert (both.cpus, both.processor, both.memory_bytes) == (128, model, FACTS.memory_bytes)
+    later = merged(both, Inventory(replace(FACTS, processor=model)), LATER)
+    assert (later.processor, later.memory_bytes) == (both.processor, both.memory_bytes), "the next reading is no change"
 
 
 def test_a_bmc_completes_the_accelerators_of_a_report() -> None:
