@@ -10,7 +10,7 @@
 Hosts boot from virtual media, "install" a small image and join; `unbounded up` is their site. A boot takes a minute, as
 the firmware of a fast server does; with shorter ones the processor time of the site counts, and not what Machines wait
 for. Before the time of 1 and 2 begins, their BMCs are read. The process `container-cloud` runs apart, so that its
-requests and its memory are known. It is at rest once it has written what only informs, which waits for NEWS_S.
+requests and its memory are known. It is at rest once it has written what only informs, which waits for FACTS_S.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.manifests import install_container_cloud
-from unbounded.containercloud.machines.controller import NEWS_S
+from unbounded.containercloud.machines.report import FACTS_S
 from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -382,7 +382,7 @@ async def _managed(size: Size) -> ManagedFigures:
                 seconds = time.monotonic() - began
             used = (await controllers.usage()).since(used)
             print_progress(f"{size.hosts} Machines, until all are Ready: {seconds:.1f} s; requests: {used.requests}")
-            await _settled(controllers, quiet_s=NEWS_S + 5)
+            await _settled(controllers, quiet_s=FACTS_S + 5)
             idle = await controllers.usage()
             await asyncio.sleep(size.idle_s)
             calls = sum((await controllers.usage()).since(idle).requests.values())

@@ -98,7 +98,7 @@ class ClusterController:
         self._api = api = context.api
         self._epoch, self._now = context.epoch, context.now
         self._caches = caches = context.caches
-        self._debounce = StatusDebounce(COUNTS_S)
+        self._debounce = StatusDebounce()
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
         self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=context.metrics)
         follow = partial(self._controller.follow, delay_s=SETTLE_S)
@@ -148,7 +148,7 @@ class ClusterController:
             for action in plan_cluster(self._observe(cluster)):
                 self._epoch.check_leads()
                 if isinstance(action, WriteClusterStatus):
-                    left_s = self._debounce.left_s(key, self._now(), informs=action.counts)
+                    left_s = self._debounce.left_s(key, self._now(), waits_s=COUNTS_S if action.counts else 0.0)
                 if not left_s:
                     await self._perform(cluster, action)
         return left_s or None

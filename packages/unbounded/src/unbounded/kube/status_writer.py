@@ -17,20 +17,19 @@ ATTEMPTS: Final = 4  # of an update whose object others change at the same time
 
 
 class StatusDebounce:
-    """Delays of status changes that only inform, so that one write has what changes within `seconds`."""
+    """Delays of status changes that can wait, so that one write has what changes meanwhile."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._since: dict[Hashable, datetime] = {}  # of the first change that was not written
 
-    def left_s(self, key: Hashable, now: datetime, *, informs: bool) -> float:
+    def left_s(self, key: Hashable, now: datetime, *, waits_s: float) -> float:
         """Return for how long the write of an object's status still waits; 0 to write now.
 
         Args:
-            informs: there is a change, and nothing depends on it.
+            waits_s: for how long the present changes can wait; 0 if there is none, or one that cannot.
         """
-        if informs:
-            left_s = self._seconds - (now - self._since.setdefault(key, now)).total_seconds()
+        if waits_s:
+            left_s = waits_s - (now - self._since.setdefault(key, now)).total_seconds()
             if left_s > 0:
                 return left_s
         self._since.pop(key, None)

@@ -36,7 +36,7 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.machines.report import is_news, status_change
+from unbounded.containercloud.machines.report import FACTS_S, NEWS_S, can_wait_s, status_change
 
 WRITTEN: dict[str, Any] = {
     "image": {"image": IMAGE, "digest": "sha256:1", "boot": "op-uid", "at": "2030-01-01T00:00:00Z"}
@@ -160,7 +160,7 @@ def test_a_number_that_only_the_host_would_have_is_written_at_once() -> None:
     seen = view(machine("Planning", upgradeIndex=None), upgrade_index=7)
     plan = plan_life(seen)
     same = MachineStep(execution=seen.execution, actions=plan.actions)
-    assert not is_news(seen, same, {"providerStatus": {"upgradeIndex": 7}})
+    assert can_wait_s(seen, same, {"providerStatus": {"upgradeIndex": 7}}) == 0
 
 
 def test_the_host_gets_image_and_network_in_one_write() -> None:
@@ -508,6 +508,22 @@ def test_a_first_status_has_its_false_values() -> None:
     seen = view(machine(), claim=held(ClaimReason.INSUFFICIENT_RESOURCES), host=None, target=None)
     provider = status_change(seen, plan_life(seen))["providerStatus"]
     assert (provider["ready"], provider["maintenance"], provider["delete"]) == (False, False, False)
+
+
+def test_changes_wait_as_long_as_nobody_waits_for_them() -> None:
+    ready = view(machine("Ready"), node=node(), target=target(hardware=HARDWARE))
+    before = told(ready, plan_life(ready))
+
+    def waits_s(**given: Any) -> float:
+        seen = view(before, **({"node": node(), "target": target(hardware=HARDWARE)} | given))
+        plan = plan_life(seen)
+        return can_wait_s(seen, plan, status_change(seen, plan))
+
+    reported: dict[str, Any] = {"agent": {"version": "1", "host": {"osID": "ubuntu", **PENDING_REBOOT}}}
+    assert waits_s(target=target(hardware=HARDWARE, **reported)) == FACTS_S
+    assert waits_s(target=target(hardware=HARDWARE | {"cpus": 12})) == FACTS_S
+    assert waits_s(node=node(ready=False)) == NEWS_S
+    assert waits_s(node=node(marked=False)) == 0  # another stage
 
 
 def test_a_status_without_a_change_is_not_written() -> None:

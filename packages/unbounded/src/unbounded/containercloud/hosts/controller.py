@@ -112,7 +112,7 @@ class HostController:
         self._site = site
         self._emit, self._now = context.emit_event, context.now
         self._status = StatusWriter(context.api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
-        self._debounce = StatusDebounce(NEWS_S)
+        self._debounce = StatusDebounce()
         self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
         self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=context.metrics)
         follow = self._controller.follow
@@ -287,7 +287,8 @@ class HostController:
 
     async def _perform(self, view: HostView, plan: HostPlan) -> float | None:
         self._epoch.check_leads()
-        left_s = self._debounce.left_s(host_key(view.host), view.now, informs=_only_informs(view, plan))
+        waits_s = NEWS_S if _only_informs(view, plan) else 0.0
+        left_s = self._debounce.left_s(host_key(view.host), view.now, waits_s=waits_s)
         host = view.host if left_s else await self._write(view, plan)
         changes = False
         for action in plan.actions:

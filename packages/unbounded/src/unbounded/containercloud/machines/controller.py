@@ -53,7 +53,7 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.machines.report import is_news, status_change
+from unbounded.containercloud.machines.report import can_wait_s, status_change
 from unbounded.containercloud.network.controller import network_view
 from unbounded.containercloud.network.model import ADDRESSES
 from unbounded.containercloud.network.plan import owns, plan_network
@@ -65,7 +65,6 @@ from unbounded.kube.status_writer import StatusDebounce, StatusWriter
 from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
-NEWS_S: Final = 15.0  # what only informs waits for so long, and is often written with the next stage
 GUARDING: Final = MachineStage.GUARDING
 FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
 
@@ -98,7 +97,7 @@ class ContainerCloudMachineController:
         self._min_other_managers = min_other_managers
         self._strict_distribution = strict_distribution
         self._emit, self._now = context.emit_event, context.now
-        self._debounce = StatusDebounce(NEWS_S)
+        self._debounce = StatusDebounce()
         self._turn = asyncio.Lock()  # held by a Machine whose step depends on what those before it have written
         self._status = StatusWriter(context.api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
         self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=context.metrics)
@@ -259,8 +258,8 @@ class ContainerCloudMachineController:
     async def _perform(self, view: MachineView, plan: MachineStep) -> float | None:
         self._epoch.check_leads()
         change = status_change(view, plan)
-        informs = bool(change) and is_news(view, plan, change)
-        left_s = self._debounce.left_s(key_of(view.machine), view.now, informs=informs)
+        waits_s = can_wait_s(view, plan, change) if change else 0.0
+        left_s = self._debounce.left_s(key_of(view.machine), view.now, waits_s=waits_s)
         machine = await self._write(view, plan, {} if left_s else change)
         for action in plan.actions:
             self._epoch.check_leads()

@@ -34,6 +34,8 @@ from unbounded.containercloud.machines.model import DELETION_STAGES, MachineObst
 from unbounded.containercloud.network.model import RENDERED
 from unbounded.kube.clock import rfc3339
 
+NEWS_S: Final = 5.0  # what only informs can wait for so long
+FACTS_S: Final = 120.0  # and facts of the host, on which nobody waits: until its Node has joined, as a rule
 GB: Final = 1_000_000_000
 GIB: Final = 1 << 30
 _S = MachineStage
@@ -68,6 +70,18 @@ _PROVIDER_FIELDS: Final = (
     "privateIp",
     "conditions",
 )
+_FACTS: Final = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "hardware",
+        "currentDistribution",
+        "reboot",
+        "providerInstanceState",
+        "privateIp",
+        "conditions",
+    }
+)
 _FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "execution")
 
 
@@ -89,13 +103,18 @@ def status_change(view: MachineView, plan: MachineStep) -> Raw:
     return patch | {"lastUpdated": rfc3339(view.now)} if patch else {}
 
 
-def is_news(view: MachineView, plan: MachineStep, change: Raw) -> bool:
-    """Return whether a change of the status only informs: nothing depends on it, and it can wait for further ones."""
+def can_wait_s(view: MachineView, plan: MachineStep, change: Raw) -> float:
+    """Return for how long a change of the status can wait for further ones and the next stage; 0 for not at all."""
     before, after = (replace(one, waiting=None, message=None) for one in (view.execution, plan.execution))
     provider = change.get("providerStatus", {})
     decisive = provider.keys() & {"status", "delete", "prepareDeletionPhase", "upgradeIndex"}
     is_first = view.machine.status.execution is None
-    return before == after and (is_first or not decisive) and not change.keys() & {"errorReason", "nodeRef"}
+    if before != after or (decisive and not is_first) or change.keys() & {"errorReason", "nodeRef"}:
+        return 0.0
+    is_fact = change.keys() <= {"addresses", "lastUpdated", "providerStatus"} and provider.keys() <= _FACTS
+    known = {one.type: one.ready for one in view.machine.provider_status.conditions}
+    turned = [one for one in provider.get("conditions", ()) if known.get(one["type"]) != one["ready"]]
+    return FACTS_S if is_fact and all(one["type"] == _C.REBOOT for one in turned) else NEWS_S
 
 
 def _raw(status: ContainerCloudMachineStatus) -> Raw:

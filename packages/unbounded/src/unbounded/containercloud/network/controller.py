@@ -77,7 +77,7 @@ Raw = dict[str, Any]
 T = TypeVar("T")
 
 MAX_GONE: Final = 1000
-TOGETHER_S: Final = 0.05  # before addresses are allocated, as many Machines ask for some together
+TOGETHER_S: Final = 0.2  # before addresses are allocated, as many Machines ask for some together
 OUTDATED: Final = "the host was installed with another network; the present one counts at the next install"
 
 log = Log("containercloud.network")
