@@ -181,6 +181,14 @@ async def test_a_change_of_a_machine_is_on_its_page_within_a_second(admin: Tab, 
     assert min(waits) < LIVE_S, waits
 
 
+async def test_focus_stays_where_a_page_changes(admin: Tab, staged: HttpApi) -> None:
+    await visit(admin, f"/machine/{MACHINE}")
+    await admin.page.get_by_role("link", name=SITE, exact=True).first.focus()
+    await set_status(staged, MACHINE, reason="HostReboot")  # one more fact, in front of it
+    await admin.page.locator("dt", has_text="Reason").wait_for()
+    assert await admin.page.evaluate("document.activeElement.textContent") == SITE
+
+
 async def test_the_time_of_a_stage_grows_without_a_change(admin: Tab) -> None:
     await visit(admin, f"/operation/{OPERATION}")
     current = admin.page.locator("li[aria-current=step]")

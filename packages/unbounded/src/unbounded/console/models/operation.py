@@ -245,7 +245,7 @@ def _call(operation: MachineOperation) -> Iterator[FactList]:
             ("Earlier call", "had no answer, and may have had its effect" if execution.lost else None),
             ("Observed", execution.standing),
             ("Read", execution.read_at),
-            *((f"May still arrive, from {one.epoch}", f"{one.action}, for {one.seconds} s") for one in execution.late),
+            ("May still arrive", "; ".join(f"{one.action}, for {one.seconds} s" for one in execution.late)),
         ),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from nicegui.element import Element
 
@@ -23,6 +23,9 @@ from unbounded.console.models.parts import (
     ViewText,
 )
 from unbounded.console.widgets import Badge, TextElement, box, heading, paragraph, set_attribute, set_class
+
+K = TypeVar("K", bound=Hashable)
+D = TypeVar("D")
 
 WIDE: Final = frozenset({"Message", "Observation", "Source", "Waits for", "Consequence", "Result", "State"})
 _STATES: Final = {
@@ -63,18 +66,16 @@ class ViewDrawing:
             self._state = Badge()
         self._note = paragraph("", "faint")
         self.actions = box("div", "stack")
-        self._box = box("div", "stack sections")
-        self._keys: tuple[tuple[type[ViewSection], str], ...] = ()
-        self._parts: tuple[ViewSection, ...] = ()
-        self._drawn: list[Callable[[Any], None]] = []
+        self._sections: _Children[_SectionKey, Callable[[Any], None]] = _Children(box("div", "stack sections"))
+        self._parts: dict[_SectionKey, ViewSection] = {}
 
     def say(self, title: str, note: str) -> None:
         """Show a note, and nothing of an object."""
         self._title.set(title)
         self._note.set(note)
         set_class(self._state, "hidden", on=True)
-        self._box.clear()
-        self._keys, self._parts, self._drawn = (), (), []
+        self._sections.clear()
+        self._parts = {}
 
     def show(self, data: ViewData) -> None:
         """Show a view in place of the one before."""
@@ -82,57 +83,72 @@ class ViewDrawing:
         self._note.set("")
         set_class(self._state, "hidden", on=False)
         self._state.show(data.state.text, data.state.tone)
-        keys = tuple((type(part), part.title) for part in data.sections)
-        if keys != self._keys:
-            self._box.clear()
-            with self._box:
-                self._drawn = [self._draw(part) for part in data.sections]
-            self._keys, self._parts = keys, ()
-        before: Sequence[ViewSection | None] = self._parts or [None] * len(keys)
-        for drawn, old, new in zip(self._drawn, before, data.sections, strict=True):
-            if old != new:
-                drawn(new)
-        self._parts = data.sections
+        parts = {(type(part), part.title): part for part in data.sections}
+        drawn = self._sections.arrange(parts, lambda key: self._draw(parts[key]))
+        for (key, part), show in zip(parts.items(), drawn, strict=True):
+            if self._parts.get(key) != part:
+                show(part)
+        self._parts = parts
 
-    def _draw(self, part: ViewSection) -> Callable[[Any], None]:
-        """Draw the frame of a section; return what shows a section of its type there."""
-        with box("section", "card stack"):
+    def _draw(self, part: ViewSection) -> tuple[Element, Callable[[Any], None]]:
+        """Draw the frame of a section; return it, and what shows a section of its type there."""
+        with box("section", "card stack") as section:
             heading(2, part.title)
             match part:
                 case FactList():
-                    return _Facts().show
+                    return section, _Facts().show
                 case ViewTable():
-                    return _Rows(part).show
+                    return section, _Rows(part).show
                 case StageTimeline():
-                    return _Timeline().show
+                    return section, _Timeline().show
                 case BlockerChain():
-                    return _Chain().show
+                    return section, _Chain().show
                 case ObjectRows():
-                    return _Tree().show
+                    return section, _Tree().show
+
+
+_SectionKey = tuple[type[ViewSection], str]
+
+
+class _Children(Generic[K, D]):
+    """Elements in a box, by their keys. Those that stay are not drawn anew, so that they keep the focus."""
+
+    def __init__(self, around: Element) -> None:
+        self._box = around
+        self._drawn: dict[K, tuple[Element, D]] = {}
+
+    def clear(self) -> None:
+        self._box.clear()
+        self._drawn = {}
+
+    def arrange(self, keys: Iterable[K], draw: Callable[[K], tuple[Element, D]]) -> list[D]:
+        """Have an element for each key, in their order, which is the same at each call; return what `draw` gave."""
+        desired = list(keys)
+        for gone in self._drawn.keys() - set(desired):
+            self._drawn.pop(gone)[0].delete()
+        for place, key in enumerate(desired):
+            if key not in self._drawn:
+                with self._box:
+                    self._drawn[key] = draw(key)
+                self._drawn[key][0].move(target_index=place)
+        return [self._drawn[key][1] for key in desired]
 
 
 class _Facts:
     def __init__(self) -> None:
-        self._box = box("dl", "facts")
-        self._names: tuple[str, ...] = ()
-        self._values: list[DrawnText] = []
+        self._facts: _Children[str, DrawnText] = _Children(box("dl", "facts"))
 
     def show(self, part: FactList) -> None:
-        names = tuple(name for name, _ in part.facts)
-        if names != self._names:
-            self._box.clear()
-            with self._box:
-                self._values = [_fact(name, value) for name, value in part.facts]
-            self._names = names
-        for drawn, (_, value) in zip(self._values, part.facts, strict=True):
+        values = dict(part.facts)
+        for drawn, value in zip(self._facts.arrange(values, _fact), values.values(), strict=True):
             drawn.show(value)
 
 
-def _fact(name: str, value: ViewText) -> DrawnText:
-    with box("div"):
+def _fact(name: str) -> tuple[Element, DrawnText]:
+    with box("div") as fact:
         TextElement("dt", name)
         with box("dd"):
-            return DrawnText(value)
+            return fact, DrawnText(ViewText(""))
 
 
 class _Rows:
