@@ -144,7 +144,8 @@ def plan_lines(
         wide: show the stages of operations, too.
         digest: the hash of the plan.
     """
-    for line in map(one_line, change_lines(changes, program, wide=wide, digest=digest)):
+    lines = (*change_lines(changes, program, wide=wide, digest=digest), "nothing was changed")
+    for line in map(one_line, lines):
         command = line.lstrip().startswith(TRY)
         for one in [line] if command else style.wrapped(line):
             yield style.paint(one, _colour(line))

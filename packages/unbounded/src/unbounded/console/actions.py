@@ -124,7 +124,7 @@ async def plan_action(api: HttpApi, action: ConsoleAction, name: str, now: datet
     """
     intent = await _intent(api, action, name, now)
     plan = await plan_intent(api, intent, SCOPE)
-    lines = (*intent.notes, *change_lines(plan.changes, PROGRAM, wide=False, digest=""))
+    lines = (*intent.notes, *change_lines(plan.changes, PROGRAM, wide=None, digest=""))
     has_loss = bool(intent.destroys)
     return PlannedAction(
         action,

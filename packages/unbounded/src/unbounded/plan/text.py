@@ -16,12 +16,12 @@ SHOWN: Final = 20  # targets that are listed one by one
 TRY: Final = "try:  "
 
 
-def change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool, digest: str) -> Iterator[str]:
+def change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool | None, digest: str) -> Iterator[str]:
     """Yield a paragraph for each write: the Machines first, then what holds for all.
 
     Args:
         program: name of the program, for the commands in fixes.
-        wide: show the stages of operations, too.
+        wide: show the stages of operations, too; False names the flag that does, and None leaves them out.
         digest: the hash of the plan.
     """
     for change in changes:
@@ -36,10 +36,9 @@ def change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool, 
             yield f"  the server refuses it: {change.server}"
     if digest:
         yield f"plan hash: {digest}"
-    yield "nothing was changed"
 
 
-def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Iterator[str]:
+def _operation(planned: OperationForecast, program: str, *, wide: bool | None) -> Iterator[str]:
     if planned.refused:
         yield f"  it would end at once as Failed/{planned.refused}"
         return
@@ -62,7 +61,7 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
             f"    {one.name}: waits for {one.waits_for}, at most {one.limit_s:.0f} s; a cancel {one.cancel}"
             for one in planned.stages
         )
-    elif planned.stages:
+    elif planned.stages and wide is not None:
         yield f"  -o wide shows its {len(planned.stages)} stages"
 
 

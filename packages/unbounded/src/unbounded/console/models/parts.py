@@ -247,7 +247,10 @@ def memory(count: int | None) -> str:
     return "" if count is None else f"{count / 2**30:.4g} GiB"
 
 
-_PATHS: Final = {Topic.MACHINE.value: urls.machine, Topic.OPERATION.value: urls.operation}
+_PATHS: Final = {
+    **dict.fromkeys((one.value for one in (Topic.MACHINE, Topic.PAUSE, Topic.LOCK, Topic.CONDITION)), urls.machine),
+    Topic.OPERATION.value: urls.operation,
+}
 _SCOPED: Final = {Topic.HOST.value: urls.host, Topic.CLUSTER.value: urls.cluster}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from unbounded.api.conditions import counted
 from unbounded.api.configuration import MachineConfiguration, UpdateStatus
 from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, MachineDisruptionBudget
 from unbounded.api.machine import Machine
@@ -41,7 +42,9 @@ def rollouts_view(
         _drains(machines),
     )
     halted = sum(1 for _, rollout in updates if rollout.phase == "Halted")
-    state = words(f"{halted} halted", tone=Tone.BAD) if halted else words(f"{len(updates) + len(parents)} rollouts")
+    state = (
+        words(f"{halted} halted", tone=Tone.BAD) if halted else words(counted(len(updates) + len(parents), "rollout"))
+    )
     return ViewData("Rollouts and budgets", state, sections)
 
 

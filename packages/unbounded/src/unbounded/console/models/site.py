@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, counted
 from unbounded.api.machine import Machine, NetbootMilestone
 from unbounded.api.meta import Condition
 from unbounded.console import urls
@@ -71,7 +71,7 @@ def site_view(
         _leases(own),
         _tokens(tokens, now),
     )
-    state = words(f"{len(booting)} booting", tone=Tone.BUSY) if booting else words(f"{len(own)} Machines")
+    state = words(f"{len(booting)} booting", tone=Tone.BUSY) if booting else words(counted(len(own), "Machine"))
     return ViewData(f"Site {site}", state, sections)
 
 

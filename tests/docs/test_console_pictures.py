@@ -1,0 +1,152 @@
+"""The tour of docs/console.md in Chromium, and docs/screenshots/console-*.webp, which show its steps.
+
+`make screenshots` writes the pictures anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.async_api import Locator
+
+from tests.cli.running import KUBECTL
+from tests.console.browser import CHROMIUM, Tab, chromium, tab
+from tests.console.running import console
+from tests.docs.runner import DOCS
+from tests.e2e.plane import Plane, plane
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
+from unbounded.api.names import LABEL_SITE
+from unbounded.api.operation import MACHINE_OPERATIONS
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300, func_only=True),
+    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+FOLDER: Final = DOCS / "screenshots"
+LARGEST: Final = 80_000  # bytes
+QUALITY: Final = 70
+HEIGHT: Final = 860
+REBOOT: Final = "Reboot the host"
+PICTURES: Final = ("fleet", "machine", "operation", "blocked", "actions", "rollouts", "site", "hosts")
+
+
+@dataclass
+class Tour:
+    """A browser on the tour, and the folder of the pictures."""
+
+    it: Plane
+    found: Tab
+    folder: Path
+
+    async def visit(self, path: str) -> None:
+        await self.found.page.goto("/".join(self.found.page.url.split("/")[:3]) + path)
+
+    def button(self, name: str) -> Locator:
+        return self.found.page.get_by_role("button", name=name, exact=True).last
+
+    async def confirm(self, name: str) -> None:
+        """Press the button of an action, and that of its panel once the plan is there."""
+        await self.button(name).click()
+        await self.found.shows("Nothing was changed yet.")
+        await self.button(name).click()
+
+    async def take(self, name: str, *texts: str) -> None:
+        """Wait for texts, and write the picture of the top of the page."""
+        for text in texts:
+            await self.found.shows(text, within_s=30)
+        page = self.found.page
+        await page.mouse.move(0, 0)
+        height = min(HEIGHT, await page.evaluate("document.documentElement.scrollHeight"))
+        clip = {"x": 0, "y": 0, "width": 1280, "height": height, "scale": 1}
+        chrome = await page.context.new_cdp_session(page)
+        options = {"format": "webp", "quality": QUALITY, "clip": clip}
+        taken = base64.b64decode((await chrome.send("Page.captureScreenshot", options))["data"])
+        assert len(taken) < LARGEST, name
+        (self.folder / f"console-{name}.webp").write_bytes(taken)
+
+
+async def follow_one_machine(tour: Tour) -> None:
+    """Steps 1 to 4: the fleet, a Machine, its operation, and a reboot."""
+    found = tour.found
+    await tour.take("fleet", "3 Machines", "lab-01")
+    await found.page.keyboard.press("/")
+    await found.page.keyboard.type("lab-01")
+    await found.shows("1 to 1 of 1 Machine")
+    await found.page.get_by_role("link", name="lab-01", exact=True).click()
+    await tour.take("machine", "Objects around it", "nothing blocks it", "History")
+    await found.page.get_by_role("link", name="lab-01-host-reboot-").last.click()
+    await found.shows("the host was On")
+    await found.page.go_back()
+    await tour.confirm(REBOOT)
+    await found.page.get_by_role("link", name="Show lab-01-host-reboot-").click()
+    await found.page.wait_for_url("**/operation/**")
+    await found.shows("Complete", within_s=60)
+    await tour.take("operation", "WaitingOn", "the host was Off")
+
+
+async def pause_and_ask(tour: Tour) -> None:
+    """Steps 5 and 6: a pause that blocks a reboot, and a replacement that is not made."""
+    found = tour.found
+    await tour.visit("/machine/lab-02")
+    await tour.confirm("Pause operations")
+    await found.shows("Done: paused.")
+    await tour.button(REBOOT).click()
+    await found.shows("would wait")
+    await tour.button(REBOOT).click()
+    await found.page.get_by_role("link", name="Show lab-02-host-reboot-").click()
+    await found.page.wait_for_url("**/operation/**")
+    await tour.take("blocked", "because ", "kubectl unbounded machine resume lab-02")
+    await tour.visit("/machine/lab-03")
+    await tour.button("Replace").click()
+    await tour.take("actions", "this loses everything", "Type lab-03 to continue", "The same on the command line")
+    await tour.button("Do nothing").click()
+
+
+async def follow_many(tour: Tour, data: Path) -> None:
+    """Steps 7 and 8: an operation on all Machines, beside a rollout with stages and a budget; the site."""
+    await tour.it.shell.run(f"kubectl create -f {data}/reboot-all.yaml")
+    everything = {"matchLabels": {LABEL_SITE: "lab"}}
+    budget = {"machineSelector": everything, "maxUnavailable": 1}
+    await tour.it.api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "lab-racks"}, "spec": budget})
+    stages = [{"name": "canary", "size": 1, "soakSeconds": 3600}, {"name": "rest", "size": "100%"}]
+    rollout = {"operationKind": "HostReboot", "machineSelector": everything, "strategy": {"stages": stages}}
+    await tour.it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "reboot-in-stages"}, "spec": rollout})
+    await tour.visit("/rollouts")
+    await tour.take("rollouts", "reboot-all-", "canary", "lab-racks")
+    await tour.visit("/")
+    await tour.found.page.get_by_role("link", name="lab", exact=True).last.click()
+    await tour.found.page.wait_for_url("**/site/lab")
+    await tour.take("site", "Boot servers and controllers", "reachable")
+
+
+async def test_the_tour_shows_what_its_pictures_show(tmp_path: Path) -> None:
+    folder = FOLDER if "UNBOUNDED_SCREENSHOTS" in os.environ else tmp_path
+    data = tmp_path / "data"
+    async with plane(data, "--lab", "3", "--container-cloud") as it:
+        await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
+        async with (
+            console(data / "kubeconfig", "--allow-operations") as running,
+            chromium() as browser,
+            tab(browser, await running.next_url(), color_scheme="light") as found,
+        ):
+            tour = Tour(it, found, folder)
+            await follow_one_machine(tour)
+            await pause_and_ask(tour)
+            await follow_many(tour, data)
+            await it.shell.run("kubectl unbounded host adopt lab-03 --externally-provisioned")
+            await tour.visit("/hosts")
+            await tour.take("hosts", "default/lab-03", "externally provisioned")
+
+
+def test_each_picture_is_shown_by_a_guide() -> None:
+    names = {f"console-{name}.webp" for name in PICTURES}
+    assert {path.name for path in FOLDER.glob("console-*")} == names
+    guides = "".join(path.read_text() for path in (DOCS / "console.md", *DOCS.glob("console/*.md")))
+    assert [name for name in names if f"screenshots/{name})" not in guides] == []
