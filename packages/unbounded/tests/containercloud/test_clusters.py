@@ -22,7 +22,7 @@ from unbounded.containercloud.caches import ControllerContext, container_cloud_c
 from unbounded.containercloud.cluster_plan import claim_labels
 from unbounded.containercloud.clusters import ClusterController, ReleaseController
 from unbounded.containercloud.controller import Runnable
-from unbounded.containercloud.machines import controller as machines_controller
+from unbounded.containercloud.machines import report
 from unbounded.containercloud.machines.controller import ContainerCloudMachineController
 from unbounded.containercloud.pools import PoolController
 from unbounded.kube.api import NotFound
@@ -129,7 +129,8 @@ async def test_a_cluster_waits_for_its_release_and_then_writes_its_objects(runni
 async def test_each_machine_of_a_cluster_gets_a_number_of_its_own(
     admin: HttpApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machines_controller, "NEWS_S", 0.01)
+    monkeypatch.setattr(report, "NEWS_S", 0.01)
+    monkeypatch.setattr(report, "FACTS_S", 0.01)
     namespace = await project(admin)
     names = [f"worker-{number}" for number in range(12)]
     for name in names:
