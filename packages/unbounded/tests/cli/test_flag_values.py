@@ -16,7 +16,7 @@ from unbounded.cli.plugin.main import run_command
 from unbounded.cli.plugin.parsing import commands
 
 ROWS = {command.path: command for command in commands()}
-ZERO_IS_NO_LIMIT = frozenset({"--timeout"})
+ZERO_IS_NO_LIMIT = frozenset({"--timeout", "--since"})
 ZERO_IS_MEANT = frozenset({"--grace"})  # switch it off at once
 ON_SITES = {
     "--token-ttl": ["site", "init", "--name", "s"],
@@ -60,7 +60,8 @@ def _run(words: list[str], environ: dict[str, str], capsys: pytest.CaptureFixtur
 def test_no_duration_is_left_out_here() -> None:
     flags = {flag for _command, flag in _durations()}
     assert flags == {
-        *("--timeout", "--grace", "--token-ttl", "--deadline", "--start-deadline", "--media-ticket-lifetime")
+        *("--timeout", "--grace", "--token-ttl", "--deadline", "--start-deadline", "--media-ticket-lifetime"),
+        "--since",
     }
 
 
