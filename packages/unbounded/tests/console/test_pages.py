@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Locator, expect
 
 from tests.console.browser import CHROMIUM, NARROW, WIDE, Tab, tab
 from tests.console.running import Console, console
-from tests.console.served import create_reader, kubeconfig_of, set_status
+from tests.console.served import ROLES, create_reader, kubeconfig_of, set_status
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
@@ -23,7 +23,7 @@ from unbounded.api.core import NAMESPACES
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.api.names import GROUP, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import install_container_cloud
 from unbounded.kube.api import AlreadyExists
@@ -247,6 +247,21 @@ async def test_a_page_shows_nothing_that_its_user_may_not_read(
         assert CANARY not in await found.page.locator("ul.tree").inner_text()
         await visit(found, f"/site/{SITE}")
         await found.shows("You may not read Secrets in kube-system.")
+
+
+async def test_what_a_user_may_not_read_any_more_leaves_the_page(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    token = await create_reader(staged, "leaver", "machines", "machineoperations")
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "leaver"))
+    async with own as process, tab(browser, await process.next_url()) as found:
+        await visit(found, f"/machine/{MACHINE}")
+        tree = found.page.locator("ul.tree")
+        await tree.get_by_text(OPERATION).first.wait_for()
+        rules = [{"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "watch"]}]
+        await staged.patch(ROLES, "leaver", {"rules": rules})
+        await tree.get_by_text(OPERATION).first.wait_for(state="detached")
+        await found.shows("left out", within_s=20)
 
 
 # ---- actions

@@ -275,9 +275,21 @@ def _targets(operation: MachineOperation) -> Iterator[ViewTable]:
     yield ViewTable(
         "Machines",
         ("Machine", "Phase", "Stage", "Operation", "Reason", "Started", "Completed", "Message"),
-        tuple(map(_target, operation.status.targets)),
+        tuple(map(_target, sorted(operation.status.targets, key=_urgency))),
         empty="The selector is not resolved yet.",
     )
+
+
+_URGENCY: Final = {
+    OperationPhase.FAILED.value: 0,
+    OperationPhase.IN_PROGRESS.value: 1,
+    OperationPhase.COMPLETE.value: 3,
+}
+
+
+def _urgency(target: TargetStatus) -> int:
+    """Return the rank of a target: failed ones come first, and complete ones last."""
+    return _URGENCY.get(target.phase or "", 2)
 
 
 def _target(target: TargetStatus) -> tuple[ViewText, ...]:

@@ -148,7 +148,7 @@ def _boots(booting: Sequence[Machine]) -> ViewTable:
     return ViewTable(
         "Boots in progress",
         ("Machine", "Milestone", "Image written", "Loads", "Message", "Reached"),
-        tuple(map(_boot, booting[:SHOWN])),
+        tuple(map(_boot, booting)),
     )
 
 
@@ -218,7 +218,7 @@ def _bmcs(own: Iterable[Machine]) -> ViewTable:
                 words(power_of(one)),
                 _worst(one)[1],
             )
-            for state, one in found[:SHOWN]
+            for state, one in found
         ),
         empty="No Machine of the site has a BMC.",
     )
@@ -240,9 +240,7 @@ def _worst(machine: Machine) -> tuple[int, ViewText]:
 def _leases(own: Iterable[Machine]) -> ViewTable:
     rows = [row for one in own for row in _lease(one)]
     rows.sort(key=lambda row: row[3].tone != Tone.BAD)
-    return ViewTable(
-        "DHCP leases", ("Machine", "IPv4", "MAC", "Served", "Message"), tuple(rows[:SHOWN]), empty="No lease."
-    )
+    return ViewTable("DHCP leases", ("Machine", "IPv4", "MAC", "Served", "Message"), tuple(rows), empty="No lease.")
 
 
 def _lease(machine: Machine) -> Iterator[tuple[ViewText, ...]]:

@@ -27,6 +27,7 @@ from unbounded.console.widgets import Badge, TextElement, box, heading, paragrap
 K = TypeVar("K", bound=Hashable)
 D = TypeVar("D")
 
+MAX_ROWS: Final = 200  # each cell is an element of the server, too
 WIDE: Final = frozenset({"Message", "Observation", "Source", "Waits for", "Consequence", "Result", "State"})
 _STATES: Final = {
     StageState.DONE: Tone.GOOD,
@@ -166,20 +167,24 @@ class _Rows:
             self._body = _role("tbody", "rowgroup")
         # a table that can be scrolled sideways is reached by keyboard
         self._frame.props.update(tabindex="0", role="region", **{"aria-label": part.title})
+        self._more = paragraph("", "faint")
         self._rows: list[tuple[Element, list[DrawnText]]] = []
 
     def show(self, part: ViewTable) -> None:
-        self._empty.set("" if part.rows else part.empty)
-        set_class(self._frame, "hidden", on=not part.rows)
+        rows = part.rows[:MAX_ROWS]
+        left = len(part.rows) - len(rows)
+        self._empty.set("" if rows else part.empty)
+        self._more.set(f"{left:,} more are not shown" if left else "")
+        set_class(self._frame, "hidden", on=not rows)
         with self._body:
-            while len(self._rows) < len(part.rows):
-                self._rows.append(self._row(part.rows[len(self._rows)]))
-        for (_, drawn), cells in zip(self._rows, part.rows, strict=False):
+            while len(self._rows) < len(rows):
+                self._rows.append(self._row(rows[len(self._rows)]))
+        for (_, drawn), cells in zip(self._rows, rows, strict=False):
             for one, cell in zip(drawn, cells, strict=True):
                 one.show(cell)
-        for row, _ in self._rows[len(part.rows) :]:
+        for row, _ in self._rows[len(rows) :]:
             row.delete()
-        del self._rows[len(part.rows) :]
+        del self._rows[len(rows) :]
 
     def _row(self, cells: Sequence[ViewText]) -> tuple[Element, list[DrawnText]]:
         drawn = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from unbounded.api.failures import Failure
@@ -18,6 +19,7 @@ from unbounded.kube.logs import Log
 
 TICK_S: Final = 1.0
 AGAIN_S: Final = 15.0  # Leases are heartbeats, which no page watches: what rests on them is read again after that time
+SETTLED_AGAIN_S: Final = 60.0  # likewise, for rights that have ended on what no page watches
 
 log = Log(__name__)
 
@@ -50,6 +52,8 @@ class LivePage:
             with self._drawing.actions:
                 self._panel = ActionPanel(view, subject)
         self._due = asyncio.Event()
+        self._unreadable: list[Kind[Any]] = []
+        self.rights = 0  # number of their changes; what was read before the last one is dropped
         self._key: object = None
         self._data: ViewData | None = None
 
@@ -90,9 +94,14 @@ class LivePage:
             self._panel.offer(actions)
 
     def refresh(self) -> None:
-        denied = [kind for kind in self.needed if self.view.live.of(kind).state is LiveState.DENIED]
-        if denied:
+        unreadable = [kind for kind in self._kinds if self.view.live.of(kind).state is LiveState.DENIED]
+        if unreadable != self._unreadable:  # what was loaded may rest on what may not be read any more
+            self._unreadable = unreadable
+            self.rights += 1
             self.forget()
+            self._due.set()
+        denied = [kind for kind in unreadable if kind in self.needed]
+        if denied:
             self._key, self._data = None, None
             self._drawing.say(self.title, f"You may not read {', '.join(kind.plural for kind in denied)}.")
             self._offer(())
@@ -114,17 +123,19 @@ class LivePage:
     async def _load(self) -> None:
         while True:
             settled = self._key is None or self.is_settled()
-            try:
-                async with asyncio.timeout(None if settled else AGAIN_S):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLED_AGAIN_S if settled else AGAIN_S):
                     await self._due.wait()
-            except TimeoutError:
-                pass
             self._due.clear()
+            rights = self.rights
             try:
                 await self.load()
             except Failure as error:
                 log.debug("cannot read what a page shows", error=error)
                 await asyncio.sleep(TICK_S)
+            if rights != self.rights:
+                self.forget()
+                self._due.set()
             self.refresh()
 
     async def _tick(self) -> None:

@@ -73,12 +73,14 @@ class MachinePage(LivePage):
         return self._explanation is not None and self._explanation.settled
 
     async def load(self) -> None:
-        reads = self.view.reads(MACHINES, MACHINE_OPERATIONS)
+        rights, reads = self.rights, self.view.reads(MACHINES, MACHINE_OPERATIONS)
         if self._machine() is None:
             return
         try:
             self._whole = await self.view.api.get(MACHINES, self._name)
             tree = tree_of(self._whole, await FactsReader(reads, utc_now, ApiError).related(self._whole))
+            if rights != self.rights:
+                return
             self._keep(tree, self._explanation)
             self.refresh()
             self._keep(tree, await explain(reads, Topic.MACHINE, self._name))
