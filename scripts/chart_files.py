@@ -21,8 +21,10 @@ from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     CONFIG_FILE,
+    CONSOLE,
     CONTAINER_CLOUD,
     MACHINE_OPS,
+    ConsoleWorkload,
     ContainerCloudWorkload,
     MachinaWorkload,
     MachineOpsWorkload,
@@ -42,6 +44,7 @@ VALUES: Final = {  # keys of values.yaml
     MACHINE_OPS: "machineOps",
     "metalman": "metalman",
     CONTAINER_CLOUD: CONTAINER_CLOUD_KEY,
+    CONSOLE: "console",
 }
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
 DOCS: Final = "https://docs.example.com"  # in the runbook links of deploy/monitoring/rules.yaml
@@ -61,6 +64,7 @@ def files() -> dict[str, str]:
         "templates/machine-ops-controller.yaml": _machine_ops(),
         "templates/metalman.yaml": _metalman(),
         **dict(_container_cloud_files()),
+        f"templates/{CONSOLE}.yaml": _when("console.enabled", _console()),
         "templates/monitoring.yaml": _when("monitoring.enabled", _monitoring()),
     }
     return {f"{FOLDER}/{path}": text for path, text in found.items()}
@@ -158,6 +162,10 @@ def _documents(texts: Iterable[str]) -> str:
 def _machina() -> str:
     bodies = workloads.machina_objects(MachinaWorkload(IMAGE, workloads.machina_config()))
     return HEADER + _written(bodies, "machina", lambda text: text)
+
+
+def _console() -> str:
+    return HEADER + _written(workloads.console_objects(ConsoleWorkload(IMAGE)), CONSOLE, lambda text: text)
 
 
 def _machine_ops() -> str:

@@ -21,6 +21,7 @@ from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, deny_all, namespace, priority_class
 from unbounded.cli.deploy.workloads import (
     CONFIG_FILE,
+    CONSOLE,
     CONTAINER_CLOUD,
     CONTAINER_CLOUD_CONFIG,
     MACHINA_CONFIG,
@@ -67,6 +68,7 @@ ENV PATH=/opt/unbounded/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTH
 PLAIN: Final = "requirements.txt"
 WITH_CLOUDS: Final = "cloud-requirements.txt"
 WITH_ALL: Final = "up-requirements.txt"
+WITH_BROWSERS: Final = "console-requirements.txt"
 OF_TOOLS: Final = frozenset({"backports-zstd"})  # an extra of urllib3, which only a tool of the group dev needs
 
 
@@ -102,6 +104,11 @@ IMAGES: Final[Mapping[str, Image]] = {
         PLAIN,
         f'USER 65532:65532\nEXPOSE 8080 8081\nENTRYPOINT ["{CONTAINER_CLOUD}"]\nCMD ["controller"]\n',
     ),
+    CONSOLE: Image(
+        f"{CONSOLE}: the fleet in a browser, with the rights of each user. It needs no right on its node.",
+        WITH_BROWSERS,
+        f'USER 65532:65532\nEXPOSE 8082 8443\nENTRYPOINT ["{CONSOLE}"]\n',
+    ),
     "metalman": Image(
         "metalman: bare metal. It is root for ports 67 and 69 and for raw packets; its Deployment drops all else.",
         PLAIN,
@@ -126,6 +133,7 @@ def files() -> dict[str, str]:
         **_machine_ops(),
         **_metalman(),
         **_container_cloud(),
+        **_console(),
         **_monitoring(),
         **_images(),
     }
@@ -194,6 +202,20 @@ def _container_cloud() -> dict[str, str]:
     }
 
 
+def _console() -> dict[str, str]:
+    """Return the base of the console, which has no settings, and no rights."""
+    folder = f"deploy/components/{CONSOLE}"
+    bodies = {
+        "deployment": workloads.console_deployment(image_of(CONSOLE, REGISTRY)),
+        "service": workloads.console_service(),
+        "networkpolicy": workloads.console_network(),
+    }
+    return {
+        f"{folder}/kustomization.yaml": _kustomization(resources=[f"{kind}.yaml" for kind in bodies]),
+        **{f"{folder}/{kind}.yaml": _yaml(body) for kind, body in bodies.items()},
+    }
+
+
 def _configured(
     folder: str, bodies: Mapping[str, Any], name: str, config: Mapping[str, Any], beside: Iterable[str] = ()
 ) -> dict[str, str]:
@@ -256,7 +278,8 @@ def _images() -> dict[str, str]:
     found = {
         f"deploy/images/{PLAIN}": locked(lock, *packages.requirements("otel")),
         f"deploy/images/{WITH_CLOUDS}": locked(lock, *packages.requirements("azure", "oci", "otel")),
-        f"deploy/images/{WITH_ALL}": locked(lock, *packages.requirements("azure", "oci", "otel", "up")),
+        f"deploy/images/{WITH_ALL}": locked(lock, *packages.requirements("azure", "console", "oci", "otel", "up")),
+        f"deploy/images/{WITH_BROWSERS}": locked(lock, *packages.requirements("console")),
         "deploy/images/build-requirements.txt": locked(lock, "hatchling"),
     }
     for name, image in IMAGES.items():

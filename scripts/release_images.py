@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from scripts import packages
 from scripts.deploy_files import ROOT, locked
+from unbounded.console.pages import PAGES
 
 BASES: Final = ROOT / ".venv" / "tools" / "release" / "base"
 PREFIX: Final = "opt/unbounded"
@@ -83,6 +84,12 @@ IMAGES: Final = {
         ["controller"],
         ["8080/tcp", "8081/tcp"],
         ("unbounded.containercloud.main",),
+    ),
+    "unbounded-console": Image(
+        {"unbounded-console": "unbounded.console.main:main"},
+        [],
+        ["8082/tcp", "8443/tcp"],
+        ("unbounded.console.main", *(page.show.partition(":")[0] for page in PAGES)),
     ),
     "metalman": Image(
         {"metalman": "unbounded.metalman.main:main"},
@@ -161,7 +168,7 @@ def _install(image: Image, wheels: Mapping[str, Path], tree: Path, architecture:
 def _contents(image: Image) -> tuple[set[str], set[str] | None]:
     """Return the distributions to install, and the own modules; None for all."""
     if not image.modules:
-        return packages.requirements("azure", "oci", "otel", "up"), None
+        return packages.requirements("azure", "console", "oci", "otel", "up"), None
     own, others = closure(*image.modules)
     others |= {WITH[one] for one in others & WITH.keys()}
     return {name for one in others for name in DISTRIBUTIONS.get(one, one.replace("_", "-")).split()}, own

@@ -143,6 +143,22 @@ def test_with_container_cloud_too(tmp_path: Path) -> None:
     assert (settings.shared_host_namespaces, settings.min_other_managers) == (("default", "stock"), 0)
 
 
+@needs_kubectl
+def test_with_the_console_too(tmp_path: Path) -> None:
+    beside = os.path.relpath(ROOT / "deploy", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": [beside, f"{beside}/components/unbounded-console"]})
+    )
+    rendered = objects(helm(HERE | {"console": {"enabled": True}}, tmp_path))
+    assert rendered == kustomized(str(tmp_path))
+    pod = rendered["Deployment", "unbounded-console"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
+    own = objects(helm(HERE | {"console": {"enabled": True, "image": "example.com/console:mine"}}, tmp_path))
+    spec = own["Deployment", "unbounded-console"]["spec"]["template"]["spec"]
+    assert spec["containers"][0]["image"] == "example.com/console:mine"
+
+
 @pytest.mark.parametrize(
     ("site", "provider"),
     [("rack1", ""), ("", "AzureVM"), ("phoenix", "OCIInstance"), ("Rack.1", "My_Own"), ("true", ""), ("42", "")],

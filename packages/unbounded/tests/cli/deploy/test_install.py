@@ -21,13 +21,15 @@ from tests.cli.running import KUBECTL, PATH
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
-from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.live_machina import image_of, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
 from unbounded.cli.deploy.workloads import (
+    CONSOLE,
+    CONSOLE_TLS,
     CONTAINER_CLOUD,
     CONTAINER_CLOUD_CONTROLLER,
     MACHINA,
@@ -385,11 +387,37 @@ async def test_kubectl_takes_the_bases(cluster: Path) -> None:
         assert process.returncode == 0, output.decode()
         return output.decode().splitlines()
 
-    folders = ("deploy", "deploy/components/machine-ops-controller", "deploy/components/container-cloud")
-    base, clouds, container_cloud = await asyncio.gather(*map(applied, folders))
+    names = ("machine-ops-controller", "container-cloud", "unbounded-console")
+    folders = ("deploy", *(f"deploy/components/{name}" for name in names))
+    base, clouds, container_cloud, console = await asyncio.gather(*map(applied, folders))
     assert len(base) > MANY
     assert len(clouds) == 5
+    assert len(console) == 3
     assert len(container_cloud) == 5 + len(CONTAINER_CLOUD_DEFINITIONS) + len(list(container_cloud_manifests()))
+
+
+async def test_install_runs_the_console_on_request(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    words = ("install", "--wait=false", "--image", f"{HERE}/machina:mine")
+    alone = await cluster_cli(*words, "--console-image", "x")
+    assert (alone.status, "--console-image applies only to the console" in alone.err) == (2, True)
+    first = await cluster_cli(*words, "--console", "-v")
+    assert first.status == 0, first.err
+    created = told(first)["created"]
+    assert {f"{kind}/unbounded-console" for kind in ("deployment.apps", "service")} <= set(created)
+    assert await live_image(cluster_api, CONSOLE, CONSOLE) == image_of("unbounded-console", HERE)
+    command = re.search(r"`(kubectl create secret tls unbounded-console-tls .*)`", first.out + first.err)
+    assert command is not None
+    pair = {"tls.crt": "eA==", "tls.key": "eA=="}
+    body = {"metadata": {"name": CONSOLE_TLS}, "type": "kubernetes.io/tls", "data": pair}
+    await cluster_api.create(SECRETS, body, namespace=NAMESPACE)
+    plain = await cluster_cli(*words, "-v")
+    assert (plain.status, set(told(plain))) == (0, {"unchanged"}), "without the flag it is updated, too"
+    assert "deployment.apps/unbounded-console" in told(plain)["unchanged"]
+    assert "unbounded-console-tls" not in plain.out + plain.err
+    gone = await cluster_cli("uninstall", "--force")
+    assert gone.status == 0, gone.err
+    assert "deployment.apps/unbounded-console deleted" in gone.out
+    assert (await cluster_cli("uninstall", "--delete-data", "--force")).status == 0
 
 
 async def test_install_serves_container_cloud_on_request(cluster_cli: Cli, cluster_api: HttpApi) -> None:

@@ -116,6 +116,18 @@ def _install_arguments(parser: ArgumentParser) -> None:
         metavar="IMAGE",
         help="Use this image of container-cloud (default: this version, from --image-registry)",
     )
+    add_boolean(
+        parser,
+        "--console",
+        default=False,
+        help="Run the console for browsers; a running one is updated without this flag",
+    )
+    parser.add_argument(
+        "--console-image",
+        default="",
+        metavar="IMAGE",
+        help="Use this image of the console (default: this version, from --image-registry)",
+    )
     add_dry_run(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")
     parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
@@ -155,6 +167,7 @@ COMMANDS: Final = (
                 "install --enable-machine-ops-controller --site west --provider AzureVM",
                 "run one machine-ops-controller for a site and a cloud instead",
             ),
+            ("install --console", "run the console for browsers, too, with a log-in for each user"),
             ("install --container-cloud", "serve the kinds of Container Cloud, too, on a cluster without Metal3"),
             ("install --artifact-mirror https://mirror.example.com", "let hosts download from a mirror"),
         ),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import apply, machine_ops
@@ -20,21 +21,25 @@ from unbounded.cli.deploy.live_machina import (
 )
 from unbounded.cli.deploy.machina_settings import settings_from_flags
 from unbounded.cli.deploy.workloads import (
+    CONSOLE,
+    CONSOLE_TLS,
     CONTAINER_CLOUD,
     CONTAINER_CLOUD_CONFIG,
     CONTAINER_CLOUD_CONTROLLER,
     MACHINA,
+    ConsoleWorkload,
     ContainerCloudWorkload,
     MachinaWorkload,
     MachineOpsWorkload,
     Raw,
+    console_objects,
     container_cloud_objects,
     machina_config,
     stages,
 )
 from unbounded.cli.manifests import CRDS, foreign_definitions
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.kube.api import Forbidden
+from unbounded.kube.api import Forbidden, NotFound
 
 SHOWN: Final = 5  # definitions of others that a message names
 
@@ -54,13 +59,15 @@ async def run(session: CommandSession) -> int:
         raise CliError(text, status=USAGE)
     require_usable(args)
     _require_container_cloud(args)
+    _require_console(args)
     given = settings_from_flags(args)
     scope = machine_ops.requested_scope(args)
     if args.dry_run == apply.CLIENT:
         alone = MachinaWorkload(_image(session), machina_config(given=given))
         clouds_alone = machine_ops.objects_without_cluster(args, scope, alone)
         beside = container_cloud_objects(_container_cloud(session, "", alone.image)) if args.container_cloud else ()
-        desired = stages(alone, (*clouds_alone, *beside), container_cloud=args.container_cloud)
+        console = console_objects(_console(session, "", alone.image)) if args.console else ()
+        desired = stages(alone, (*clouds_alone, *beside, *console), container_cloud=args.container_cloud)
         return apply.show(session, (body for stage in desired for body in stage.objects))
     where = await apply.embedded_controllers(session.api)
     machina = None if where else await _machina(session, given)
@@ -69,8 +76,12 @@ async def run(session: CommandSession) -> int:
     if machina is not None:
         clouds, others = await machine_ops.desired_deployments(session, scope, machina)
     own = await _live_container_cloud(session, machina)
+    console = await _live_console(session, machina)
     desired = stages(
-        machina, (*others, *(own or ())), level=await pod_security(session.api), container_cloud=own is not None
+        machina,
+        (*others, *(own or ()), *console),
+        level=await pod_security(session.api),
+        container_cloud=own is not None,
     )
     is_verbose = args.verbose or getattr(args, "output", "") not in ("", "wide")
     await apply.apply_stages(
@@ -83,13 +94,16 @@ async def run(session: CommandSession) -> int:
     apply.report_embedded(session, where, given)
     if machina is not None and args.wait:
         names = [MACHINA, *(one.name for one in clouds), *[CONTAINER_CLOUD_CONTROLLER] * bool(own)]
+        names += [CONSOLE] * bool(console)
         status = await apply.wait_available(session, names, args.timeout)
         if status != DONE:
             return status
-    if where and args.container_cloud:
-        session.printer.warn("--container-cloud: no Deployment runs the controllers: give it to `unbounded up`")
-    if not where:
+    if where:
+        _warn_embedded(session)
+    else:
         await _report_other_machines(session)
+    if console:
+        await _report_certificate(session)
     init = f"{session.invocation.program} site init --name SITE"
     session.printer.info(f"Next: create the token with which hosts of a site join: `{init}`")
     return DONE
@@ -126,6 +140,50 @@ def _require_container_cloud(args: Namespace) -> None:
     if args.container_cloud_image and not args.container_cloud:
         text = "--container-cloud-image applies only to container-cloud"
         raise CliError(text, next_step="give --container-cloud too", status=USAGE)
+
+
+def _warn_embedded(session: CommandSession) -> None:
+    """Print which flags have no effect beside `unbounded up`."""
+    args = session.invocation.args
+    if args.container_cloud:
+        session.printer.warn("--container-cloud: no Deployment runs the controllers: give it to `unbounded up`")
+    if args.console:
+        session.printer.warn("--console: no Deployment runs the console: give it to `unbounded up`")
+
+
+def _require_console(args: Namespace) -> None:
+    """Raise CliError where --console-image is given alone."""
+    if args.console_image and not args.console:
+        text = "--console-image applies only to the console"
+        raise CliError(text, next_step="give --console too", status=USAGE)
+
+
+async def _live_console(session: CommandSession, machina: MachinaWorkload | None) -> tuple[Raw, ...]:
+    """Return the objects of the console: of the one that runs, or that the flags request; empty for none."""
+    running = await live_image(session.api, CONSOLE, CONSOLE)
+    if machina is None or not (running or session.invocation.args.console):
+        return ()
+    return console_objects(_console(session, running, machina.image))
+
+
+def _console(session: CommandSession, existing: str, machina: str) -> ConsoleWorkload:
+    args = session.invocation.args
+    return ConsoleWorkload(
+        chosen_image(CONSOLE, image=args.console_image, registry=args.image_registry, there=existing, beside=machina)
+    )
+
+
+async def _report_certificate(session: CommandSession) -> None:
+    """Print how to give the console its certificate, without which it serves nobody."""
+    try:
+        await session.api.get(SECRETS, CONSOLE_TLS, namespace=NAMESPACE)
+    except NotFound:
+        session.printer.info(
+            f"Next: give the console its certificate: `kubectl create secret tls {CONSOLE_TLS} -n {NAMESPACE} "
+            "--cert FILE --key FILE`"
+        )
+    except Forbidden:
+        return
 
 
 async def _live_container_cloud(session: CommandSession, machina: MachinaWorkload | None) -> tuple[Raw, ...] | None:

@@ -62,6 +62,16 @@ _EXPLAIN_RESOURCES: Final = {
     "requests": {"cpu": "10m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
 }
+CONSOLE: Final = "unbounded-console"
+CONSOLE_TLS: Final = "unbounded-console-tls"  # a Secret of the user, with tls.crt and tls.key
+CONSOLE_TLS_FOLDER: Final = "/etc/unbounded-console/tls"
+_CONSOLE: Final = {"name": "console", "port": 443, "targetPort": "console"}
+_CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "health"}
+# about 60 MiB for each user of a fleet of 10,000 Machines, beside 80 MiB
+_CONSOLE_RESOURCES: Final = {
+    "requests": {"cpu": "50m", "memory": "256Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
 POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 
 
@@ -87,6 +97,13 @@ class ContainerCloudWorkload:
 
     image: str
     config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConsoleWorkload:
+    """The Deployment of the console."""
+
+    image: str
 
 
 @dataclass(frozen=True)
@@ -250,6 +267,62 @@ def container_cloud_deployment(image: str, *, annotations: Mapping[str, str] | N
     selector = _selector(CONTAINER_CLOUD)
     pod = _leading_pod(CONTAINER_CLOUD, image, ["controller"], CONTAINER_CLOUD_CONFIG, selector)
     return _deployment(CONTAINER_CLOUD_CONTROLLER, selector, pod, replicas=2, annotations=annotations)
+
+
+def console_objects(workload: ConsoleWorkload) -> tuple[Raw, ...]:
+    """Return the console's objects, in the order of application. It has no account and no rights."""
+    return console_service(), console_network(), console_deployment(workload.image)
+
+
+def console_service() -> Raw:
+    service = _service(CONSOLE, _selector(CONSOLE), _CONSOLE)
+    service["spec"]["ports"].append(dict(_CONSOLE_METRICS))
+    return service
+
+
+def console_network() -> Raw:
+    return pods.controller_network(CONSOLE, _selector(CONSOLE), served="console", scraped=("health",))
+
+
+def console_deployment(image: str) -> Raw:
+    """Return the Deployment: one process, as sessions are in its memory.
+
+    The account's token is not in it: the mount of the authority takes the place of that of the account.
+    """
+    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
+    container: Raw = {
+        "name": CONSOLE,
+        "image": image,
+        "command": [CONSOLE],
+        "args": [f"{flag}={CONSOLE_TLS_FOLDER}/{file}" for flag, file in files.items()],
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
+        "ports": [
+            {"name": "console", "containerPort": 8443, "protocol": "TCP"},
+            {"name": "health", "containerPort": 8082, "protocol": "TCP"},
+        ],
+        "livenessProbe": pods.probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5),
+        "resources": _copy(_CONSOLE_RESOURCES),
+        "securityContext": pods.confined(),
+        "volumeMounts": [
+            {"name": "api-server-ca", "mountPath": ACCOUNT_FOLDER, "readOnly": True},
+            {"name": "tls", "mountPath": CONSOLE_TLS_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
+    }
+    pod: Raw = {
+        "automountServiceAccountToken": False,
+        "priorityClassName": pods.PRIORITY,
+        "securityContext": pods.as_nobody(),
+        "tolerations": _copy(_TOLERATIONS),
+        "containers": [container],
+        "volumes": [
+            {"name": "api-server-ca", "configMap": {"name": ROOT_CA}},
+            {"name": "tls", "secret": {"secretName": CONSOLE_TLS, "optional": True}},
+            pods.tmp_volume(),
+        ],
+    }
+    return _deployment(CONSOLE, _selector(CONSOLE), pod, replicas=1)
 
 
 def machine_ops_config(existing: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
