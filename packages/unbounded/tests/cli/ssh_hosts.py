@@ -40,6 +40,7 @@ MARKS = [
     pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
 ]
 UNIT = "unbounded-agent-daemon.service"
+SLICE = f"unboundedtest{os.getpid()}.slice"  # of this process: tests of another one remove theirs at any time
 JOURNALD = """
 mount -t tmpfs none /run && mkdir -p /run/sshd /run/log/journal
 (exec /lib/systemd/systemd-journald >/dev/null 2>&1 </dev/null) &
@@ -48,8 +49,8 @@ until [ -S /run/systemd/journal/stdout ]; do sleep 0.05; done
 SAY = f"""
 for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
   [ -e $root/cgroup.procs ] || continue
-  mkdir -p $root/unbounded-test.slice/{UNIT}
-  echo $$ >$root/unbounded-test.slice/{UNIT}/cgroup.procs
+  mkdir -p $root/{SLICE}/{UNIT}
+  echo $$ >$root/{SLICE}/{UNIT}/cgroup.procs
 done
 {{ echo 'LINE'; until journalctl --unit {UNIT} | grep -qF -e 'LAST'; do sleep 0.05; done; }} | systemd-cat
 """
@@ -147,7 +148,7 @@ def journald(host: Server) -> Iterator[None]:
         yield
     finally:
         for root in ("", "/unified", "/systemd"):
-            host.run(f"cd /sys/fs/cgroup{root}/unbounded-test.slice && rmdir {UNIT} ../unbounded-test.slice")
+            host.run(f"cd /sys/fs/cgroup{root}/{SLICE} && rmdir {UNIT} ../{SLICE}")
 
 
 def say(host: Server, text: str) -> None:

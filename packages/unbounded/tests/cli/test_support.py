@@ -40,6 +40,7 @@ from unbounded.kube.secret_text import HIDDEN
 __all__ = ["api", "hosts"]
 Raw = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+NAME = "canary-machine-01"  # long and mixed enough to look like a secret in user data
 PEM = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.Y2FuYXJ5"
 BOOTSTRAP = "abcdef.canary0123456789"
@@ -111,7 +112,7 @@ async def machine_with_canaries(hosts: Hosts, api: HttpApi) -> Machine:
     """Create a Machine, with a canary wherever its objects and its host can have a secret."""
     await secret(api, "bmc", password=C["bmcPassword"])
     await secret(api, "token", token=C["tokenSecret"])
-    data = f"#cloud-config\nchpasswd:\n  list: root:{C['userData']}\n"
+    data = f"#cloud-config\nhostname: {NAME}\nchpasswd:\n  list: root:{C['userData']}\n"
     await api.create(CONFIG_MAPS, {"metadata": {"name": "data"}, "data": {"user-data": data}}, namespace=NAMESPACE)
     await api.create(MACHINE_PROFILES, PROFILE)
     ref = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
@@ -127,7 +128,7 @@ async def machine_with_canaries(hosts: Hosts, api: HttpApi) -> Machine:
     await host_with_canaries(api)
     of_host = {ANNOTATION_MACHINE_HOST: "default/host"}
     annotations = of_host | {"example.com/note": C["annotation"], LAST_APPLIED: json.dumps({"note": C["lastApplied"]})}
-    metadata = {"name": "canary", "annotations": annotations, "labels": {"unbounded-cloud.io/site": "rack1"}}
+    metadata = {"name": NAME, "annotations": annotations, "labels": {"unbounded-cloud.io/site": "rack1"}}
     machine = await api.create(MACHINES, {"metadata": metadata, "spec": spec}, manager=C["managerName"])
     condition = {
         "type": "PowerStateKnown",
@@ -229,7 +230,7 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     assert leaks(files) == []
     assert leaks({"stdout": ran.out, "stderr": ran.err}) == []
     assert set(files) >= {
-        *("README.txt", "versions.json", "tree.json", "events.json", "explain/canary.json", "logs/install.log"),
+        *("README.txt", "versions.json", "tree.json", "events.json", f"explain/{NAME}.json", "logs/install.log"),
         *("logs/agent.log", "objects/machines.unbounded-cloud.io.json", "objects/nodes.json"),
         *(
             "objects/baremetalhosts.metal3.io.json",
@@ -238,6 +239,7 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
         ),
     }
     (shown,) = json.loads(files["objects/machines.unbounded-cloud.io.json"])["items"]
+    assert shown["metadata"]["name"] == NAME
     assert shown["spec"]["pxe"]["redfish"]["passwordRef"] == {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
     assert shown["status"]["message"].startswith(
         f"status: GET https://{HIDDEN}@bmc.example.com/redfish?{HIDDEN} failed"
@@ -265,8 +267,8 @@ async def test_the_archive_of_all_has_the_objects_that_the_user_may_read(
     assert leaks(files) == []
     machines = json.loads(files["objects/machines.unbounded-cloud.io.json"])["items"]
     names = {one["metadata"]["name"] for one in machines}
-    assert "canary" in names
-    assert "explain/canary.json" in files
+    assert NAME in names
+    assert f"explain/{NAME}.json" in files
     ran = await hosts.run("support", "--all", "--as", ssh_hosts.READER, "-o", str(partly))
     assert ran.status == 0, ran.err
     less = unpacked(partly)
@@ -285,8 +287,8 @@ async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
 ) -> None:
     """Run after the test that creates the Machine: the command has tried to read no Secret."""
     with hosts.own_key():
-        ran = await hosts.run("support", "canary", "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "helper.tgz"))
-        whole = await hosts.run("support", "canary", "-o", str(tmp_path / "admin.tgz"))
+        ran = await hosts.run("support", NAME, "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "helper.tgz"))
+        whole = await hosts.run("support", NAME, "-o", str(tmp_path / "admin.tgz"))
     assert (ran.status, ran.err, whole.err) == (0, "", "")
     helper, admin = unpacked(tmp_path / "helper.tgz"), unpacked(tmp_path / "admin.tgz")
     assert helper.keys() == admin.keys()
@@ -299,7 +301,7 @@ async def test_the_logs_are_left_out_where_their_secrets_cannot_be_known(
     hosts: Hosts, api: HttpApi, tmp_path: Path
 ) -> None:
     with hosts.own_key():
-        ran = await hosts.run("support", "canary", "--as", ssh_hosts.READER, "-o", str(tmp_path / "a.tgz"))
+        ran = await hosts.run("support", NAME, "--as", ssh_hosts.READER, "-o", str(tmp_path / "a.tgz"))
     assert ran.status == 0, ran.err
     files = unpacked(tmp_path / "a.tgz")
     assert leaks(files) == []

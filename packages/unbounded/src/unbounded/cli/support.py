@@ -248,8 +248,9 @@ async def _add_one(bundle: SupportBundle, found: Subject) -> None:
 
 async def _know_secrets(bundle: SupportBundle, machine: Machine) -> bool:
     """Read what a log must not show; return False, with a note, where it cannot be known."""
+    names = {machine.name, machine.site, machine.spec.ssh.host if machine.spec.ssh is not None else ""}
     try:
-        bundle.known = await boot_secrets(bundle.session.api, machine)
+        bundle.known = await boot_secrets(bundle.session.api, machine) - names  # user data may have them, too
     except ApiError as error:
         bundle.leave_out(f"logs of the host: its user data and profile may be in them, and cannot be read: {error}")
         return False
