@@ -19,6 +19,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import workloads
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.workloads import (
+    ALLOW_OPERATIONS,
     CONFIG_DIGEST,
     CONFIG_FILE,
     CONSOLE,
@@ -165,7 +166,11 @@ def _machina() -> str:
 
 
 def _console() -> str:
-    return HEADER + _written(workloads.console_objects(ConsoleWorkload(IMAGE)), CONSOLE, lambda text: text)
+    def optional(text: str) -> str:
+        line = rf"( +)- {ALLOW_OPERATIONS}\n"
+        return re.sub(line, r"\1{{- if $.Values.console.allowOperations }}\n\g<0>\1{{- end }}\n", text)
+
+    return HEADER + _written(workloads.console_objects(ConsoleWorkload(IMAGE, True)), CONSOLE, optional)
 
 
 def _machine_ops() -> str:

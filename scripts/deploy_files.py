@@ -27,6 +27,7 @@ from unbounded.cli.deploy.workloads import (
     MACHINA_CONFIG,
     MACHINE_OPS,
     MACHINE_OPS_CONFIG,
+    ConsoleWorkload,
     MachineOpsWorkload,
     MetalmanWorkload,
 )
@@ -206,7 +207,7 @@ def _console() -> dict[str, str]:
     """Return the base of the console, which has no settings, and no rights."""
     folder = f"deploy/components/{CONSOLE}"
     bodies = {
-        "deployment": workloads.console_deployment(image_of(CONSOLE, REGISTRY)),
+        "deployment": workloads.console_deployment(ConsoleWorkload(image_of(CONSOLE, REGISTRY))),
         "service": workloads.console_service(),
         "networkpolicy": workloads.console_network(),
     }

@@ -154,9 +154,11 @@ def test_with_the_console_too(tmp_path: Path) -> None:
     pod = rendered["Deployment", "unbounded-console"]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in pod
-    own = objects(helm(HERE | {"console": {"enabled": True, "image": "example.com/console:mine"}}, tmp_path))
-    spec = own["Deployment", "unbounded-console"]["spec"]["template"]["spec"]
-    assert spec["containers"][0]["image"] == "example.com/console:mine"
+    values = {"enabled": True, "image": "example.com/console:mine", "allowOperations": True}
+    spec = objects(helm(HERE | {"console": values}, tmp_path))["Deployment", "unbounded-console"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["image"] == "example.com/console:mine"
+    assert container["args"] == [*pod["containers"][0]["args"], "--allow-operations"]
 
 
 @pytest.mark.parametrize(

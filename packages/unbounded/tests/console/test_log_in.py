@@ -146,7 +146,15 @@ async def test_the_console_is_served_with_tls(kubeconfig: Path, browser: Browser
     issued.cert_chain_pems[0].write_to_path(certificate)
     issued.private_key_pem.write_to_path(key)
     token = await create_reader(api, "over-tls", "machines", "machineoperations")
-    flags = ("--tls-addr", "127.0.0.1:0", "--tls-cert-file", str(certificate), "--tls-private-key-file", str(key))
+    flags = (
+        "--allow-operations",
+        "--tls-addr",
+        "127.0.0.1:0",
+        "--tls-cert-file",
+        str(certificate),
+        "--tls-private-key-file",
+        str(key),
+    )
     async with (
         cluster_console(kubeconfig, tmp_path, *flags) as address,
         tab(browser, f"https://{address}", ignore_https_errors=True) as found,
@@ -155,5 +163,7 @@ async def test_the_console_is_served_with_tls(kubeconfig: Path, browser: Browser
         await found.shows("m-001")  # the websocket works, too
         await set_status(api, "m-001", phase="Failed", message="seen over TLS")
         await found.shows("seen over TLS")
+        await found.page.goto(f"https://{address}/machine/m-001")
+        await found.page.get_by_role("button", name="Drain").wait_for()  # as --allow-operations has it
         assert [one.get("secure") for one in await found.page.context.cookies()] == [True]
         found.errors.clear()  # Chromium reports the status 401 of the log-in

@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_version(parser)
     try:
         add_arguments(parser, environ, PREFIX)
-        settings = parse_settings(parser.parse_args(arguments), environ, PREFIX)
+        parser.add_argument(
+            "--allow-operations", action="store_true", help="Offer actions, which users do with their own rights"
+        )
+        args = parser.parse_args(arguments)
+        settings = parse_settings(args, environ, PREFIX)
     except ValueError as error:
         parser.error(str(error))
     with freeze_imports():  # only after the arguments were validated
@@ -43,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     configure(json=settings.log_format == "json", level=settings.log_level)
     try:
-        return asyncio.run(until_signal(serve(settings)))
+        return asyncio.run(until_signal(serve(settings, allow_operations=args.allow_operations)))
     except OSError as error:
         where = ", ".join(f"{one.host}:{one.port}" for one in (settings.plain, settings.tls, settings.health) if one)
         print(f"error: {error.strerror or error} (it serves on {where}, and reads {settings.ca})", file=sys.stderr)
         return 1
 
 
-async def serve(settings: ExplainSettings) -> None:
+async def serve(settings: ExplainSettings, *, allow_operations: bool = False) -> None:
     """Serve until cancelled, with TLS where the settings have a certificate, else on loopback. Raises OSError."""
     from unbounded.console.app import build  # noqa: PLC0415
     from unbounded.console.guard import ConsoleOrigin  # noqa: PLC0415
@@ -83,7 +87,8 @@ async def serve(settings: ExplainSettings) -> None:
         host = f"[{address.host}]" if ":" in address.host else address.host
         hosts = frozenset() if settings.tls else frozenset({f"{host}:{port}", f"localhost:{port}"})
         own = ConsoleOrigin(hosts, secure=settings.tls is not None)
-        app = build(sessions=sessions, own=own, login=TokenLogin(sessions, config, metrics, own))
+        login = TokenLogin(sessions, config, metrics, own)
+        app = build(sessions=sessions, own=own, login=login, allow_operations=allow_operations)
         Log(COMPONENT).info("serving the console", host=address.host or "*", port=port, tls=own.secure)
         closing.create_task(sessions.end_when_due())
         if settings.tls is None:

@@ -24,7 +24,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.live_machina import image_of, live_image
+from unbounded.cli.deploy.live_machina import image_of, live_args, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
 from unbounded.cli.deploy.workloads import (
@@ -400,9 +400,10 @@ async def test_install_runs_the_console_on_request(cluster_cli: Cli, cluster_api
     words = ("install", "--wait=false", "--image", f"{HERE}/machina:mine")
     alone = await cluster_cli(*words, "--console-image", "x")
     assert (alone.status, "--console-image applies only to the console" in alone.err) == (2, True)
-    first = await cluster_cli(*words, "--console", "-v")
+    first = await cluster_cli(*words, "--console", "--console-allow-operations", "-v")
     assert first.status == 0, first.err
     created = told(first)["created"]
+    assert "--allow-operations" in await live_args(cluster_api, CONSOLE, CONSOLE)
     assert {f"{kind}/unbounded-console" for kind in ("deployment.apps", "service")} <= set(created)
     assert await live_image(cluster_api, CONSOLE, CONSOLE) == image_of("unbounded-console", HERE)
     command = re.search(r"`(kubectl create secret tls unbounded-console-tls .*)`", first.out + first.err)
@@ -414,6 +415,8 @@ async def test_install_runs_the_console_on_request(cluster_cli: Cli, cluster_api
     assert (plain.status, set(told(plain))) == (0, {"unchanged"}), "without the flag it is updated, too"
     assert "deployment.apps/unbounded-console" in told(plain)["unchanged"]
     assert "unbounded-console-tls" not in plain.out + plain.err
+    assert (await cluster_cli(*words, "--console", "--console-allow-operations=false")).status == 0
+    assert "--allow-operations" not in await live_args(cluster_api, CONSOLE, CONSOLE)
     gone = await cluster_cli("uninstall", "--force")
     assert gone.status == 0, gone.err
     assert "deployment.apps/unbounded-console deleted" in gone.out

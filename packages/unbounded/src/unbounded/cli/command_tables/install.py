@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Final
 
 from unbounded.cli.plugin.command import CliCommand
-from unbounded.cli.plugin.flags import add_boolean, add_force, checked, limit
+from unbounded.cli.plugin.flags import BooleanFlag, add_boolean, add_force, checked, limit
 
 MINUTES_5: Final = 300.0
 
@@ -127,6 +127,12 @@ def _install_arguments(parser: ArgumentParser) -> None:
         default="",
         metavar="IMAGE",
         help="Use this image of the console (default: this version, from --image-registry)",
+    )
+    parser.add_argument(
+        "--console-allow-operations",
+        action=BooleanFlag,
+        default=None,
+        help="Let the console offer actions, which users do with their own rights (default: as it runs, else false)",
     )
     add_dry_run(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")

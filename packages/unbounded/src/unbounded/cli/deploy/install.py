@@ -14,6 +14,7 @@ from unbounded.cli.deploy import apply, machine_ops
 from unbounded.cli.deploy.live_machina import (
     chosen_image,
     config_in,
+    live_args,
     live_image,
     live_machina,
     pod_security,
@@ -21,6 +22,7 @@ from unbounded.cli.deploy.live_machina import (
 )
 from unbounded.cli.deploy.machina_settings import settings_from_flags
 from unbounded.cli.deploy.workloads import (
+    ALLOW_OPERATIONS,
     CONSOLE,
     CONSOLE_TLS,
     CONTAINER_CLOUD,
@@ -152,10 +154,11 @@ def _warn_embedded(session: CommandSession) -> None:
 
 
 def _require_console(args: Namespace) -> None:
-    """Raise CliError where --console-image is given alone."""
-    if args.console_image and not args.console:
-        text = "--console-image applies only to the console"
-        raise CliError(text, next_step="give --console too", status=USAGE)
+    """Raise CliError where flags of the console are given without it."""
+    given = {"--console-image": args.console_image, "--console-allow-operations": args.console_allow_operations}
+    for flag, value in given.items():
+        if value not in ("", None) and not args.console:
+            raise CliError(f"{flag} applies only to the console", next_step="give --console too", status=USAGE)
 
 
 async def _live_console(session: CommandSession, machina: MachinaWorkload | None) -> tuple[Raw, ...]:
@@ -163,13 +166,15 @@ async def _live_console(session: CommandSession, machina: MachinaWorkload | None
     running = await live_image(session.api, CONSOLE, CONSOLE)
     if machina is None or not (running or session.invocation.args.console):
         return ()
-    return console_objects(_console(session, running, machina.image))
+    allows = ALLOW_OPERATIONS in await live_args(session.api, CONSOLE, CONSOLE)
+    return console_objects(_console(session, running, machina.image, allows=allows))
 
 
-def _console(session: CommandSession, existing: str, machina: str) -> ConsoleWorkload:
+def _console(session: CommandSession, existing: str, machina: str, *, allows: bool = False) -> ConsoleWorkload:
     args = session.invocation.args
     return ConsoleWorkload(
-        chosen_image(CONSOLE, image=args.console_image, registry=args.image_registry, there=existing, beside=machina)
+        chosen_image(CONSOLE, image=args.console_image, registry=args.image_registry, there=existing, beside=machina),
+        allows if args.console_allow_operations is None else args.console_allow_operations,
     )
 
 

@@ -99,6 +99,12 @@ async def live_image(api: Api, name: str, container: str) -> str:
     return image_in(await _deployment(api, name), container)
 
 
+async def live_args(api: Api, name: str, container: str) -> tuple[str, ...]:
+    """Return the arguments of a Deployment's container; empty where there is none."""
+    found = (one for one in containers(await _deployment(api, name)) if one.get("name") == container)
+    return tuple(str(word) for one in found for word in one.get("args") or ())
+
+
 async def _deployment(api: Api, name: str) -> Raw:
     """Read a Deployment; empty where there is none, or where the server does not serve Deployments."""
     try:

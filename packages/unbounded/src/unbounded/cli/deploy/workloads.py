@@ -64,6 +64,7 @@ _EXPLAIN_RESOURCES: Final = {
 }
 CONSOLE: Final = "unbounded-console"
 CONSOLE_TLS: Final = "unbounded-console-tls"  # a Secret of the user, with tls.crt and tls.key
+ALLOW_OPERATIONS: Final = "--allow-operations"  # of the console
 CONSOLE_TLS_FOLDER: Final = "/etc/unbounded-console/tls"
 _CONSOLE: Final = {"name": "console", "port": 443, "targetPort": "console"}
 _CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "health"}
@@ -101,9 +102,14 @@ class ContainerCloudWorkload:
 
 @dataclass(frozen=True)
 class ConsoleWorkload:
-    """The Deployment of the console."""
+    """The Deployment of the console.
+
+    Args:
+        allow_operations: it offers actions.
+    """
 
     image: str
+    allow_operations: bool = False
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,7 @@ def container_cloud_deployment(image: str, *, annotations: Mapping[str, str] | N
 
 def console_objects(workload: ConsoleWorkload) -> tuple[Raw, ...]:
     """Return the console's objects, in the order of application. It has no account and no rights."""
-    return console_service(), console_network(), console_deployment(workload.image)
+    return console_service(), console_network(), console_deployment(workload)
 
 
 def console_service() -> Raw:
@@ -284,7 +290,7 @@ def console_network() -> Raw:
     return pods.controller_network(CONSOLE, _selector(CONSOLE), served="console", scraped=("health",))
 
 
-def console_deployment(image: str) -> Raw:
+def console_deployment(workload: ConsoleWorkload) -> Raw:
     """Return the Deployment: one process, as sessions are in its memory.
 
     The account's token is not in it: the mount of the authority takes the place of that of the account.
@@ -292,9 +298,12 @@ def console_deployment(image: str) -> Raw:
     files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
     container: Raw = {
         "name": CONSOLE,
-        "image": image,
+        "image": workload.image,
         "command": [CONSOLE],
-        "args": [f"{flag}={CONSOLE_TLS_FOLDER}/{file}" for flag, file in files.items()],
+        "args": [
+            *(f"{flag}={CONSOLE_TLS_FOLDER}/{file}" for flag, file in files.items()),
+            *[ALLOW_OPERATIONS] * workload.allow_operations,
+        ],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
         "ports": [
             {"name": "console", "containerPort": 8443, "protocol": "TCP"},
