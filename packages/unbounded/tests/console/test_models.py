@@ -346,6 +346,14 @@ def test_the_state_of_a_boot_server_is_that_of_its_lease(processes: ExplainFacts
     assert tokens.empty == "you have no permission to read Secrets"
 
 
+def test_a_large_site_shows_some_rows_and_counts_the_others() -> None:
+    many = [machine(f"m-{number:03}", spec=pxe()) for number in range(250)]
+    view = site_view("lab", many, ExplainFacts(embedded=True), DefaultTokens(), NOW)
+    for title in ("BMCs", "DHCP leases"):
+        (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == title)
+        assert (len(found.rows), found.more) == (200, 50)
+
+
 # ---- Container Cloud
 
 

@@ -17,6 +17,7 @@ from unbounded.explain.links import ExplainLink, Topic, UnreadFact
 from unbounded.explain.results import Explanation
 
 NONE: Final = "–"
+MAX_ROWS: Final = 200  # of a table: each cell is an element of the server, too
 
 
 class Tone(StrEnum):
@@ -56,12 +57,14 @@ class ViewTable:
 
     Attributes:
         empty: stands in place of a table without rows.
+        more: number of rows that are left out.
     """
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[ViewText, ...], ...]
     empty: str = "None."
+    more: int = 0
 
 
 class StageState(StrEnum):

@@ -10,9 +10,11 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, counted
 from unbounded.api.machine import Machine, NetbootMilestone
+from unbounded.api.machine_spec import DHCPLease
 from unbounded.api.meta import Condition
 from unbounded.console import urls
 from unbounded.console.models.parts import (
+    MAX_ROWS,
     FactList,
     Tone,
     ViewData,
@@ -205,8 +207,8 @@ _HEALTH: Final = {"Critical": 0, "Warning": 1}
 
 
 def _bmcs(own: Iterable[Machine]) -> ViewTable:
-    found = [(state, one) for one in own if (state := bmc_state(one)) is not None]
-    found.sort(key=lambda each: (_URGENCY[each[0]], _worst(each[1])[0], each[1].name))
+    found = [(state, _worst(one), one) for one in own if (state := bmc_state(one)) is not None]
+    found.sort(key=lambda each: (_URGENCY[each[0]], each[1][0], each[2].name))
     return ViewTable(
         "BMCs",
         ("Machine", "BMC", "State", "Power", "Parts"),
@@ -216,11 +218,12 @@ def _bmcs(own: Iterable[Machine]) -> ViewTable:
                 words("" if one.spec.pxe is None or one.spec.pxe.redfish is None else one.spec.pxe.redfish.url),
                 phase(state.value),
                 words(power_of(one)),
-                _worst(one)[1],
+                worst,
             )
-            for state, one in found
+            for state, (_, worst), one in found[:MAX_ROWS]
         ),
         empty="No Machine of the site has a BMC.",
+        more=max(len(found) - MAX_ROWS, 0),
     )
 
 
@@ -238,19 +241,29 @@ def _worst(machine: Machine) -> tuple[int, ViewText]:
 
 
 def _leases(own: Iterable[Machine]) -> ViewTable:
-    rows = [row for one in own for row in _lease(one)]
-    rows.sort(key=lambda row: row[3].tone != Tone.BAD)
-    return ViewTable("DHCP leases", ("Machine", "IPv4", "MAC", "Served", "Message"), tuple(rows), empty="No lease.")
+    found = [
+        (served is None or served.status != ConditionStatus.FALSE, one, served, lease)
+        for one in own
+        if one.spec.pxe is not None and one.spec.pxe.dhcp_leases
+        for served in (one.current_condition(ConditionType.NETBOOT_SERVED),)
+        for lease in one.spec.pxe.dhcp_leases
+    ]
+    found.sort(key=lambda each: each[0])
+    return ViewTable(
+        "DHCP leases",
+        ("Machine", "IPv4", "MAC", "Served", "Message"),
+        tuple(_lease(one, served, lease) for _, one, served, lease in found[:MAX_ROWS]),
+        empty="No lease.",
+        more=max(len(found) - MAX_ROWS, 0),
+    )
 
 
-def _lease(machine: Machine) -> Iterator[tuple[ViewText, ...]]:
-    served = machine.current_condition(ConditionType.NETBOOT_SERVED)
+def _lease(machine: Machine, served: Condition | None, lease: DHCPLease) -> tuple[ViewText, ...]:
     state, message = words(""), words("")
     if served is not None:
         tone = Tone.BAD if served.status == ConditionStatus.FALSE else Tone.GOOD
         state, message = words(served.reason, tone=tone), words(served.message)
-    for one in () if machine.spec.pxe is None else machine.spec.pxe.dhcp_leases:
-        yield ViewText(machine.name, urls.machine(machine.name)), words(one.ipv4), words(one.mac), state, message
+    return ViewText(machine.name, urls.machine(machine.name)), words(lease.ipv4), words(lease.mac), state, message
 
 
 def _tokens(found: DefaultTokens, now: datetime) -> ViewTable:

@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 from nicegui.element import Element
 
 from unbounded.console.models.parts import (
+    MAX_ROWS,
     BlockerChain,
     BlockerStep,
     FactList,
@@ -27,7 +28,6 @@ from unbounded.console.widgets import Badge, TextElement, box, heading, paragrap
 K = TypeVar("K", bound=Hashable)
 D = TypeVar("D")
 
-MAX_ROWS: Final = 200  # each cell is an element of the server, too
 WIDE: Final = frozenset({"Message", "Observation", "Source", "Waits for", "Consequence", "Result", "State"})
 _STATES: Final = {
     StageState.DONE: Tone.GOOD,
@@ -172,7 +172,7 @@ class _Rows:
 
     def show(self, part: ViewTable) -> None:
         rows = part.rows[:MAX_ROWS]
-        left = len(part.rows) - len(rows)
+        left = len(part.rows) - len(rows) + part.more
         self._empty.set("" if rows else part.empty)
         self._more.set(f"{left:,} more are not shown" if left else "")
         set_class(self._frame, "hidden", on=not rows)
