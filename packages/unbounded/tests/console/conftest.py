@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
 
-from tests.console.browser import chromium
 from tests.console.running import Console, console
 from tests.console.served import FLEET, SITES, create_machine
 from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -43,5 +45,7 @@ async def running(kubeconfig: Path, api: HttpApi) -> AsyncIterator[Console]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
+    from tests.console.browser import chromium  # not for the quick tests beside those in a browser
+
     async with chromium() as found:
         yield found
