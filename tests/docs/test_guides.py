@@ -143,7 +143,8 @@ async def test_troubleshooting(tmp_path: Path) -> None:
         said = await follow(DOCS / "troubleshooting.md", shell, trouble.stages())
         for name in ("worker-01", "worker-02", "worker-03", "worker-04"):
             await site.it.wait(name, phase_is("Ready"))
-    for words in ("ConnectionRefused", "HostKeyChanged", "is on fire", "token", "resume lab-01"):
+    log = "==> install: Events ProvisioningFailed of the Machine"
+    for words in ("ConnectionRefused", "HostKeyChanged", log, "is on fire", "token", "resume lab-01"):
         assert words in said, words
 
 

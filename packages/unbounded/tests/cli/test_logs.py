@@ -16,12 +16,13 @@ from tests.cli import ssh_hosts
 from tests.cli.ssh_hosts import LIMIT_S, READER, UNIT, Hosts, api, documented, hosts, journald, say
 from tests.machina.ssh.servers import FirstUses, direct_to
 from tests.support.waiting import eventually
-from unbounded.api.core import SECRETS
+from unbounded.api.core import EVENTS, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.serial_console import CONSOLE_KEY, CONSOLE_SECRET_TYPE
 from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import SecretStr
+from unbounded.machina.machines.model import PROVISIONING_FAILED
 from unbounded.machina.provisioning.model import Install, ObservedRun
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient
@@ -40,12 +41,16 @@ def journal(hosts: Hosts) -> Iterator[None]:
         yield
 
 
-async def provision(hosts: Hosts, machine: Machine, script: str, *, settle_s: int) -> ObservedRun:
+async def provision(hosts: Hosts, machine: Machine, script: str, *, settle_s: int, clear: bool = False) -> ObservedRun:
     client = SshClient()
     try:
         async with client.login(direct_to(hosts.fleet, hosts.host), on_first_use=FirstUses()) as shell:
             install = Install(machine.metadata.uid, "a1", SecretStr("{}"), script)
-            return await HostInstaller(settle_s=settle_s).begin(shell, install)
+            installer = HostInstaller(settle_s=settle_s)
+            ended = await installer.begin(shell, install)
+            if clear:
+                await installer.clear(shell, machine.metadata.uid)
+            return ended
     finally:
         await client.close()
 
@@ -118,6 +123,39 @@ async def test_an_install_and_then_the_agent_are_followed(hosts: Hosts, api: Htt
     ran = await hosts.run(*recent)
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.splitlines()[-1].endswith("comes later")
+
+
+async def test_the_end_of_an_install_that_has_failed_is_in_an_event(hosts: Hosts, api: HttpApi) -> None:
+    """machina has removed the output from the host, and an Event about an earlier Machine of the name is another's."""
+    machine = await hosts.machine(api, hosts.target(hosts.host), provisioning=PROVISIONING)
+    await provision(hosts, machine, "echo gone; exit 3", settle_s=30, clear=True)
+    for at, uid in ((1, machine.metadata.uid), (2, machine.metadata.uid), (3, "another")):
+        about = {"apiVersion": MACHINES.api_version, "kind": "Machine", "name": machine.name, "uid": uid}
+        event = {
+            "metadata": {"name": f"{machine.name}.{at}"},
+            "involvedObject": about,
+            "reason": PROVISIONING_FAILED,
+            "message": f"attempt {at} failed\nits output with {TOKEN}",
+            "lastTimestamp": f"2026-01-0{at}T00:00:00Z",
+        }
+        await api.create(EVENTS, event, namespace="default")
+    ran = await hosts.run("logs", machine.name, "--part", "install")
+    assert (ran.status, ran.err) == (0, "")
+    head, *lines = ran.out.splitlines()
+    assert head.startswith(
+        "==> install: Events ProvisioningFailed of the Machine, with the end of the output; the host"
+    )
+    assert "the host keeps no output of it" in head
+    assert lines == [
+        "2026-01-01T00:00:00Z attempt 1 failed",
+        "its output with [redacted]",
+        "2026-01-02T00:00:00Z attempt 2 failed",
+        "its output with [redacted]",
+    ]
+    ran = await hosts.run("logs", machine.name, "--part", "install", "--since", "1h")
+    assert (ran.status, "note: no install log: " in ran.err) == (1, True)
+    ran = await hosts.run("logs", machine.name, "--part", "install", "--as", READER)
+    assert "the Events of its attempts cannot be read: " in ran.err
 
 
 async def test_what_is_missing_is_named_with_its_reason(hosts: Hosts, api: HttpApi) -> None:

@@ -26,6 +26,7 @@ from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandS
 from unbounded.cli.plugin.output import print_struct
 from unbounded.cli.terminal_text import BOLD
 from unbounded.kube.clock import utc_now
+from unbounded.machina.machines.eligibility import is_attempt_open
 from unbounded.machina.provisioning.remote import split_answer
 
 
@@ -81,12 +82,15 @@ async def _follow(session: CommandSession, machine: Machine, parts: Sequence[str
             "shows the present output",
             status=USAGE,
         )
-    if CONSOLE in parts:
-        for part in await read_logs(session, machine, [CONSOLE], within):
-            _print(session, part)
-    failure = ""
+    running = [INSTALL] if is_attempt_open(machine.status.provisioning) else []
+    ended = [one for one in (CONSOLE, INSTALL) if one in parts and one not in running]
+    for part in await read_logs(session, machine, ended, within):
+        _print(session, part)
+    failure, live = "", [one for one in (*running, AGENT) if one in parts]
+    if not live:
+        return DONE
     async with ssh_command(session, machine) as ssh:
-        for name in (one for one in (INSTALL, AGENT) if one in parts):
+        for name in live:
             _print_head(session, name, host_source(machine, name))
             failure = await follow_log(ssh, machine, name, within, lambda line: _show(session, line))
             if failure:

@@ -1,7 +1,8 @@
 """Logs of one Machine: the output of its install, the journal of its agent, and the console of a boot that failed.
 
-Install and journal are on the host, and are read over SSH. The console is in a Secret. Each part that cannot be read
-says why. Secrets that their form shows are removed.
+Install and journal are on the host, and are read over SSH. machina removes the output of an install that has ended
+from the host, and puts its end into an Event. The console is in a Secret. Each part that cannot be read says why.
+Secrets that their form shows are removed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionType
+from unbounded.api.core import EVENTS, Event
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
@@ -24,7 +27,11 @@ from unbounded.cli import child
 from unbounded.cli.host_ssh import ssh_command
 from unbounded.cli.plugin.command import CliError, CommandSession
 from unbounded.cli.serial_console import kept_console
+from unbounded.explain.facts_reader import EVENTS_OF_CLUSTER
+from unbounded.kube.api import ApiError
+from unbounded.kube.clock import rfc3339
 from unbounded.machina.machines.eligibility import address_of
+from unbounded.machina.machines.model import PROVISIONING_FAILED
 from unbounded.machina.provisioning.remote import command, refusal_of, split_answer
 from unbounded.metalman.console_text import redacted
 
@@ -101,7 +108,38 @@ async def read_logs(
                     found[part] = await _from_host(ssh, machine, part, within, known)
         except CliError as error:
             found |= {part: _unreached(machine, part, str(error)) for part in wanted}
+    if INSTALL in parts and not found[INSTALL].text:
+        found[INSTALL] = await _failed_attempts(session, machine, found[INSTALL], within, known)
     return [found[part] for part in parts]
+
+
+async def _failed_attempts(
+    session: CommandSession, machine: Machine, on_host: LogPart, within: LogRange, known: Collection[str]
+) -> LogPart:
+    """Return what machina has reported of the failed attempts; the part itself where there is nothing."""
+    about = f"involvedObject.kind=Machine,involvedObject.name={machine.name}"
+    try:
+        events = (await session.api.list(EVENTS, namespace=EVENTS_OF_CLUSTER, fields=about)).items
+    except ApiError as error:
+        return replace(on_host, missing=f"{on_host.missing}; the Events of its attempts cannot be read: {error}")
+    since = "" if within.since is None else rfc3339(within.since)
+    own = [
+        one
+        for one in events
+        if one.reason == PROVISIONING_FAILED
+        and one.involved_object.uid == machine.metadata.uid
+        and _time_of(one) >= since
+    ]
+    if not own:
+        return on_host
+    texts = [f"{_time_of(one)} {one.message}" for one in sorted(own, key=_time_of)]
+    text = _last_lines(redacted("\n".join(texts).encode(), known), within.lines)
+    source = f"Events {PROVISIONING_FAILED} of the Machine, with the end of the output; {on_host.missing}"
+    return LogPart(name=INSTALL, source=source, text=text)
+
+
+def _time_of(event: Event) -> str:
+    return event.last_timestamp or event.metadata.creation_timestamp or ""
 
 
 async def _console(session: CommandSession, machine: Machine, within: LogRange) -> LogPart:

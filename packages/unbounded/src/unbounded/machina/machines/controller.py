@@ -328,7 +328,7 @@ class MachineController:
             return
         room = max(MESSAGE_CHARACTERS - len(action.message) - 1, 0)
         tail = f"\n{action.tail[-room:]}" if action.tail and room else ""
-        self._ports.announce(machine, "Warning", "ProvisioningFailed", f"{action.message}{tail}")
+        self._ports.announce(machine, "Warning", model.PROVISIONING_FAILED, f"{action.message}{tail}")
         log.warning("provisioning failed", machine=machine.name, attempt=action.attempt, why=action.message)
 
     async def _route_for_reset(self, name: str, uid: str) -> SshRoute:

@@ -16,6 +16,7 @@ from unbounded.api.phase import CurrentPhase
 from unbounded.machina.provisioning.model import ObservedRun
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 
+PROVISIONING_FAILED: Final = "ProvisioningFailed"  # Event about a failed attempt, with the end of its output
 EXECUTOR: Final = "machina"  # owner of a Machine's lock while machina provisions the host
 
 
