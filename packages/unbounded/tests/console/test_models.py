@@ -26,6 +26,7 @@ from unbounded.console.models.operation import operation_view
 from unbounded.console.models.parts import (
     BlockerChain,
     FactList,
+    NotRead,
     ObjectRows,
     StageState,
     StageStep,
@@ -275,6 +276,15 @@ def test_rollouts_show_stages_failures_and_the_holders_of_budgets() -> None:
     assert table(view, "Budgets")[0] == ("racks", "a=b", "1", "rack", "0", "1", "–")
     assert table(view, "Holders of budgets") == [("racks", "m1", "HostReboot reboot", AT)]
     assert table(view, "Disruptions in progress")[0][:5] == ("m3", "Draining", "maintenance of Machine m3", "–", "7")
+
+
+def test_what_is_not_known_is_not_called_missing() -> None:
+    secret = NotRead("You may not read them.")
+    of_hosts = hosts_view(ContainerCloud(secret, secret, secret, secret))
+    for view in (rollouts_view(secret, secret, secret, secret), of_hosts):
+        assert view.state.text == "not all readable"
+        tables = [part for part in view.sections if isinstance(part, ViewTable)]
+        assert {(part.empty, part.note) for part in tables} == {("", "You may not read them.")}
 
 
 # ---- sites

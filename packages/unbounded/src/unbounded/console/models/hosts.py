@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from unbounded.api.conditions import counted
 from unbounded.api.container_cloud.cluster import Cluster, MachinePool
 from unbounded.api.container_cloud.host import BareMetalHost, OperationalStatus
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
@@ -13,6 +14,7 @@ from unbounded.console import urls
 from unbounded.console.models.machine import object_rows
 from unbounded.console.models.parts import (
     FactList,
+    NotRead,
     Tone,
     ViewData,
     ViewSection,
@@ -20,6 +22,8 @@ from unbounded.console.models.parts import (
     ViewText,
     blockers,
     facts,
+    honest,
+    known,
     phase,
     size,
     words,
@@ -37,23 +41,27 @@ MACHINE_HEADS: Final = ("Machine", "Status", "Stage", "Host", "Waits for", "Mess
 class ContainerCloud:
     """The objects of Container Cloud that a user may read."""
 
-    hosts: Sequence[BareMetalHost] = ()
-    clusters: Sequence[Cluster] = ()
-    pools: Sequence[MachinePool] = ()
-    machines: Sequence[ContainerCloudMachine] = ()
+    hosts: Sequence[BareMetalHost] | NotRead = ()
+    clusters: Sequence[Cluster] | NotRead = ()
+    pools: Sequence[MachinePool] | NotRead = ()
+    machines: Sequence[ContainerCloudMachine] | NotRead = ()
 
 
 def hosts_view(found: ContainerCloud) -> ViewData:
     """Return the view of all hosts and Clusters, those with errors first."""
-    hosts = sorted(found.hosts, key=lambda one: (not _has_error(one), _key(one)))
+    hosts = sorted(known(found.hosts), key=lambda one: (not _has_error(one), _key(one)))
     failing = sum(map(_has_error, hosts))
     free = sum(map(is_free, hosts))
-    state = words(f"{failing} with errors", tone=Tone.BAD) if failing else words(f"{len(hosts)} hosts, {free} free")
+    present = words(f"{counted(len(hosts), 'host')}, {free} free")
+    if isinstance(found.hosts, NotRead):
+        present = words("not all readable", tone=Tone.WARN)
+    state = words(f"{failing} with errors", tone=Tone.BAD) if failing else present
+    clusters, pools = sorted(known(found.clusters), key=_key), sorted(known(found.pools), key=_key)
     sections: tuple[ViewSection, ...] = (
-        ViewTable("Clusters", _CLUSTER_HEADS, tuple(map(_cluster, sorted(found.clusters, key=_key))), "No Cluster."),
-        ViewTable("Hosts", HOST_HEADS, tuple(map(_host, hosts)), "No BareMetalHost."),
-        ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, sorted(found.pools, key=_key))), "No MachinePool."),
-        _unhosted(found.machines),
+        honest(ViewTable("Clusters", _CLUSTER_HEADS, tuple(map(_cluster, clusters)), "No Cluster."), found.clusters),
+        honest(ViewTable("Hosts", HOST_HEADS, tuple(map(_host, hosts)), "No BareMetalHost."), found.hosts),
+        honest(ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, pools)), "No MachinePool."), found.pools),
+        honest(_unhosted(known(found.machines)), found.machines),
     )
     return ViewData("Hosts and clusters", state, sections)
 
@@ -201,8 +209,10 @@ def cluster_view(cluster: Cluster, found: ContainerCloud, explanation: Explanati
         found: pools and Machines of all Clusters.
     """
     status, where = cluster.provider_status, cluster.metadata.namespace or ""
-    machines = [one for one in found.machines if (one.metadata.namespace or "", one.cluster) == (where, cluster.name)]
-    pools = [one for one in found.pools if (one.metadata.namespace or "", one.cluster) == (where, cluster.name)]
+    machines = [
+        one for one in known(found.machines) if (one.metadata.namespace or "", one.cluster) == (where, cluster.name)
+    ]
+    pools = [one for one in known(found.pools) if (one.metadata.namespace or "", one.cluster) == (where, cluster.name)]
     nodes = status.nodes
     sections: tuple[ViewSection, ...] = (
         facts(
@@ -227,8 +237,13 @@ def cluster_view(cluster: Cluster, found: ContainerCloud, explanation: Explanati
                 for one in status.conditions
             ),
         ),
-        ViewTable("Machines", MACHINE_HEADS, tuple(map(_machine, sorted(machines, key=_key))), "No Machine."),
-        ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, sorted(pools, key=_key))), "No MachinePool."),
+        honest(
+            ViewTable("Machines", MACHINE_HEADS, tuple(map(_machine, sorted(machines, key=_key))), "No Machine."),
+            found.machines,
+        ),
+        honest(
+            ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, sorted(pools, key=_key))), "No MachinePool."), found.pools
+        ),
     )
     state = words("Ready", tone=Tone.GOOD) if status.ready else words("NotReady", tone=Tone.WARN)
     return ViewData(f"Cluster {_named(cluster)}", state, sections)

@@ -6,15 +6,17 @@ Every text is data: a page never interprets it as markup.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from unbounded.api.machine import MachinePhase
 from unbounded.api.operation import OperationPhase, StagePhase
 from unbounded.console import urls
 from unbounded.explain.links import ExplainLink, Topic, UnreadFact
 from unbounded.explain.results import Explanation
+
+T = TypeVar("T")
 
 NONE: Final = "–"
 MAX_ROWS: Final = 200  # of a table: each cell is an element of the server, too
@@ -58,6 +60,7 @@ class ViewTable:
     Attributes:
         empty: stands in place of a table without rows.
         more: number of rows that are left out.
+        note: stands below it: what it leaves out because it could not be read.
     """
 
     title: str
@@ -65,6 +68,7 @@ class ViewTable:
     rows: tuple[tuple[ViewText, ...], ...]
     empty: str = "None."
     more: int = 0
+    note: str = ""
 
 
 class StageState(StrEnum):
@@ -164,6 +168,24 @@ class ViewData:
     state: ViewText
     sections: tuple[ViewSection, ...]
     runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotRead:
+    """Stands in place of objects that are not known; `why` is for the user."""
+
+    why: str
+
+
+def known(found: Sequence[T] | NotRead) -> Sequence[T]:
+    """Return the objects that are known."""
+    return () if isinstance(found, NotRead) else found
+
+
+def honest(table: ViewTable, *found: Sequence[Any] | NotRead) -> ViewTable:
+    """Return a table of these objects, which does not call missing what is not known."""
+    reasons = tuple(dict.fromkeys(one.why for one in found if isinstance(one, NotRead)))
+    return replace(table, empty="", note=" ".join(reasons)) if reasons else table
 
 
 def words(text: str | None, path: str = "", tone: Tone = Tone.CALM) -> ViewText:

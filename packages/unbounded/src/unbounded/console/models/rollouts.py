@@ -11,40 +11,54 @@ from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, MachineDisru
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase, RolloutStageStatus
 from unbounded.console import urls
-from unbounded.console.models.parts import Tone, ViewData, ViewSection, ViewTable, ViewText, phase, words
+from unbounded.console.models.parts import (
+    NotRead,
+    Tone,
+    ViewData,
+    ViewSection,
+    ViewTable,
+    ViewText,
+    honest,
+    known,
+    phase,
+    words,
+)
 from unbounded.kube.selectors import selector_text
 
 SHOWN: Final = 50  # names of Machines in a cell
 
 
 def rollouts_view(
-    configurations: Sequence[MachineConfiguration],
-    operations: Sequence[MachineOperation],
-    budgets: Sequence[MachineDisruptionBudget],
-    machines: Sequence[Machine],
+    configurations: Sequence[MachineConfiguration] | NotRead,
+    operations: Sequence[MachineOperation] | NotRead,
+    budgets: Sequence[MachineDisruptionBudget] | NotRead,
+    machines: Sequence[Machine] | NotRead,
 ) -> ViewData:
     """Return the view of all rollouts, budgets and drains."""
     updates = [
         (one, one.status.rollout)
-        for one in sorted(configurations, key=lambda each: each.name)
+        for one in sorted(known(configurations), key=lambda each: each.name)
         if one.status.rollout is not None
     ]
-    parents = [one for one in sorted(operations, key=_newest) if one.spec.machine_ref is None and not one.terminal]
-    ordered = sorted(budgets, key=lambda one: one.name)
+    parents = [
+        one for one in sorted(known(operations), key=_newest) if one.spec.machine_ref is None and not one.terminal
+    ]
+    ordered = sorted(known(budgets), key=lambda one: one.name)
     sections: tuple[ViewSection, ...] = (
-        _updates(updates),
-        _stages(updates, parents),
-        _failures(updates),
-        _operations(parents),
-        _budgets(ordered),
-        _groups(ordered),
-        _holders(ordered),
-        _drains(machines),
+        honest(_updates(updates), configurations),
+        honest(_stages(updates, parents), configurations, operations),
+        honest(_failures(updates), configurations),
+        honest(_operations(parents), operations),
+        honest(_budgets(ordered), budgets),
+        honest(_groups(ordered), budgets),
+        honest(_holders(ordered), budgets),
+        honest(_drains(known(machines)), machines),
     )
     halted = sum(1 for _, rollout in updates if rollout.phase == "Halted")
-    state = (
-        words(f"{halted} halted", tone=Tone.BAD) if halted else words(counted(len(updates) + len(parents), "rollout"))
-    )
+    is_whole = not any(isinstance(one, NotRead) for one in (configurations, operations))
+    count = counted(len(updates) + len(parents), "rollout")
+    present = words(count) if is_whole else words("not all readable", tone=Tone.WARN)
+    state = words(f"{halted} halted", tone=Tone.BAD) if halted else present
     return ViewData("Rollouts and budgets", state, sections)
 
 

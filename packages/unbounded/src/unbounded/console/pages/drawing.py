@@ -174,7 +174,7 @@ class _Rows:
         rows = part.rows[:MAX_ROWS]
         left = len(part.rows) - len(rows) + part.more
         self._empty.set("" if rows else part.empty)
-        self._more.set(f"{left:,} more are not shown" if left else "")
+        self._more.set(" ".join(filter(None, (f"{left:,} more are not shown." if left else "", part.note))))
         set_class(self._frame, "hidden", on=not rows)
         with self._body:
             while len(self._rows) < len(rows):

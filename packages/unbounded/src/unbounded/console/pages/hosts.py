@@ -57,13 +57,12 @@ async def _is_served(view: View) -> bool:
     return True
 
 
-def _found(view: View) -> ContainerCloud:
-    live = view.live
+def _found(page: LivePage) -> ContainerCloud:
     return ContainerCloud(
-        live.of(BARE_METAL_HOSTS).cache.all(),
-        live.of(CLUSTERS).cache.all(),
-        live.of(MACHINE_POOLS).cache.all(),
-        live.of(CONTAINER_CLOUD_MACHINES).cache.all(),
+        page.found(BARE_METAL_HOSTS),
+        page.found(CLUSTERS),
+        page.found(MACHINE_POOLS),
+        page.found(CONTAINER_CLOUD_MACHINES),
     )
 
 
@@ -71,7 +70,7 @@ class HostsPage(LivePage):
     """The page of one browser. It shows the kinds that its user may read."""
 
     def data(self) -> ViewData | str:
-        return hosts_view(_found(self.view))
+        return hosts_view(_found(self))
 
 
 class HostPage(LivePage):
@@ -132,7 +131,7 @@ class ClusterPage(LivePage):
         cluster = clusters.get(self._name, self._namespace)
         if cluster is None:
             return "This Cluster does not exist." if clusters.synced.is_set() else "Being read …"
-        return cluster_view(cluster, _found(self.view), self._explanation)
+        return cluster_view(cluster, _found(self), self._explanation)
 
     def key(self) -> object:
         cluster = self.view.live.of(CLUSTERS).cache.get(self._name, self._namespace)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from unbounded.api.failures import Failure
 from unbounded.api.meta import Kind
 from unbounded.console.actions import ConsoleAction
 from unbounded.console.live import LiveState
-from unbounded.console.models.parts import ViewData
+from unbounded.console.models.parts import NotRead, ViewData
 from unbounded.console.pages.action_panel import ActionPanel
 from unbounded.console.pages.drawing import ViewDrawing
 from unbounded.console.view import View
+from unbounded.explain.facts import resource_of
 from unbounded.kube.logs import Log
+
+T = TypeVar("T")
 
 TICK_S: Final = 1.0
 AGAIN_S: Final = 15.0  # Leases are heartbeats, which no page watches: what rests on them is read again after that time
@@ -63,6 +66,13 @@ class LivePage:
         self.view.spawn(self._load())
         self.view.spawn(self._tick())
 
+    def found(self, kind: Kind[T]) -> Sequence[T] | NotRead:
+        """Return the objects of a kind, or why they are not known."""
+        live = self.view.live.of(kind)
+        if live.state is LiveState.DENIED:
+            return NotRead(f"You may not read {resource_of(kind)}.")
+        return live.cache.all() if live.cache.synced.is_set() else NotRead("Being read …")
+
     # ---- what a page defines
 
     def data(self) -> ViewData | str:
@@ -103,7 +113,7 @@ class LivePage:
         denied = [kind for kind in unreadable if kind in self.needed]
         if denied:
             self._key, self._data = None, None
-            self._drawing.say(self.title, f"You may not read {', '.join(kind.plural for kind in denied)}.")
+            self._drawing.say(self.title, f"You may not read {', '.join(map(resource_of, denied))}.")
             self._offer(())
             return
         found = self.data()

@@ -25,10 +25,9 @@ class RolloutsPage(LivePage):
     """The page of one browser. It shows the kinds that its user may read."""
 
     def data(self) -> ViewData | str:
-        live = self.view.live
         return rollouts_view(
-            live.of(MACHINE_CONFIGURATIONS).cache.all(),
-            live.of(MACHINE_OPERATIONS).cache.all(),
-            live.of(MACHINE_DISRUPTION_BUDGETS).cache.all(),
-            live.of(MACHINES).cache.all(),
+            self.found(MACHINE_CONFIGURATIONS),
+            self.found(MACHINE_OPERATIONS),
+            self.found(MACHINE_DISRUPTION_BUDGETS),
+            self.found(MACHINES),
         )
