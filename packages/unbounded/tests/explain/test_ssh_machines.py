@@ -36,7 +36,7 @@ STATUS: Final = "kubectl patch mach m1 --subresource=status --type=merge -p "
 SECRET: Final = "kubectl -n unbounded-kube create secret generic key --from-file=ssh-privatekey=FILE"
 TRY: Final = "ssh ubuntu@10.0.0.1 true"
 JUMP: Final = "ssh -J jump@192.0.2.1 ubuntu@10.0.0.1 true"
-EVENTS: Final = "kubectl events --for mach/m1"
+OUTPUT: Final = "kubectl unbounded logs m1 --part install"
 SITE: Final = "kubectl unbounded site init --name SITE"
 NO_NAME: Final = PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": null}}}'"""
 AGAIN: Final = "kubectl unbounded machine allow-join m1"
@@ -455,7 +455,7 @@ CASES: Final = (
         failing(status=1, tail="unbounded-cause: ArtifactNotFound\nerror: there is no kubelet v1.99.0\n"),
         "Failed",
         "there is no kubelet v1.99.0",
-        EVENTS,
+        OUTPUT,
         allow_again,
     ),
     Case(
@@ -474,7 +474,7 @@ CASES: Final = (
         failing(status=1, tail="unbounded-cause: PreflightFailed\nerror: the preflight checks failed\n"),
         "Failed",
         "the preflight checks failed",
-        EVENTS,
+        OUTPUT,
         allow_again,
     ),
     Case(
@@ -492,7 +492,7 @@ CASES: Final = (
         failing(status=1, tail="fetching\ncurl: (22) 404\n"),
         "Failed",
         "the install script ended with status 1: curl: (22) 404",
-        EVENTS,
+        OUTPUT,
         allow_again,
     ),
     Case(
@@ -501,7 +501,7 @@ CASES: Final = (
         both(key_and_token, install(takes_s=600.0)),
         "Failed",
         "the install has not ended within 2 minutes",
-        EVENTS,
+        OUTPUT,
         allow_again,
         settings=replace(SETTINGS, provisioning_timeout_s=120.0),
     ),

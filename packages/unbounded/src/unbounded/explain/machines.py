@@ -308,7 +308,7 @@ def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
         since=attempt.started_at,
         next_step=f"the attempt ends by itself: its limit is {minutes:.0f} minutes unless --provisioning-timeout "
         "changes it",
-        fixes=(Fix(f"kubectl events --for mach/{machine.name}", "shows its output"),),
+        fixes=(Fix(f"{PLUGIN} logs {machine.name} --part install --follow", "shows its output"),),
     )
     return _by_machina(link, facts)
 

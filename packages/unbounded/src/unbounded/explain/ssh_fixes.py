@@ -231,7 +231,7 @@ def _by_hand(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
 
 
 def _show_script_output(machine: Machine) -> Fix:
-    return Fix(f"kubectl events --for mach/{machine.name}", "shows the last output of the install script")
+    return Fix(f"{PLUGIN} logs {machine.name} --part install", "shows the last output of the install script")
 
 
 def _attempt(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
