@@ -93,7 +93,8 @@ FIELDS: Final = (
     "lastUpdated",
     "conditions",
 )
-NEWS_S: Final = 5.0  # what only informs waits for so long
+NEWS_S: Final = 5.0  # a change of the power can wait for so long
+FACTS_S: Final = 60.0  # and one of the hardware alone, as an installer reports it shortly before it writes the image
 PUT_BACK: Final = "PutBack"
 
 log = Log("hosts")
@@ -287,7 +288,7 @@ class HostController:
 
     async def _perform(self, view: HostView, plan: HostPlan) -> float | None:
         self._epoch.check_leads()
-        waits_s = NEWS_S if _only_informs(view, plan) else 0.0
+        waits_s = _can_wait_s(view, plan)
         left_s = self._debounce.left_s(host_key(view.host), view.now, waits_s=waits_s)
         host = view.host if left_s else await self._write(view, plan)
         changes = False
@@ -438,11 +439,13 @@ class HostController:
         log.info("power of a host requested", host=str(host_key(view.host)), operation=action.name)
 
 
-def _only_informs(view: HostView, plan: HostPlan) -> bool:
-    """Return whether the status differs in its facts alone, on which nothing depends."""
+def _can_wait_s(view: HostView, plan: HostPlan) -> float:
+    """Return for how long a change of the status can wait for further ones; 0 for not at all, and without a change."""
     host = view.host
     facts = replace(host.status, hardware=plan.status.hardware, powered_on=plan.status.powered_on)
-    return host.status != plan.status == facts and _conditions(host, plan, rfc3339(view.now)) is None
+    if host.status == plan.status or plan.status != facts or _conditions(host, plan, rfc3339(view.now)) is not None:
+        return 0.0
+    return FACTS_S if host.status.powered_on == plan.status.powered_on else NEWS_S
 
 
 def _conditions(host: BareMetalHost, plan: HostPlan, now: str) -> list[Raw] | None:
