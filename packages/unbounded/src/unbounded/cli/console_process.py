@@ -57,7 +57,11 @@ async def _run(arguments: Sequence[str], screen: Screen) -> None:
 
 async def _run_once(arguments: Sequence[str], screen: Screen) -> int:
     process = await asyncio.create_subprocess_exec(
-        *command(PLUGIN, *arguments), stdin=DEVNULL, stdout=PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        *command(PLUGIN, *arguments),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,  # Ctrl-C is for the parent, which then ends it
     )
     try:
         if process.stdout is not None:

@@ -253,7 +253,8 @@ class FleetIndex(Derived):
 
     def page(self, desired: FleetFilter, first: int, rows: int = PAGE_ROWS) -> FleetPage:
         """Return a page of the selected rows; the last one where there are fewer. Raises SelectorError."""
-        selected = list(desired.select(self._in_order()))
+        in_order = self._in_order()
+        selected = list(desired.select(in_order) if desired.query() else in_order)
         start = max(0, min(first, (len(selected) - 1) // rows * rows))
         return FleetPage(tuple(selected[start : start + rows]), start, len(selected))
 

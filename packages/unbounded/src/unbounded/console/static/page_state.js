@@ -21,6 +21,8 @@ export default {
     },
   },
   mounted() {
+    // The first state of the page is in a script: what the user may not read later must not stay there.
+    for (const script of document.querySelectorAll("body script:not([src])")) script.remove();
     document.addEventListener("keydown", this.onKey);
     this.timer = setInterval(this.showAges, 1000);
     this.showAges();
