@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -42,7 +41,7 @@ class ActionPanel:
         self._planned: PlannedAction | None = None
         self._typed = ""
         self._shown: tuple[ConsoleAction, ...] = ()
-        self._lock = asyncio.Lock()
+        self._plans = False
         self._buttons = box("div", "line")
         self._buttons.props.update(role="group", **{"aria-label": "Actions"})
         self._panel = box("section", "card stack hidden")
@@ -60,17 +59,18 @@ class ActionPanel:
                 Button(LABELS[action], partial(self._press, action), classes)
 
     def _press(self, action: ConsoleAction) -> None:
-        self._view.spawn(self._plan(action))
+        if not self._plans:  # one plan at a time
+            self._plans = True
+            self._view.spawn(self._plan(action))
 
     async def _plan(self, action: ConsoleAction) -> None:
-        async with self._lock:
+        try:
             self._open(f"{LABELS[action]}: {self._name}", "Being planned …")
-            try:
-                found = await plan_action(self._view.api, action, self._name, utc_now())
-            except (Failure, IntentRejected) as error:
-                self._fail(action, error)
-                return
-            self._ask(found)
+            self._ask(await plan_action(self._view.api, action, self._name, utc_now()))
+        except (Failure, IntentRejected) as error:
+            self._fail(action, error)
+        finally:
+            self._plans = False
 
     def _open(self, title: str, note: str) -> None:
         self._planned, self._typed = None, ""

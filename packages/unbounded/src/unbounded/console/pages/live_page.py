@@ -21,6 +21,7 @@ from unbounded.kube.logs import Log
 T = TypeVar("T")
 
 TICK_S: Final = 1.0
+PAUSE_S: Final = 1.0  # at least, between two loads: each is several requests, and a subject may change all the time
 AGAIN_S: Final = 15.0  # Leases are heartbeats, which no page watches: what rests on them is read again after that time
 SETTLED_AGAIN_S: Final = 60.0  # likewise, for rights that have ended on what no page watches
 
@@ -142,11 +143,11 @@ class LivePage:
                 await self.load()
             except Failure as error:
                 log.debug("cannot read what a page shows", error=error)
-                await asyncio.sleep(TICK_S)
             if rights != self.rights:
                 self.forget()
                 self._due.set()
             self.refresh()
+            await asyncio.sleep(PAUSE_S)
 
     async def _tick(self) -> None:
         """Draw durations anew, as long as the subject is at work."""
