@@ -255,14 +255,18 @@ async def test_what_a_user_may_not_read_any_more_leaves_the_page(
     kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
 ) -> None:
     token = await create_reader(staged, "leaver", "machines", "machineoperations")
-    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "leaver"))
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "leaver"), "--allow-operations")
     async with own as process, tab(browser, await process.next_url()) as found:
         await visit(found, f"/machine/{MACHINE}")
         tree = found.page.locator("ul.tree")
         await tree.get_by_text(OPERATION).first.wait_for()
+        await button(found, "Drain").click()
+        plan = found.page.get_by_text("would patch machine.unbounded-cloud.io")
+        await plan.wait_for()
         rules = [{"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "watch"]}]
         await staged.patch(ROLES, "leaver", {"rules": rules})
         await tree.get_by_text(OPERATION).first.wait_for(state="detached")
+        await plan.wait_for(state="detached")
         await found.shows("left out", within_s=20)
 
 

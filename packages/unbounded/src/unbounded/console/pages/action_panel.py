@@ -42,6 +42,7 @@ class ActionPanel:
         self._typed = ""
         self._shown: tuple[ConsoleAction, ...] = ()
         self._plans = False
+        self._closed = 0  # how often
         self._buttons = box("div", "line")
         self._buttons.props.update(role="group", **{"aria-label": "Actions"})
         self._panel = box("section", "card stack hidden")
@@ -64,11 +65,15 @@ class ActionPanel:
             self._view.spawn(self._plan(action))
 
     async def _plan(self, action: ConsoleAction) -> None:
+        before = self._closed
         try:
             self._open(f"{LABELS[action]}: {self._name}", "Being planned …")
-            self._ask(await plan_action(self._view.api, action, self._name, utc_now()))
-        except (Failure, IntentRejected) as error:
-            self._fail(action, error)
+            planned = await plan_action(self._view.api, action, self._name, utc_now())
+            if before == self._closed:
+                self._ask(planned)
+        except Failure as error:
+            if before == self._closed:
+                self._fail(action, error)
         finally:
             self._plans = False
 
@@ -87,7 +92,7 @@ class ActionPanel:
         with self._panel:
             paragraph(step, "faint")
             self._same(action)
-            Button("Close", self._close)
+            Button("Close", self.close)
 
     def _same(self, action: ConsoleAction) -> None:
         with box("p"):
@@ -113,7 +118,7 @@ class ActionPanel:
                     classes = "danger" if planned.consent else "primary"
                     self._confirm = Button(LABELS[planned.action], self._perform, classes)
                     self._confirm.enable(enabled=not planned.consent)
-                Button("Do nothing", self._close)
+                Button("Do nothing", self.close)
 
     def _on_typed(self, text: str) -> None:
         self._typed = text
@@ -137,9 +142,11 @@ class ActionPanel:
         self._open(f"{LABELS[planned.action]}: {self._name}", f"Done: {done.text}.")
         with self._panel, box("div", "line"):
             Link(f"Show {done.path.rpartition('/')[2]}", done.path, "button")
-            Button("Close", self._close)
+            Button("Close", self.close)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Show nothing of a plan any more, also not of one that is being made."""
         self._planned = None
+        self._closed += 1
         self._panel.clear()
         set_class(self._panel, "hidden", on=True)

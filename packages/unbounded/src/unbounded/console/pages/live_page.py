@@ -110,6 +110,8 @@ class LivePage:
             self._unreadable = unreadable
             self.rights += 1
             self.forget()
+            if self._panel is not None:
+                self._panel.close()
             self._due.set()
         denied = [kind for kind in unreadable if kind in self.needed]
         if denied:
