@@ -135,3 +135,16 @@ async def test_headers_forbid_frames_and_foreign_scripts(running: Console, brows
     cookie = (await context.cookies())[0]
     assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
     await context.close()
+
+
+async def test_an_unknown_page_says_so_and_leads_back(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        origin = found.page.url.rstrip("/")
+        for path in ("nothing", "machine", "_nicegui/nothing", "start"):
+            answer = await found.page.goto(f"{origin}/{path}")
+            assert answer is not None
+            assert answer.status == 404, path
+        await found.shows("No such page")
+        await found.page.get_by_role("link", name="Fleet").click()
+        await found.shows("120 Machines")
+        found.errors.clear()  # Chromium reports the status 404

@@ -23,7 +23,7 @@ from nicegui import core, ui
 from unbounded.console import urls
 from unbounded.console.guard import AsgiApp, ConsoleOrigin, Guard, session_of
 from unbounded.console.layout import THEME_COOKIE, frame
-from unbounded.console.login import TITLE, SessionStart
+from unbounded.console.login import TITLE, SessionStart, plain_page
 from unbounded.console.pages import PAGES, PageRoute
 from unbounded.console.sessions import BrowserSessions
 from unbounded.console.view import View
@@ -32,6 +32,7 @@ from unbounded.kube.logs import Log
 STATIC: Final = Path(__file__).parent / "static"
 RECONNECT_S: Final = 10.0  # a page that lost its websocket for longer is loaded again
 HISTORY: Final = 300  # messages that are sent again after a reconnect
+_TO_FLEET: Final = f'<p><a href="{urls.FLEET}">Fleet</a></p>'
 _FROM_BROWSER: Final = ("event", "javascript_response", "ack", "log")  # messages that name a page
 
 log = Log(__name__)
@@ -82,11 +83,22 @@ def build(
     core.app.config.socket_io_js_transports = ["websocket"]
     core.app.config.quasar_config["loadingBar"]["skipHijack"] = True  # a bar without a name for screen readers
     _check_senders()
+    core.app.add_exception_handler(404, _not_found)
+    core.app.add_exception_handler(Exception, _failed)
 
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
         await login.prompt()(scope, receive, send)
 
     return Guard(app, own=own, sessions=sessions, refuse=refuse)
+
+
+async def _not_found(_request: Request, _error: Exception) -> Response:
+    return plain_page("No such page", _TO_FLEET, 404)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.warning("a page cannot be built", error=error, path=request.url.path)
+    return plain_page("This page has failed", _TO_FLEET, 500)
 
 
 def _check_senders() -> None:

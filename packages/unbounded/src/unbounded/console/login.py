@@ -137,8 +137,8 @@ def opened(session: BrowserSession, own: ConsoleOrigin) -> Response:
     return answer
 
 
-def plain_page(heading: str, content: str) -> HTMLResponse:
-    """Return a page without a session: status 401.
+def plain_page(heading: str, content: str, status: int = 401) -> HTMLResponse:
+    """Return a page without data: that of a browser without a session, or of an error.
 
     Args:
         content: HTML, in which every text is escaped.
@@ -149,7 +149,7 @@ def plain_page(heading: str, content: str) -> HTMLResponse:
 <link rel="stylesheet" href="/static/console.css"><link rel="icon" href="/static/icon.svg"></head>
 <body class="plain"><main class="stack"><h1>{heading}</h1>{content}</main></body></html>
 """
-    return HTMLResponse(body, 401)
+    return HTMLResponse(body, status)
 
 
 async def _form_field(request: Request, name: str) -> str:

@@ -53,6 +53,7 @@ async def serving(app: AsgiApp, listener: socket.socket, tls: ssl.SSLContext | N
     config = uvicorn.Config(
         app,
         log_config=None,
+        log_level="warning",  # each websocket is a line below it, with the id of its page
         access_log=False,
         server_header=False,
         proxy_headers=False,
