@@ -35,12 +35,14 @@ class CommandPicture:
         name: of the picture.
         shows: text that the output has.
         before: commands that prepare it, in the shell.
+        status: exit status of the command.
     """
 
     name: str
     command: str
     shows: str
     before: str = ""
+    status: int = 0
 
 
 HOSTS: Final = """kubectl unbounded site init --name rack1
@@ -63,6 +65,15 @@ PICTURES: Final = (
     CommandPicture(
         "register", "kubectl unbounded register -f hosts.csv --dry-run server", "rack1-192.0.2.22", before=HOSTS
     ),
+    CommandPicture("logs", "kubectl unbounded logs lab-01", "console", status=1),
+    CommandPicture("support", "kubectl unbounded support lab-01 -o lab-01.tar.gz", "lab-01.tar.gz"),
+    CommandPicture(
+        "ssh",
+        "kubectl unbounded ssh rack1-192.0.2.21",
+        "is not pinned",
+        before="kubectl unbounded register -f hosts.csv",
+        status=1,
+    ),
     CommandPicture("why", "kubectl unbounded why machine/lab-01", "machine resume lab-01", before=PAUSED),
 )
 
@@ -74,7 +85,7 @@ async def make(it: Plane, picture: CommandPicture) -> str:
     status, output = await _in_terminal(
         picture.command, it.shell.folder, user_environment(it.shell.folder, it.shell.kubeconfig)
     )
-    assert status == 0, f"{picture.command}\nstatus {status}\n{output}"
+    assert status == picture.status, f"{picture.command}\nstatus {status}\n{output}"
     assert picture.shows in output, f"{picture.command}\n{picture.shows!r} is missing\n{output}"
     return _drawn(picture.command, output)
 
