@@ -180,7 +180,7 @@ def reported(old: hardware.HardwareStatus | None, report: hardware.HardwareStatu
     if old is None:
         return report
     known = {name: getattr(old, name) for name in (*_ONLY_REDFISH, "bmc")}
-    if old.source == hardware.HardwareSource.REDFISH:
+    if old.source == hardware.HardwareSource.REDFISH or old.boot == report.boot:
         known |= {name: _filled(getattr(report, name), getattr(old, name)) for name in _FILLED}
     disks, cards = tuple(_with_health(report.disks, old.disks)), tuple(_completed(report.accelerators, old))
     both = msgspec.structs.replace(report, **known, disks=disks, accelerators=cards)
