@@ -67,7 +67,8 @@ CONSOLE_TLS: Final = "unbounded-console-tls"  # a Secret of the user, with tls.c
 ALLOW_OPERATIONS: Final = "--allow-operations"  # of the console
 CONSOLE_TLS_FOLDER: Final = "/etc/unbounded-console/tls"
 _CONSOLE: Final = {"name": "console", "port": 443, "targetPort": "console"}
-_CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "health"}
+_CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "metrics"}
+_CONSOLE_HEALTH: Final = {"path": "/healthz", "port": "metrics"}
 # about 60 MiB for each user of a fleet of 10,000 Machines, beside 80 MiB
 _CONSOLE_RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "256Mi"},
@@ -287,7 +288,7 @@ def console_service() -> Raw:
 
 
 def console_network() -> Raw:
-    return pods.controller_network(CONSOLE, _selector(CONSOLE), served="console", scraped=("health",))
+    return pods.controller_network(CONSOLE, _selector(CONSOLE), served="console")
 
 
 def console_deployment(workload: ConsoleWorkload) -> Raw:
@@ -307,10 +308,10 @@ def console_deployment(workload: ConsoleWorkload) -> Raw:
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
         "ports": [
             {"name": "console", "containerPort": 8443, "protocol": "TCP"},
-            {"name": "health", "containerPort": 8082, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": 8082, "protocol": "TCP"},
         ],
-        "livenessProbe": pods.probe("/healthz", delay_s=5, period_s=10),
-        "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5),
+        "livenessProbe": {**pods.probe("/healthz", delay_s=5, period_s=10), "httpGet": _CONSOLE_HEALTH},
+        "readinessProbe": {**pods.probe("/healthz", delay_s=3, period_s=5), "httpGet": _CONSOLE_HEALTH},
         "resources": _copy(_CONSOLE_RESOURCES),
         "securityContext": pods.confined(),
         "volumeMounts": [
