@@ -67,6 +67,7 @@ class PlannedAction:
     """An action that waits for the consent of its user.
 
     Attributes:
+        uid: of the object that it was planned for.
         command: the equivalent command.
         lines: the plan, as `plan` prints it.
         question: what is lost; empty where nothing is.
@@ -76,6 +77,7 @@ class PlannedAction:
 
     action: ConsoleAction
     name: str
+    uid: str
     intent: Intent
     command: str
     lines: tuple[str, ...]
@@ -122,13 +124,15 @@ async def plan_action(api: HttpApi, action: ConsoleAction, name: str, now: datet
         IntentRejected: nothing can carry it out.
         ApiError: an object that the action or its plan needs cannot be read.
     """
-    intent = await _intent(api, action, name, now)
+    subject = await _subject(api, action, name)
+    intent = await _intent(api, action, subject, now)
     plan = await plan_intent(api, intent, SCOPE)
     lines = (*intent.notes, *change_lines(plan.changes, PROGRAM, wide=None, digest=""))
     has_loss = bool(intent.destroys)
     return PlannedAction(
         action,
         name,
+        subject.metadata.uid,
         intent,
         command_of(action, name),
         lines,
@@ -138,21 +142,30 @@ async def plan_action(api: HttpApi, action: ConsoleAction, name: str, now: datet
     )
 
 
-async def _intent(api: HttpApi, action: ConsoleAction, name: str, now: datetime) -> Intent:
+async def _subject(api: HttpApi, action: ConsoleAction, name: str) -> Machine | MachineOperation:
     if action is ConsoleAction.CANCEL:
-        return intend_end(await api.get(MACHINE_OPERATIONS, name), CANCEL)
-    machine: Machine = await api.get(MACHINES, name)
+        return await api.get(MACHINE_OPERATIONS, name)
+    return await api.get(MACHINES, name)
+
+
+async def _intent(api: HttpApi, action: ConsoleAction, subject: Machine | MachineOperation, now: datetime) -> Intent:
+    if isinstance(subject, MachineOperation):
+        return intend_end(subject, CANCEL)
     match action:
         case ConsoleAction.DRAIN | ConsoleAction.RETURN:
-            return intend_maintenance(machine, enabled=action is ConsoleAction.DRAIN)
+            return intend_maintenance(subject, enabled=action is ConsoleAction.DRAIN)
         case ConsoleAction.PAUSE | ConsoleAction.RESUME:
-            return intend_pause(machine, pause_value("") if action is ConsoleAction.PAUSE else None)
-    operation = operation_name(name, action, now)
-    return await intend_operation(api, KINDS[action], machine, operation, ttl_s=TTL_S)
+            return intend_pause(subject, pause_value("") if action is ConsoleAction.PAUSE else None)
+    operation = operation_name(subject.name, action, now)
+    return await intend_operation(api, KINDS[action], subject, operation, ttl_s=TTL_S)
 
 
 class ConsentMissing(Exception):
     """The user has not typed what the action needs."""
+
+
+class SubjectReplaced(Exception):
+    """Another object has the name now, for which nothing was planned."""
 
 
 async def perform_action(api: HttpApi, planned: PlannedAction, typed: str) -> ActionResult:
@@ -163,10 +176,14 @@ async def perform_action(api: HttpApi, planned: PlannedAction, typed: str) -> Ac
 
     Raises:
         ConsentMissing: it differs from what the action needs; nothing is written.
+        SubjectReplaced: the object was deleted and created again since; nothing is written.
         ApiError: the API server rejected a write.
     """
     if planned.is_refused or typed.strip() != planned.consent:
         raise ConsentMissing("the text differs: nothing was changed")
+    subject = await _subject(api, planned.action, planned.name)
+    if subject.metadata.uid != planned.uid:
+        raise SubjectReplaced(f"{planned.name} was deleted and created again: nothing was changed")
     await perform_intent(api, planned.intent, manager=MANAGER)
     made = _created(planned.intent.creates)
     if made:

@@ -8,7 +8,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.intents.rejections import IntentRejected
 from unbounded.operations.claim_gates import in_maintenance, is_paused
-from unbounded.plan.intent import Intent, IntentPatch
+from unbounded.plan.intent import Intent, IntentPatch, bound_to
 
 
 def intend_maintenance(machine: Machine, *, enabled: bool, reason: str = "") -> Intent:
@@ -18,6 +18,7 @@ def intend_maintenance(machine: Machine, *, enabled: bool, reason: str = "") -> 
         state = "in maintenance already" if enabled else "not in maintenance"
         return Intent(notes=(f"Machine {machine.name} is {state}",))
     body = {"spec": {"maintenance": {"enabled": True, "reason": reason or None} if enabled else None}}
+    body = bound_to(machine.metadata.uid, body)
     verb = "maintenance requested" if enabled else "maintenance ended"
     return Intent(patches=(IntentPatch(MACHINES, machine.name, body, verb=verb),))
 
@@ -31,7 +32,8 @@ def intend_pause(machine: Machine, value: str | None) -> Intent:
     before = machine.metadata.annotations.get(ANNOTATION_PAUSED)
     if before == value:
         return Intent(notes=(f"Machine {machine.name} is {pause_state(value)} already",))
-    return Intent(patches=(IntentPatch(MACHINES, machine.name, pause_annotation(value), verb=pause_state(value)),))
+    body = bound_to(machine.metadata.uid, pause_annotation(value))
+    return Intent(patches=(IntentPatch(MACHINES, machine.name, body, verb=pause_state(value)),))
 
 
 def pause_value(reason: str) -> str:

@@ -24,7 +24,7 @@ from unbounded.operations import parameters as operation_parameters
 from unbounded.operations import reasons
 from unbounded.operations.executor_selection import executor_of, why_unsupported
 from unbounded.plan.consequences import DESTROYS
-from unbounded.plan.intent import Intent, IntentPatch, Raw
+from unbounded.plan.intent import Intent, IntentPatch, Raw, bound_to
 
 KIND: Final = "MachineOperation"
 SHOWN: Final = 10
@@ -79,7 +79,8 @@ def intend_end(operation: MachineOperation, field: str) -> Intent:
     if operation.terminal or getattr(operation.spec, field):
         return Intent(notes=(f"operation {operation.name} has this request already",))
     verb = "cancel requested" if field == CANCEL else "abandon requested"
-    return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, {"spec": {field: True}}, verb=verb),))
+    body = bound_to(operation.metadata.uid, {"spec": {field: True}})
+    return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, body, verb=verb),))
 
 
 async def manifest(api: Api, name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:

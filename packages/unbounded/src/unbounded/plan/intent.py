@@ -13,7 +13,8 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True)
 class IntentPatch:
-    """A merge patch, for an Intent. `metadata.resourceVersion` in its body limits it to that version.
+    """A merge patch, for an Intent. `metadata.resourceVersion` in its body limits it to that version, and
+    `metadata.uid` to that object (`bound_to`).
 
     Args:
         verb: the change in the output, such as `patched`.
@@ -48,6 +49,11 @@ class Intent:
     notes: tuple[str, ...] = field(default=())
     loses: str = ""
     made: str = "created"
+
+
+def bound_to(uid: str, body: Raw) -> Raw:
+    """Return a merge patch that the server refuses for a later object of the same name, as a UID never changes."""
+    return {**body, "metadata": {**body.get("metadata", {}), "uid": uid}}
 
 
 def full_name(kind: Kind[Any], name: str) -> str:

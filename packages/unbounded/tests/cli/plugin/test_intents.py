@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from tests.cli.plugin.conftest import Cli
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.intents.machines import intend_maintenance, intend_pause, pause_value
 from unbounded.intents.operations import CANCEL, intend_end, intend_operation, operation_name
 from unbounded.intents.rejections import IntentRejected
 from unbounded.intents.writes import perform_intent
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import Conflict, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.plan.changes import plan_intent
 
@@ -46,6 +46,35 @@ async def test_an_intent_is_planned_and_then_performed(api: HttpApi, cli: Cli) -
     assert made["metadata"]["uid"] == operation.metadata.uid
     await perform_intent(api, intend_end(operation, CANCEL), manager=MANAGER)
     assert intend_end(await api.get(MACHINE_OPERATIONS, "typed-op"), CANCEL).patches == ()
+
+
+@pytest.mark.slow
+async def test_an_intent_never_changes_a_later_object_of_the_same_name(api: HttpApi) -> None:
+    machine = await api.create(MACHINES, {"metadata": {"name": "typed-4"}, "spec": {}})
+    body = {"metadata": {"name": "typed-4"}, "spec": {"operationKind": "AgentReset", "machineRef": "typed-4"}}
+    operation = await api.create(MACHINE_OPERATIONS, body)
+    paused = msgspec.structs.replace(
+        machine, metadata=msgspec.structs.replace(machine.metadata, annotations={ANNOTATION_PAUSED: "true"})
+    )
+    drained = msgspec.convert({"metadata": {"name": "typed-4"}, "spec": {"maintenance": {"enabled": True}}}, Machine)
+    drained = msgspec.structs.replace(drained, metadata=machine.metadata)
+    intents = {
+        "pause": intend_pause(machine, pause_value("")),
+        "resume": intend_pause(paused, None),
+        "drain": intend_maintenance(machine, enabled=True),
+        "return": intend_maintenance(drained, enabled=False),
+        "cancel": intend_end(operation, CANCEL),
+    }
+    await api.delete(MACHINES, "typed-4")
+    await api.delete(MACHINE_OPERATIONS, "typed-4")
+    later = await api.create(MACHINES, {"metadata": {"name": "typed-4"}, "spec": {}})
+    later_operation = await api.create(MACHINE_OPERATIONS, body)
+    for name, intent in intents.items():
+        with pytest.raises((Conflict, InvalidObject), match=r"(?i)uid"):
+            await perform_intent(api, intent, manager=MANAGER)
+        assert (await plan_intent(api, intent)).is_refused, name
+    assert await api.get(MACHINES, "typed-4") == later
+    assert await api.get(MACHINE_OPERATIONS, "typed-4") == later_operation
 
 
 @pytest.mark.slow
