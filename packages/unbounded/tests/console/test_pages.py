@@ -330,8 +330,7 @@ async def test_a_replacement_needs_the_name_of_its_machine_and_can_be_cancelled(
     await operator.page.wait_for_timeout(300)
     assert await confirm.is_disabled()
     await operator.page.get_by_label(f"Type {MACHINE} to continue").fill(MACHINE)
-    await expect(confirm).to_be_enabled()
-    await confirm.click()
+    await operator.page.keyboard.press("Enter")
     link = operator.page.get_by_role("link", name="Show web-01-replace-")
     await link.wait_for()
     await link.click()
@@ -345,6 +344,81 @@ async def test_a_replacement_needs_the_name_of_its_machine_and_can_be_cancelled(
     await button(operator, "Cancel").last.click()
     await until(staged, MACHINE_OPERATIONS, name, lambda one: one.spec.cancel)
     await operator.shows("Done: cancel requested.")
+
+
+async def test_a_plan_ends_with_its_machine(operator: Tab, staged: HttpApi) -> None:
+    await staged.create(MACHINES, {"metadata": {"name": "brief-1"}})
+    await visit(operator, "/machine/brief-1")
+    for again in (False, True):
+        await button(operator, "Pause operations").click()
+        await operator.shows("would patch machine.unbounded-cloud.io/brief-1: paused")
+        assert await button(operator, "Pause operations").count() == 2
+        await staged.delete(MACHINES, "brief-1")
+        if again:
+            await staged.create(MACHINES, {"metadata": {"name": "brief-1"}})
+            await operator.shows("so its plan is void")
+            await expect(button(operator, "Pause operations")).to_have_count(1)
+        else:
+            await operator.shows("brief-1 was deleted, so its plan is void")
+            await expect(button(operator, "Pause operations")).to_have_count(0)
+            await staged.create(MACHINES, {"metadata": {"name": "brief-1"}})
+            await button(operator, "Close").click()
+    assert not is_paused((await staged.get(MACHINES, "brief-1")).metadata.annotations)
+
+
+async def test_the_last_pressed_action_is_planned(operator: Tab, staged: HttpApi) -> None:
+    await staged.create(MACHINES, {"metadata": {"name": "brief-2"}})
+    await visit(operator, "/machine/brief-2")
+    await button(operator, "Drain").wait_for()
+    await operator.page.evaluate(
+        """() => {
+            const found = [...document.querySelectorAll("button")];
+            for (const name of ["Pause operations", "Drain"]) found.find((one) => one.textContent === name).click();
+        }"""
+    )
+    await operator.shows("kubectl unbounded machine drain brief-2")
+    await expect(button(operator, "Drain")).to_have_count(2)
+    assert await button(operator, "Pause operations").count() == 1
+
+
+async def test_a_plan_is_left_by_keyboard_and_the_focus_is_at_its_button_again(operator: Tab, staged: HttpApi) -> None:
+    await visit(operator, f"/machine/{MACHINE}")
+    for key in ("Escape", "Enter"):
+        await button(operator, "Replace").focus()
+        await operator.page.keyboard.press("Enter")
+        await operator.page.get_by_label(f"Type {MACHINE} to continue").focus()
+        await operator.page.keyboard.type("web")
+        if key == "Enter":
+            await operator.page.keyboard.press(key)  # in the field, with another text
+            await operator.page.wait_for_timeout(300)
+            await button(operator, "Do nothing").focus()
+        await operator.page.keyboard.press(key)
+        await expect(button(operator, "Replace")).to_have_count(1)
+        await expect(button(operator, "Replace")).to_be_focused()
+
+
+async def test_a_write_that_has_failed_is_planned_again(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    await staged.create(MACHINES, {"metadata": {"name": "brief-3"}})
+    token = await create_reader(staged, "writer", "machines", "machineoperations")
+    reads = {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    writes = {**reads, "verbs": ["*"]}
+    await staged.patch(ROLES, "writer", {"rules": [writes]})
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "writer"), "--allow-operations")
+    async with own as process, tab(browser, await process.next_url()) as found:
+        await visit(found, "/machine/brief-3")
+        await button(found, "Pause operations").click()
+        await expect(button(found, "Pause operations")).to_have_count(2)
+        await staged.patch(ROLES, "writer", {"rules": [reads]})
+        await button(found, "Pause operations").last.click()
+        await found.shows("Failed: ")
+        assert not is_paused((await staged.get(MACHINES, "brief-3")).metadata.annotations)
+        await staged.patch(ROLES, "writer", {"rules": [writes]})
+        await button(found, "Plan again").click()
+        await expect(button(found, "Pause operations")).to_have_count(2)
+        await button(found, "Pause operations").last.click()
+        await found.shows("Done: paused.")
 
 
 async def test_a_write_that_the_server_refuses_is_not_offered(

@@ -17,6 +17,8 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import Log
 
 if TYPE_CHECKING:
+    from nicegui.element import Element
+
     from unbounded.console.widgets import LiveRegion, PageState
 
 REFRESH_S: Final = 0.2  # at least, between two refreshes of a page
@@ -94,11 +96,17 @@ class View:
         if self.state is not None:
             self.state.set_url(url)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work until the page is closed."""
+    def focus(self, element: Element) -> None:
+        """Lead the keyboard of the user to an element."""
+        if self.state is not None:
+            self.state.focus(element)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run work until the page is closed, or until the returned task is cancelled."""
         task = asyncio.create_task(_logged(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Call something when the page is closed."""

@@ -152,11 +152,17 @@ class PageState(Element, component=STATIC / "page_state.js"):
 
     def __init__(self, theme: str, cookie: str) -> None:
         super().__init__()
-        self.props.update(theme=theme, cookie=cookie, url="")
+        self.props.update(theme=theme, cookie=cookie, url="", focus="")
+        self._focused = 0  # how often
 
     def set_url(self, url: str) -> None:
         """Show another address without loading the page."""
         set_attribute(self, "url", url)
+
+    def focus(self, element: Element) -> None:
+        """Move the focus to an element."""
+        self._focused += 1  # each call is another value, also for the same element
+        self.props["focus"] = f"{element.html_id} {self._focused}"
 
 
 class LiveRegion(TextElement):

@@ -94,6 +94,10 @@ class LivePage:
     def forget(self) -> None:
         """Drop all that was loaded, as the user may not read the subject any more."""
 
+    def subject_uid(self) -> str:
+        """Return the UID of the subject; empty where it is not known or does not exist."""
+        return ""
+
     def actions(self) -> Sequence[ConsoleAction]:
         """Return the actions on the subject now."""
         return ()
@@ -102,7 +106,7 @@ class LivePage:
 
     def _offer(self, actions: Sequence[ConsoleAction]) -> None:
         if self._panel is not None:
-            self._panel.offer(actions)
+            self._panel.offer(self.subject_uid(), actions)
 
     def refresh(self) -> None:
         unreadable = [kind for kind in self._kinds if self.view.live.of(kind).state is LiveState.DENIED]

@@ -45,6 +45,10 @@ class MachinePage(LivePage):
             return f"Machine {self._name} does not exist." if is_known else "Being read …"
         return machine_view(self._with_hardware(machine), self._tree, self._explanation)
 
+    def subject_uid(self) -> str:
+        machine = self._machine()
+        return "" if machine is None else machine.metadata.uid
+
     def actions(self) -> tuple[ConsoleAction, ...]:
         machine = self._machine()
         return () if machine is None else machine_actions(machine)

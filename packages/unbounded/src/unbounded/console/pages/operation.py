@@ -48,6 +48,10 @@ class OperationPage(LivePage):
         procedure = procedure_of(operation, executor, target)
         return operation_view(operation, procedure, self._explanation, utc_now())
 
+    def subject_uid(self) -> str:
+        operation = self._operation()
+        return "" if operation is None else operation.metadata.uid
+
     def actions(self) -> tuple[ConsoleAction, ...]:
         operation = self._operation()
         return () if operation is None else operation_actions(operation)

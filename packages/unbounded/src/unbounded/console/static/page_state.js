@@ -11,13 +11,16 @@ function ageText(since) {
 }
 
 export default {
-  props: { url: String, theme: String, cookie: String },
+  props: { url: String, focus: String, theme: String, cookie: String },
   data() {
     return { chosen: this.theme || "auto" };
   },
   watch: {
     url(url) {
       if (url) history.replaceState(history.state, "", url);
+    },
+    focus(target) {
+      document.getElementById(target.split(" ")[0])?.focus();
     },
   },
   mounted() {
