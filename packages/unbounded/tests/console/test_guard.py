@@ -98,6 +98,20 @@ async def test_static_files_and_the_first_address_need_no_session() -> None:
     assert served.reached == ["app"] * 4
 
 
+@pytest.mark.parametrize("path", ["/loginfoo", "/login/x", "/favicon.icox", "/start/x/y"])
+async def test_no_other_path_is_served_without_a_session(path: str) -> None:
+    served = Served()
+    await served.request(path)
+    assert served.reached == ["log-in"]
+
+
+@pytest.mark.parametrize("other", ['prefs={"a":1}', "x=a b c", "a[b]=1", "foo", 'a="', "user@x=1", "a=\xe9"])
+async def test_cookies_of_other_ports_do_not_hide_the_session(other: str) -> None:
+    served = Served()
+    await served.request(cookie=f"{other}; {served.cookie}; {other}")
+    assert served.reached == ["app"]
+
+
 @pytest.mark.parametrize("host", ["", "evil.example:8642", "127.0.0.1", "127.0.0.1:8642, evil.example"])
 async def test_another_host_is_refused(host: str) -> None:
     """A name of an attacker may resolve to loopback."""

@@ -144,7 +144,7 @@ def _add_routes(app: FastAPI, sessions: BrowserSessions, own: ConsoleOrigin, log
     async def end(request: Request) -> Response:
         sessions.end(session_of(request.scope), "you have logged out")
         answer = RedirectResponse(urls.LOGIN, 303)
-        answer.delete_cookie(own.cookie, path="/")
+        answer.delete_cookie(own.cookie, path="/", secure=own.secure)
         return answer
 
     @app.get(urls.LOGIN)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs
+
+from starlette.requests import cookie_parser
 
 from unbounded.console import urls
 from unbounded.console.sessions import BrowserSession, BrowserSessions
@@ -26,7 +27,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 WEBSOCKETS: Final = "/_nicegui_ws/"
 LIBRARY: Final = "/_nicegui/"  # scripts and styles of NiceGUI, the same for everybody
 STATIC: Final = "/static/"  # those of the console
-PUBLIC: Final = (urls.START, urls.LOGIN, "/favicon.ico")
+PUBLIC: Final = frozenset({urls.LOGIN, "/favicon.ico"})
 SAFE_METHODS: Final = ("GET", "HEAD")
 NONCE_BYTES: Final = 16
 COOKIE: Final = "unbounded-console"
@@ -138,7 +139,9 @@ class Guard:
 
 
 def _is_public(path: str) -> bool:
-    return path.startswith((*PUBLIC, LIBRARY, STATIC))
+    """Return whether a path is served without a session. None of them makes a page of NiceGUI."""
+    is_start = path.startswith(urls.START) and "/" not in path.removeprefix(urls.START)
+    return path in PUBLIC or is_start or path.startswith((LIBRARY, STATIC))
 
 
 def _page_id(scope: Scope) -> str:
@@ -161,11 +164,8 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _cookie(headers: dict[str, str], name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    """Return a cookie. Others of the same host, from any port, may have any form, and do not hide it."""
+    return cookie_parser(headers.get("cookie", "")).get(name, "")
 
 
 async def _reject(scope: Scope, send: Send, code: int, text: str) -> None:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def serve(settings: ExplainSettings, *, allow_operations: bool = False) -> None:
     """Serve until cancelled, with TLS where the settings have a certificate, else on loopback. Raises OSError."""
     from unbounded.console.app import build  # noqa: PLC0415
-    from unbounded.console.guard import ConsoleOrigin  # noqa: PLC0415
+    from unbounded.console.guard import COOKIE, ConsoleOrigin  # noqa: PLC0415
     from unbounded.console.login import TokenLogin  # noqa: PLC0415
     from unbounded.console.server import listen, serving, serving_tls  # noqa: PLC0415
     from unbounded.console.sessions import BrowserSessions  # noqa: PLC0415
@@ -86,7 +86,9 @@ async def serve(settings: ExplainSettings, *, allow_operations: bool = False) ->
         port = listener.getsockname()[1]
         host = f"[{address.host}]" if ":" in address.host else address.host
         hosts = frozenset() if settings.tls else frozenset({f"{host}:{port}", f"localhost:{port}"})
-        own = ConsoleOrigin(hosts, secure=settings.tls is not None)
+        secure = settings.tls is not None
+        # with this prefix, browsers take the cookie from no other host, such as a sibling
+        own = ConsoleOrigin(hosts, secure=secure, cookie=f"__Host-{COOKIE}" if secure else COOKIE)
         login = TokenLogin(sessions, config, metrics, own)
         app = build(sessions=sessions, own=own, login=login, allow_operations=allow_operations)
         Log(COMPONENT).info("serving the console", host=address.host or "*", port=port, tls=own.secure)
