@@ -134,3 +134,8 @@ def test_live_machines_have_the_unhealthy_parts_of_their_hardware_alone() -> Non
         "Disk Critical",
     ]
     assert compaction_of(MACHINES)(machine("m", phase="Ready")) == machine("m", phase="Ready")
+
+
+def test_a_long_filter_is_cut() -> None:
+    found = FleetFilter.from_query({"text": "s " * 50_000, "labels": "a," * 30_000})
+    assert {len(value) for value in found.query().values()} == {256}

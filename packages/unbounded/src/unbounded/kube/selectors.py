@@ -14,7 +14,6 @@ _KEY: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _SET: Final = re.compile(rf"^({_KEY})\s+(in|notin)\s*\(([^()]*)\)$")
 _EQUAL: Final = re.compile(rf"^({_KEY})\s*(==|=|!=)\s*([-A-Za-z0-9_.]*)$")
 _EXISTS: Final = re.compile(rf"^(!?)\s*({_KEY})$")
-_COMMA: Final = re.compile(r",(?![^()]*\))")  # a comma outside parentheses
 
 _OPERATORS: Final = {"In": "in", "NotIn": "notin"}
 
@@ -29,10 +28,24 @@ def label_test(text: str) -> LabelTest:
     Raises:
         SelectorError: it cannot be parsed.
     """
-    tests = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
+    tests = [_requirement(part.strip()) for part in _parts(text)] if text.strip() else []
     if len(tests) == 1:
         return tests[0]
     return lambda labels: all(test(labels) for test in tests)
+
+
+def _parts(text: str) -> list[str]:
+    """Split a selector at the commas outside parentheses."""
+    parts, depth, begins = [], 0, 0
+    for at, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth = max(depth - 1, 0)
+        elif character == "," and not depth:
+            parts.append(text[begins:at])
+            begins = at + 1
+    return [*parts, text[begins:]]
 
 
 def _requirement(text: str) -> LabelTest:
@@ -105,7 +118,7 @@ def selector_of(text: str) -> LabelSelector:
     """
     labels: dict[str, str] = {}
     desired: list[LabelSelectorRequirement] = []
-    for part in (piece.strip() for piece in _COMMA.split(text)):
+    for part in (piece.strip() for piece in _parts(text)):
         key, operator, values = _parsed(part)
         if operator == "In" and len(values) == 1 and "(" not in part and key not in labels:
             labels[key] = values[0]

@@ -14,6 +14,7 @@ from unbounded.console.live import Derived
 from unbounded.kube.selectors import SelectorError, label_test
 
 PAGE_ROWS: Final = 50
+LONGEST: Final = 256  # characters of a part of the filter
 NO_SITE: Final = "(none)"
 NEW: Final = "New"  # the phase of a Machine that no controller has seen
 
@@ -124,6 +125,10 @@ class FleetFilter:
     reason: str = ""
     labels: str = ""
 
+    def __post_init__(self) -> None:
+        for name in self.names():  # a browser may send any amount of text, and each change of a row is compared with it
+            object.__setattr__(self, name, getattr(self, name)[:LONGEST])
+
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> FleetFilter:
         """Return the filter of a URL's query; unknown parameters are left out."""
@@ -152,7 +157,7 @@ class FleetFilter:
 
     def select(self, rows: Iterable[FleetRow]) -> Iterator[FleetRow]:
         """Yield the selected rows. Raises SelectorError."""
-        words = self.text.lower().split()
+        words = tuple(dict.fromkeys(self.text.lower().split()))
         site = "" if self.site == NO_SITE else self.site
         has_labels = label_test(self.labels) if self.labels.strip() else None
         for row in rows:
