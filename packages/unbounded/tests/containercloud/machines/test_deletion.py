@@ -212,6 +212,18 @@ def test_an_abort_before_the_guards_pass_changes_nothing() -> None:
     assert not plan.deleting
 
 
+def test_a_reset_that_is_not_needed_any_more_is_stopped_before_it_is_forgotten() -> None:
+    """The report of the agent may vanish after the request, as a new installation clears it."""
+    begun = deleted("Resetting", execution=RUNNING)
+    plan = plan_deletion(view(begun, operation=operation("Pending", kind="AgentReset")))
+    assert (kinds(plan), plan.execution.stage) == (["CancelOperation"], "Resetting")
+    absent = plan_deletion(view(begun))
+    (asked,) = [one for one in absent.actions if isinstance(one, RequestOperation)]
+    assert asked.spec["cancel"] is True
+    ended = plan_deletion(view(begun, operation=operation("Failed", kind="AgentReset")))
+    assert ended.execution.stage == "PoweringOff"
+
+
 def test_the_reset_is_the_point_of_no_return() -> None:
     reported = target(**DRAINS, disruption=DRAINED, agent={"version": "1"})
     plan = plan_deletion(view(deleted("Resetting"), node=node(), target=reported))

@@ -286,7 +286,7 @@ def _resetting(view: MachineView) -> MachineStep:
         return _running(view) or _go(view, _S.POWERING_OFF)
     agent = view.target.status.agent if view.target is not None else None
     if view.target is None or (agent is None and view.node is None):
-        return _go(view, _S.POWERING_OFF)  # nothing runs that could be reset
+        return _running(view) or _go(view, _S.POWERING_OFF)  # nothing runs that could be reset
     return _by_operation(view, OperationKind.AGENT_RESET, "reset", _S.POWERING_OFF, _R.RESET_FAILED)
 
 
