@@ -54,3 +54,12 @@ def kubeconfig_of(admin: Path, token: str, file: Path) -> Path:
     body["users"] = [{"name": one["name"], "user": {"token": token}} for one in body["users"]]
     file.write_text(yaml.safe_dump(body))
     return file
+
+
+def kubeconfig_at(admin: Path, url: str, file: Path) -> Path:
+    """Write a kubeconfig that reaches the same server by another URL."""
+    body = yaml.safe_load(admin.read_text())
+    for one in body["clusters"]:
+        one["cluster"]["server"] = url
+    file.write_text(yaml.safe_dump(body))
+    return file

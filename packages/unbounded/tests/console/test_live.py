@@ -12,9 +12,11 @@ from playwright.async_api import Browser
 
 from tests.console.browser import CHROMIUM, tab
 from tests.console.running import Console, console
-from tests.console.served import FLEET, create_machine, set_status
+from tests.console.served import FLEET, create_machine, kubeconfig_at, set_status
 from tests.support.embedded_server import embedded_server, install_crds
+from tests.support.proxy import proxy
 from unbounded.api.machine import MACHINES
+from unbounded.console.live import ANSWER_S, RIGHTS_EVERY_S
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
@@ -94,6 +96,27 @@ async def test_an_interrupted_watch_shows_the_age_of_the_data_and_goes_on(browse
                 await found.shows("2 Machines")
                 await found.shows("after")
                 await found.page.get_by_text("the watch is interrupted").wait_for(state="hidden")
+
+
+async def test_a_server_that_falls_silent_shows_the_age_of_the_data_within_seconds(
+    kubeconfig: Path, browser: Browser, api: HttpApi, tmp_path: Path
+) -> None:
+    """Its connections stay open, as those of a stopped process do; the watch never passes anything again."""
+    async with AsyncExitStack() as stack:
+        line = await stack.enter_async_context(proxy(api.config.server))
+        own = await stack.enter_async_context(console(kubeconfig_at(kubeconfig, line.url, tmp_path / "kubeconfig")))
+        found = await stack.enter_async_context(tab(browser, await own.url()))
+        await found.shows("m-041")
+        line.stall = True
+        await found.shows("no answer in time", within_s=RIGHTS_EVERY_S + ANSWER_S + 2)
+        await found.shows("m-041")
+        age = found.page.locator("[data-since]:visible").first
+        assert ANSWER_S - 1 < int((await age.inner_text()).removesuffix(" s")) < RIGHTS_EVERY_S + ANSWER_S + 4
+        line.stalled_for_good()
+        await set_status(api, "m-041", phase="Failed", message="after the silence")
+        await found.shows("after the silence", within_s=RIGHTS_EVERY_S + ANSWER_S + 5)
+        await found.page.get_by_text("the watch is interrupted").first.wait_for(state="hidden")
+        await set_status(api, "m-041", phase=None, message=None)
 
 
 async def test_a_console_that_ends_is_noticed_and_another_one_asks_for_its_address(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partialmethod
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,6 +32,7 @@ from unbounded.kube.api import (
 from unbounded.kube.client import CONNECTIONS, HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo
+from unbounded.kube.http_pool import HttpPool
 from unbounded.kube.metrics import ControllerMetrics
 
 
@@ -173,6 +175,24 @@ async def test_a_refused_connection_is_unreachable() -> None:
             ServerUnreachable, match=rf"no connection to 127.0.0.1:{urlsplit(server.url).port}: refused$"
         ):
             await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n")
+
+
+async def test_a_connection_that_nobody_accepts_has_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpPool, "request", partialmethod(HttpPool.request, connect_s=0.2))
+    async with await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]  # accepts, and says nothing in the TLS handshake
+        async with HttpApi(ClientConfig(f"https://127.0.0.1:{port}")) as api:
+            with pytest.raises(ServerUnreachable, match=rf"no connection to 127.0.0.1:{port}: no answer in time$"):
+                await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n")
+
+
+async def test_a_create_may_have_a_limit_of_its_own() -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(429, {}, Retry_After="3")
+
+    async with talking(handler) as (api, _):
+        with pytest.raises(ServerBusy):
+            await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n", limit_s=0.2)
 
 
 async def test_a_write_that_ends_while_connecting_was_not_sent() -> None:

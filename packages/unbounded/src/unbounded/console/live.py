@@ -2,13 +2,13 @@
 
 A view reads caches, and is called after changes. Rights can end while a watch goes on, as a server checks them when the
 watch begins. So `LiveData` asks the server now and then, and empties the cache of a kind that may not be read any more.
+The same question shows within seconds that a server does not answer any more, while its watches are open and silent.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
@@ -27,6 +27,7 @@ D = TypeVar("D", bound="Derived")
 Changed = Callable[[T | None, T | None], None]
 
 RIGHTS_EVERY_S: Final = 5.0  # between questions for the rights of a user
+ANSWER_S: Final = 5.0  # a server that answers such a question no sooner is no source of live data
 RECONNECT: Final = Backoff(base_s=0.2, max_s=2.0)  # a person looks at the screen
 
 log = Log(__name__)
@@ -81,6 +82,7 @@ class LiveKind(Generic[T]):
         cache: the objects. Another cache takes its place once the user may not read the kind: do not keep it.
         state, cause: how the watch fares.
         since: time up to which the objects are known, while the state is STALE.
+        heard_at: when the watch has last heard from the server.
     """
 
     def __init__(self, api: HttpApi, kind: Kind[T], *, refused: Callable[[Forbidden], None]) -> None:
@@ -88,9 +90,9 @@ class LiveKind(Generic[T]):
         self.state = LiveState.LOADING
         self.cause = ""
         self.since: datetime | None = None
+        self.heard_at = utc_now()
         self._api = api
         self._refused = refused
-        self._heard_at = utc_now()
         self._compact = compaction_of(kind)
         self._subscribers: list[Changed[T]] = []
         self._watchers: list[Callable[[], None]] = []  # of the state
@@ -103,7 +105,13 @@ class LiveKind(Generic[T]):
             self.cache = self._new_cache()
             self.cache.subscribe(self._notify)
             self._set(LiveState.LOADING)
-            self._task = asyncio.create_task(self.cache.run(), name=f"live {self.kind.plural}")
+            self._task = self._follow()
+
+    def reopen(self) -> None:
+        """Open an interrupted watch again, from where it was: the connection of the former one may be half open."""
+        if self._task is not None and self.state is LiveState.STALE:
+            self._task.cancel()
+            self._task = self._follow()
 
     def stop(self) -> None:
         """Stop the watch and forget all objects; subscribers are called for each."""
@@ -135,7 +143,7 @@ class LiveKind(Generic[T]):
 
     def heard(self) -> None:
         """Note that the server has accepted the watch, or sent something."""
-        self._heard_at = utc_now()
+        self.heard_at = utc_now()
         if self.state is LiveState.STALE or (self.state is LiveState.LOADING and self.cache.synced.is_set()):
             self._set(LiveState.LIVE)
 
@@ -146,12 +154,23 @@ class LiveKind(Generic[T]):
             # not from inside of the task that is cancelled by it
             asyncio.get_running_loop().call_soon(self.deny, str(error))
         elif self.state is LiveState.LIVE:
-            self.since = self._heard_at
+            self.since = self.heard_at
             self._set(LiveState.STALE, str(error))
         elif self.state in (LiveState.STALE, LiveState.LOADING):
             self._set(self.state, str(error))
 
+    def unanswered(self, error: ApiError, heard_at: datetime) -> None:
+        """Note that the server does not answer other requests either, and when it was last heard."""
+        if self.state is LiveState.LIVE:
+            self.since = heard_at
+            self._set(LiveState.STALE, str(error))
+        elif self.state is LiveState.LOADING and not self.cause:
+            self._set(self.state, str(error))
+
     # ---- inside
+
+    def _follow(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.cache.run(), name=f"live {self.kind.plural}")
 
     def _new_cache(self) -> Cache[T]:
         api = cast("Api", _ReportingApi(self._api, self))
@@ -201,6 +220,8 @@ class LiveData:
         self._kinds: dict[Kind[Any], LiveKind[Any]] = {}
         self._derived: dict[type[Derived], Derived] = {}
         self._checks: asyncio.Task[None] | None = None
+        self._answered_at = utc_now()
+        self._answers = True
 
     def of(self, kind: Kind[T]) -> LiveKind[T]:
         """Return the live objects of a kind; its watch starts with the first call."""
@@ -233,8 +254,29 @@ class LiveData:
         while True:
             await asyncio.sleep(RIGHTS_EVERY_S)
             for live in tuple(self._kinds.values()):
-                with suppress(ApiError):  # a server that cannot be asked changes nothing; a refused login was reported
+                asked_at = utc_now()
+                try:
                     await self._check(live)
+                except ApiError as error:  # changes no rights; a refused login was reported
+                    if not error.code:
+                        self._note_silence(error, asked_at)
+                        break
+                self._note_answer()
+
+    def _note_silence(self, error: ApiError, asked_at: datetime) -> None:
+        heard_at = max(self._answered_at, *(live.heard_at for live in self._kinds.values()))
+        if heard_at >= asked_at:  # a watch goes on
+            return
+        self._answers = False
+        for live in tuple(self._kinds.values()):
+            live.unanswered(error, heard_at)
+
+    def _note_answer(self) -> None:
+        self._answered_at = utc_now()
+        if not self._answers:
+            self._answers = True
+            for live in tuple(self._kinds.values()):
+                live.reopen()
 
     async def _check(self, live: LiveKind[Any]) -> None:
         reason = await self._denial(live.kind)
@@ -248,7 +290,7 @@ class LiveData:
         """Return why the user may not watch a kind; None if that is allowed."""
         desired = {"spec": {"resourceAttributes": {"group": kind.group, "resource": kind.plural, "verb": "watch"}}}
         try:
-            review = await self.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired)
+            review = await self.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired, limit_s=ANSWER_S)
         except Forbidden as error:
             self._on_refused(error)
             raise

@@ -183,14 +183,19 @@ class HttpApi:
         namespace: str = "",
         manager: str = "",
         dry_run: bool = False,
+        limit_s: float | None = None,
     ) -> T:
-        """As the port has it. `manager` owns the fields, in place of the User-Agent; a dry run writes nothing."""
+        """As the port has it. `manager` owns the fields, in place of the User-Agent; a dry run writes nothing.
+
+        Args:
+            limit_s: of this call, in place of `call_s`.
+        """
         namespace = namespace or str((body.get("metadata") or {}).get("namespace") or "")
         full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
         path = kind.path(namespace=namespace)
         query = _options(manager, dry_run=dry_run)
         request = _Request("create", kind, "POST", path, query, _encode(full))
-        return _written(request, await self._call(request))
+        return _written(request, await self._call(request, limit_s))
 
     async def patch(
         self,
@@ -266,18 +271,19 @@ class HttpApi:
 
     # ---- one request
 
-    async def _call(self, request: _Request[Any]) -> bytes:
+    async def _call(self, request: _Request[Any], limit_s: float | None = None) -> bytes:
         """Return the body of a successful answer; retry while the server is busy, within the call's limit."""
+        limit_s = self._call_s if limit_s is None else limit_s
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             while True:
                 try:
-                    return await self._exchange(request, self._call_s - (loop.time() - began))
+                    return await self._exchange(request, limit_s - (loop.time() - began))
                 except api.ServerBusy as busy:
                     asked_s = BUSY_WAIT_S if busy.retry_after_s is None else busy.retry_after_s
                     wait_s = max(asked_s, BUSY_LEAST_S) * random.uniform(1.0, 1.2)  # noqa: S311  # jitter
-                    if loop.time() - began + wait_s >= self._call_s:
+                    if loop.time() - began + wait_s >= limit_s:
                         raise
                     await asyncio.sleep(wait_s)
         finally:
@@ -422,8 +428,8 @@ def _describe(error: Exception) -> str:
     """Describe a transport error in a few words."""
     if isinstance(error, NotConnected):
         cause, address = error.cause, error.address
-        why = "refused" if isinstance(cause, ConnectionRefusedError) else getattr(cause, "strerror", None) or cause
-        return f"no connection to {address.host}:{address.port}: {why or type(cause).__name__}"
+        why = "refused" if isinstance(cause, ConnectionRefusedError) else getattr(cause, "strerror", None)
+        return f"no connection to {address.host}:{address.port}: {why or _describe(cause)}"
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
