@@ -10,12 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import LABEL_SITE
+from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE
+from unbounded.api.operation import MachineOperation
 from unbounded.console.compaction import compaction_of
 from unbounded.console.models.fleet import NO_SITE, FleetFilter, FleetIndex, Need, fleet_row, need_of
 
 AT = "2026-01-01T00:00:00Z"
 ACTIVE = {"uid": "u", "name": "op", "kind": "HostReboot", "executor": "metalman", "since": AT}
+
+
+def waiting(name: str, on: str, reason: str, **status: Any) -> MachineOperation:
+    spec = {"operationKind": "HostReboot", "machineRef": on}
+    body = {"phase": "Pending", "waiting": {"reason": reason, "since": AT}, **status}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec, "status": body}, MachineOperation)
 
 
 def machine(name: str, *, site: str = "", labels: dict[str, str] | None = None, **status: Any) -> Machine:
@@ -43,6 +50,32 @@ def test_the_need_of_a_machine_follows_from_its_status(status: dict[str, Any], n
     assert need_of(machine("m", **status)) is need
 
 
+def test_a_machine_that_a_user_holds_back_says_so() -> None:
+    paused = {"metadata": {"name": "m", "annotations": {ANNOTATION_PAUSED: "new disk"}}}
+    drained = {"metadata": {"name": "m"}, "spec": {"maintenance": {"enabled": True}}}
+    assert need_of(msgspec.convert(paused, Machine)) is Need.PAUSED
+    assert need_of(msgspec.convert(drained, Machine)) is Need.MAINTENANCE
+    assert need_of(msgspec.convert(paused | {"status": {"phase": "Failed"}}, Machine)) is Need.ATTENTION
+
+
+def test_a_machine_is_blocked_as_long_as_an_operation_of_it_is() -> None:
+    index = filled(machine("a"), machine("b", activeOperation=ACTIVE), machine("c", phase="Failed"), machine("d"))
+    first, second = waiting("op-1", "b", "WaitingForBudget", message="rack1 allows 0"), waiting("op-2", "b", "Paused")
+    for one in (first, second, waiting("op-3", "d", "Settling"), waiting("op-4", "c", "Paused")):
+        index.changed(None, one)
+    assert names(index, FleetFilter(state="blocked")) == ["b"]
+    (row,) = index.page(FleetFilter(text="rack1 allows"), 0).rows
+    assert row.cause == "HostReboot op-1: rack1 allows 0"
+    assert names(index, FleetFilter(state="attention")) == ["c"]
+    index.changed(first, waiting("op-1", "b", "WaitingForBudget", phase="Complete"))
+    assert names(index, FleetFilter(state="blocked")) == ["b"]
+    index.changed(second, waiting("op-2", "a", "Paused"))  # a later operation of the same name
+    assert names(index, FleetFilter(state="blocked")) == ["a"]
+    index.changed(waiting("op-2", "a", "Paused"), None)
+    assert names(index, FleetFilter(state="blocked")) == []
+    assert names(index, FleetFilter(state="working")) == ["b"]
+
+
 def test_a_row_has_the_cause_where_a_person_is_needed() -> None:
     assert fleet_row(machine("m", phase="Failed", message="no route")).cause == "no route"
     assert fleet_row(machine("m", redfish={"refusedSecretVersion": "7"})).cause == "The BMC refuses the password"
@@ -50,9 +83,9 @@ def test_a_row_has_the_cause_where_a_person_is_needed() -> None:
     assert fleet_row(machine("m", phase="Ready", message="all is well")).cause == ""
 
 
-def filled(*machines: Machine) -> FleetIndex:
+def filled(*objects: Machine | MachineOperation) -> FleetIndex:
     index = FleetIndex()
-    for one in machines:
+    for one in objects:
         index.changed(None, one)
     return index
 
@@ -104,19 +137,30 @@ def test_a_page_past_the_end_is_the_last_one() -> None:
 
 status = st.fixed_dictionaries({}, optional={"phase": st.sampled_from(["Ready", "Failed"]), "reason": st.just("R")})
 step = st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "x", "y"]), st.none() | status)
+wait = st.tuples(
+    st.sampled_from("abcd"), st.sampled_from(["op-1", "op-2"]), st.sampled_from(["", "Paused", "Settling"])
+)
 
 
-@given(st.lists(step, max_size=30))
-def test_counts_and_order_follow_each_change(steps: list[tuple[str, str, dict[str, str] | None]]) -> None:
-    index, now = FleetIndex(), dict[str, Machine]()
+@given(st.lists(step | wait, max_size=30))
+def test_counts_and_order_follow_each_change(steps: list[tuple[str, str, dict[str, str] | str | None]]) -> None:
+    index, now, waits = FleetIndex(), dict[str, Machine](), dict[str, MachineOperation]()
     for name, site, given_status in steps:
+        if isinstance(given_status, str):
+            key = f"{name}-{site}"
+            before = waits.pop(key, None)
+            if given_status:
+                waits[key] = waiting(key, name, given_status)
+            if before is not None or given_status:
+                index.changed(before, waits.get(key))
+            continue
         old = now.pop(name, None)
         new = None if given_status is None else machine(name, site=site, **dict[str, Any](given_status))
         if new is not None:
             now[name] = new
         if old is not None or new is not None:
             index.changed(old, new)
-    afresh = filled(*now.values())
+    afresh = filled(*waits.values(), *now.values())
     assert index.summary() == afresh.summary()
     assert names(index, FleetFilter()) == names(afresh, FleetFilter())
     assert index.summary().machines == len(now)

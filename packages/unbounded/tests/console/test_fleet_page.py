@@ -9,7 +9,11 @@ from playwright.async_api import Browser
 
 from tests.console.browser import CHROMIUM, NARROW, WIDE, tab
 from tests.console.running import Console
-from tests.console.served import FLEET, set_status
+from tests.console.served import FLEET, SITES, create_machine, set_status
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.console.pages.fleet import SITES_SHOWN
 from unbounded.kube.client import HttpApi
 
 pytestmark = [
@@ -40,6 +44,43 @@ async def test_a_person_searches_filters_and_turns_pages(running: Console, brows
         await found.page.get_by_label("Labels").fill("a in b")
         await found.shows("labels: ")
     await set_status(api, "m-077", phase=None, reason=None, message=None)
+
+
+async def test_states_are_filtered_and_the_first_screen_has_the_list(
+    running: Console, browser: Browser, api: HttpApi
+) -> None:
+    await set_status(api, "m-077", phase="Failed", message="no route")
+    await api.patch(MACHINES, "m-011", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    await api.patch(MACHINES, "m-012", {"spec": {"maintenance": {"enabled": True}}})
+    spec = {"operationKind": "AgentReset", "machineRef": "m-013"}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "stuck"}, "spec": spec})
+    wait = {"reason": "WaitingForBudget", "since": "2026-01-01T00:00:00Z"}
+    status = {"phase": "Pending", "message": "rack1 allows 0", "waiting": wait}
+    await api.patch(MACHINE_OPERATIONS, "stuck", {"status": status}, subresource="status")
+    more = [f"z-{number}" for number in range(SITES_SHOWN)]
+    for name in more:
+        await create_machine(api, name, f"place-{name}")
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows(f"{SITES + len(more) - SITES_SHOWN} more sites")
+        assert (await found.names())[:4] == ["m-077", "m-013", "m-011", "m-012"]
+        await found.shows("AgentReset stuck: rack1 allows 0")
+        top = await found.page.get_by_role("link", name="m-077").bounding_box()
+        assert top is not None
+        assert top["y"] + top["height"] < WIDE["height"]
+        for state, name in (("blocked", "m-013"), ("paused", "m-011"), ("maintenance", "m-012")):
+            await found.page.get_by_label("State").select_option(state)
+            await found.shows("1 to 1 of 1 Machine")
+            assert await found.names() == [name]
+        await found.page.get_by_role("link", name="1 needs attention").click()
+        await found.page.wait_for_url("**/?state=attention")
+        await found.shows("1 to 1 of 1 Machine")
+        assert await found.names() == ["m-077"]
+    for name in more:
+        await api.delete(MACHINES, name)
+    await api.delete(MACHINE_OPERATIONS, "stuck")
+    await api.patch(MACHINES, "m-011", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
+    await api.patch(MACHINES, "m-012", {"spec": {"maintenance": None}})
+    await set_status(api, "m-077", phase=None, message=None)
 
 
 async def test_a_change_is_on_the_screen_within_a_second(running: Console, browser: Browser, api: HttpApi) -> None:
@@ -110,8 +151,8 @@ async def test_every_control_is_reached_by_keyboard(running: Console, browser: B
                     "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
                 )
             )
-        assert [one for one in reached if one in {"Search", "Site", "Phase", "Reason", "Labels", "Next"}] == [
-            *("Search", "Site", "Phase", "Reason", "Labels", "Next"),
+        assert [one for one in reached if one in {"Search", "State", "Site", "Phase", "Reason", "Labels", "Next"}] == [
+            *("Search", "State", "Site", "Phase", "Reason", "Labels", "Next"),
         ]
         assert "site-0" in reached
 

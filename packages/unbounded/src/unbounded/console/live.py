@@ -193,13 +193,13 @@ class LiveKind(Generic[T]):
 
 
 class Derived:
-    """Data derived from the objects of one kind, once for all views of a user.
+    """Data derived from the objects of some kinds, once for all views of a user.
 
     Attributes:
-        kind: of the objects.
+        kinds: of the objects.
     """
 
-    kind: Kind[Any]
+    kinds: tuple[Kind[Any], ...]
 
     def changed(self, old: Any, new: Any) -> None:
         """Take a change into account."""
@@ -234,11 +234,12 @@ class LiveData:
         return cast("LiveKind[T]", found)
 
     def derived(self, of: type[D]) -> D:
-        """Return the one instance of a derivation, which follows its kind from the first call on."""
+        """Return the one instance of a derivation, which follows its kinds from the first call on."""
         found = self._derived.get(of)
         if found is None:
             found = self._derived[of] = of()
-            self.of(found.kind).subscribe(found.changed)
+            for kind in found.kinds:
+                self.of(kind).subscribe(found.changed)
         return cast("D", found)
 
     def close(self) -> None:

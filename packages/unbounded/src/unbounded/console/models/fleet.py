@@ -1,4 +1,4 @@
-"""The fleet as rows: what needs attention comes first; filters by text, site, phase, reason and labels."""
+"""The fleet as rows: what needs attention comes first; filters by text, state, site, phase, reason and labels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any, Final
 
 from unbounded.api.machine import MACHINES, Machine, MachinePhase, MachinePower
 from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.console.live import Derived
 from unbounded.kube.selectors import SelectorError, label_test
+from unbounded.operations.claim_gates import in_maintenance, is_paused
+from unbounded.operations.reasons import blocker_of
 
 PAGE_ROWS: Final = 50
 LONGEST: Final = 256  # characters of a part of the filter
@@ -25,7 +28,14 @@ class Need(IntEnum):
     ATTENTION = 0  # no controller can help it
     BLOCKED = 1  # something is in its way, which may pass
     WORKING = 2  # an operation or an installation is at work
-    CALM = 3
+    PAUSED = 3  # a user has paused its operations
+    MAINTENANCE = 4  # a user has drained it
+    CALM = 5
+
+    @property
+    def state(self) -> str:
+        """Return its value in the filter by state."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,26 @@ def need_of(machine: Machine) -> Need:
     is_dark = status.power is not None and status.power.state == MachinePower.UNKNOWN
     if is_dark or (status.reason and status.phase != MachinePhase.PROVISIONING):
         return Need.BLOCKED
-    return Need.WORKING if status.phase == MachinePhase.PROVISIONING else Need.CALM
+    if status.phase == MachinePhase.PROVISIONING:
+        return Need.WORKING
+    if is_paused(machine.metadata.annotations):
+        return Need.PAUSED
+    return Need.MAINTENANCE if in_maintenance(machine) else Need.CALM
+
+
+def blocked_row(row: FleetRow, cause: str) -> FleetRow:
+    """Return the row of a Machine with an operation that is blocked, unless the Machine itself needs more."""
+    if row.need <= Need.BLOCKED:
+        return row
+    return replace(row, need=Need.BLOCKED, cause=cause, search=f"{row.search}\n{cause.lower()}")
+
+
+def blocked_cause(operation: MachineOperation) -> str:
+    """Return what an operation waits for; empty where nothing blocks it."""
+    waiting = operation.status.waiting
+    if operation.terminal or waiting is None or blocker_of(waiting.reason) is None:
+        return ""
+    return f"{operation.spec.operation_kind} {operation.name}: {operation.status.message or waiting.reason}"
 
 
 def cause_of(machine: Machine) -> str:
@@ -120,6 +149,7 @@ class FleetFilter:
     """
 
     text: str = ""
+    state: str = ""
     site: str = ""
     phase: str = ""
     reason: str = ""
@@ -136,7 +166,7 @@ class FleetFilter:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        return ("text", "site", "phase", "reason", "labels")
+        return ("text", "state", "site", "phase", "reason", "labels")
 
     def query(self) -> dict[str, str]:
         """Return the parameters of the URL that shows the same."""
@@ -161,7 +191,7 @@ class FleetFilter:
         site = "" if self.site == NO_SITE else self.site
         has_labels = label_test(self.labels) if self.labels.strip() else None
         for row in rows:
-            if self.site and row.site != site:
+            if (self.state and row.need.state != self.state) or (self.site and row.site != site):
                 continue
             if (self.phase and row.phase != self.phase) or (self.reason and row.reason != self.reason):
                 continue
@@ -204,9 +234,11 @@ class FleetPage:
 class FleetIndex(Derived):
     """The rows of all Machines in their order, and counts, kept up to date."""
 
-    kind: Kind[Any] = MACHINES
+    kinds: tuple[Kind[Any], ...] = (MACHINES, MACHINE_OPERATIONS)
 
     def __init__(self) -> None:
+        self._own: dict[str, FleetRow] = {}  # by the Machine alone
+        self._blocked: dict[str, dict[str, str]] = {}  # causes by Machine and operation
         self._rows: dict[str, FleetRow] = {}
         self._names: list[str] = []  # in their order, if sorted
         self._is_sorted = True
@@ -216,11 +248,42 @@ class FleetIndex(Derived):
         self._sites: Counter[str] = Counter()
         self._urgent: Counter[str] = Counter()  # Machines that need attention, by site
 
-    def changed(self, old: Machine | None, new: Machine | None) -> None:
-        """Take a change of the cache into account."""
-        name = (new or old).name  # type: ignore[union-attr]  # one of them is there
-        before = self._rows.pop(name, None)
-        after = None if new is None else fleet_row(new)
+    def changed(self, old: Machine | MachineOperation | None, new: Machine | MachineOperation | None) -> None:
+        """Take a change of a cache into account."""
+        if isinstance(new, MachineOperation):
+            if isinstance(old, MachineOperation) and old.spec.machine_ref != new.spec.machine_ref:
+                self._note_operation(old, "")  # another operation of the same name
+            self._note_operation(new, blocked_cause(new))
+        elif isinstance(old, MachineOperation):
+            self._note_operation(old, "")
+        elif new is not None:
+            self._own[new.name] = fleet_row(new)
+            self._draw(new.name)
+        elif old is not None:
+            self._own.pop(old.name, None)
+            self._draw(old.name)
+
+    def _note_operation(self, operation: MachineOperation, cause: str) -> None:
+        machine = operation.spec.machine_ref
+        if machine is None:
+            return
+        causes = self._blocked.get(machine, {})
+        if causes.get(operation.name, "") == cause:
+            return
+        causes = {name: text for name, text in causes.items() if name != operation.name}
+        if cause:
+            causes[operation.name] = cause
+        if causes:
+            self._blocked[machine] = causes
+        else:
+            self._blocked.pop(machine, None)
+        self._draw(machine)
+
+    def _draw(self, name: str) -> None:
+        """Make the row of a Machine anew."""
+        before, after = self._rows.pop(name, None), self._own.get(name)
+        if after is not None and name in self._blocked:
+            after = blocked_row(after, min(self._blocked[name].items())[1])
         if after is not None:
             self._rows[name] = after
         if before == after:

@@ -17,6 +17,7 @@ from unbounded.console.widgets import (
     Button,
     Column,
     InputField,
+    Link,
     Table,
     TextElement,
     box,
@@ -25,9 +26,24 @@ from unbounded.console.widgets import (
 )
 
 ALL: Final = ("", "all")
-SITES_SHOWN: Final = 12
-NEEDS: Final = {Need.ATTENTION: "needs attention", Need.BLOCKED: "blocked", Need.WORKING: "at work", Need.CALM: ""}
-NEED_TONES: Final = {Need.ATTENTION: Tone.BAD, Need.BLOCKED: Tone.WARN, Need.WORKING: Tone.BUSY, Need.CALM: Tone.CALM}
+SITES_SHOWN: Final = 5  # the list of Machines is on the first screen
+NEEDS: Final = {
+    Need.ATTENTION: "needs attention",
+    Need.BLOCKED: "blocked",
+    Need.WORKING: "at work",
+    Need.PAUSED: "paused",
+    Need.MAINTENANCE: "maintenance",
+    Need.CALM: "",
+}
+IN_ORDER: Final = "in order"  # in the choice of a state
+NEED_TONES: Final = {
+    Need.ATTENTION: Tone.BAD,
+    Need.BLOCKED: Tone.WARN,
+    Need.WORKING: Tone.BUSY,
+    Need.PAUSED: Tone.CALM,
+    Need.MAINTENANCE: Tone.CALM,
+    Need.CALM: Tone.CALM,
+}
 COLUMNS: Final = (
     Column("Machine", "link", wide=True),
     Column("State", "badge"),
@@ -56,7 +72,9 @@ class FleetView:
         self._refresher: Refresher | None = None
         with box("div", "line"):
             heading(1, "Fleet")
-            self._total = TextElement("p", "", "faint")
+            with box("p", "faint"):
+                self._total = TextElement("span")
+                self._urgent = Link("", "")
         with box("div", "columns"):
             with box("section", "card stack"):
                 heading(2, "Phases")
@@ -73,7 +91,7 @@ class FleetView:
             self._fault = TextElement("p", "", "banner hidden")
             self._table = Table("Machines, those that need attention first", COLUMNS)
             self._draw_pager()
-        self._refresher = view.follow([MACHINES], self._refresh)
+        self._refresher = view.follow(FleetIndex.kinds, self._refresh)
 
     def _draw_filters(self) -> None:
         given = self._filter
@@ -85,6 +103,7 @@ class FleetView:
                 "text": InputField(
                     "Search", given.text, self._changer("text"), name="text", hint="Press / to search", search=True
                 ),
+                "state": InputField("State", given.state, self._changer("state"), name="state", options=[ALL]),
                 "site": InputField("Site", given.site, self._changer("site"), name="site", options=[ALL]),
                 "phase": InputField("Phase", given.phase, self._changer("phase"), name="phase", options=[ALL]),
                 "reason": InputField("Reason", given.reason, self._changer("reason"), name="reason", options=[ALL]),
@@ -134,7 +153,9 @@ class FleetView:
             self._total.set("loading the Machines …")
         else:
             urgent = summary.needs.get(Need.ATTENTION, 0)
-            self._total.set(f"{_machines(summary.machines)}, {urgent:,} {'needs' if urgent == 1 else 'need'} attention")
+            self._total.set(f"{_machines(summary.machines)}, ")
+            text = f"{urgent:,} {'needs' if urgent == 1 else 'need'} attention"
+            self._urgent.lead(text, urls.fleet(state=Need.ATTENTION.state) if urgent else "")
         self._phases.show(
             [
                 Bar(name, count, phase(name).tone, urls.fleet(**self._filter.but(phase=name).query()))
@@ -157,6 +178,10 @@ class FleetView:
 
     def _offer(self, summary: FleetSummary) -> None:
         """Offer the values that there are, and the chosen one."""
+        states = [(need.state, NEEDS[need] or IN_ORDER) for need in Need if need in summary.needs]
+        if self._filter.state and self._filter.state not in dict(states):
+            states.append((self._filter.state, self._filter.state))
+        self._fields["state"].offer([ALL, *states])
         for name, values in (("site", summary.sites), ("phase", summary.phases), ("reason", summary.reasons)):
             chosen = getattr(self._filter, name)
             found = sorted({*values, *([chosen] if chosen else [])})
