@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from unbounded.console.guard import COOKIE, ConsoleOrigin, Guard, Message, Scope
-from unbounded.console.sessions import MAX_OF_USER, BrowserSession, BrowserSessions, OneTimeUrls, identity_of
+from unbounded.console.sessions import MAX_OF_USER, MAX_PAGES, BrowserSession, BrowserSessions, OneTimeUrls, identity_of
 from unbounded.kube.client import HttpApi
 
 HOST = "127.0.0.1:8642"
@@ -24,6 +24,9 @@ class EndedPage:
 
     def end(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    def retire(self, reason: str) -> None:
+        self.reasons.append(f"retired: {reason}")
 
 
 class Clock:
@@ -205,6 +208,18 @@ def test_the_oldest_session_of_a_user_ends_for_one_too_many() -> None:
         clock.now_s += 1
         begun.append(begin(sessions))
     assert [sessions.find(one.id) is None for one in begun] == [True] + [False] * MAX_OF_USER
+
+
+def test_the_first_page_of_a_session_ends_for_one_too_many() -> None:
+    sessions = new_sessions()
+    session, other = begin(sessions), begin(sessions)
+    pages = [EndedPage() for _ in range(MAX_PAGES + 1)]
+    other.open_page("other", kept := EndedPage())
+    for number, page in enumerate(pages):
+        session.open_page(f"page-{number}", page)
+    assert pages[0].reasons == [f"retired: {MAX_PAGES} newer pages are open"]
+    assert list(session.pages.values()) == pages[1:]
+    assert kept.reasons == []
 
 
 def test_an_address_is_of_use_once_and_the_next_one_is_another() -> None:

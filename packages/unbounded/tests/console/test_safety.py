@@ -12,6 +12,7 @@ from tests.console.browser import CHROMIUM, tab
 from tests.console.running import Console, console
 from tests.console.served import bind, create_reader, kubeconfig_of, set_status, unbind
 from unbounded.api.core import SERVICE_ACCOUNTS
+from unbounded.console.sessions import MAX_PAGES
 from unbounded.kube.client import HttpApi
 
 pytestmark = [
@@ -131,6 +132,17 @@ async def test_a_websocket_of_another_session_is_refused(running: Console, brows
         await second.shows("1 to 1 of 1 Machine")
         await first.shows("1 to 50 of 120 Machines")
         second.errors.clear()  # Chromium reports the refused websocket
+
+
+async def test_too_many_pages_of_a_session_end_the_first_one(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("120 Machines")
+        for _ in range(MAX_PAGES):
+            assert (await found.page.request.get(found.page.url)).ok
+        await found.shows(f"It has ended, as {MAX_PAGES} newer pages are open. Reload it to continue.")
+        await found.lacks("m-007")
+        await found.page.reload()
+        await found.shows("m-007")
 
 
 async def test_lost_rights_empty_the_page_given_ones_fill_it_and_a_refused_login_ends_it(

@@ -132,6 +132,7 @@ def _add_page(page: PageRoute, *, allow_operations: bool) -> None:
             shown = show(view, **request.path_params)
             if inspect.isawaitable(shown):
                 await shown
+        view.end_unopened()
 
     ui.page(page.path)(build_page)
 

@@ -21,6 +21,7 @@ ID_BYTES: Final = 32
 DUE_EVERY_S: Final = 30.0
 MAX_SESSIONS: Final = 200
 MAX_OF_USER: Final = 20  # the oldest one ends for a new one
+MAX_PAGES: Final = 20  # of a session; the one that was opened first ends for a new one
 
 log = Log(__name__)
 Clock = Callable[[], float]
@@ -35,6 +36,10 @@ class Page(Protocol):
 
     def end(self, reason: str) -> None:
         """Show nothing of the session any more."""
+        ...
+
+    def retire(self, reason: str) -> None:
+        """Show nothing but why the page has ended, while its session goes on."""
         ...
 
 
@@ -62,7 +67,7 @@ class BrowserSession:
 
     Attributes:
         id: the secret in its cookie.
-        pages: that are open, by their ids.
+        pages: that are open, by their ids, in the order of their begin.
     """
 
     id: str = field(repr=False)
@@ -70,6 +75,12 @@ class BrowserSession:
     began: float
     used: float
     pages: dict[str, Page] = field(default_factory=dict)
+
+    def open_page(self, id_: str, page: Page) -> None:
+        """Note an open page; the oldest one ends where there are too many."""
+        while len(self.pages) >= MAX_PAGES:
+            self.pages.pop(next(iter(self.pages))).retire(f"{MAX_PAGES} newer pages are open")
+        self.pages[id_] = page
 
 
 def identity_of(*credentials: str) -> str:

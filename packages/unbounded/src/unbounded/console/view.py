@@ -12,6 +12,7 @@ from unbounded.api.meta import Kind
 from unbounded.console import urls
 from unbounded.console.live import LiveData, LiveKind
 from unbounded.console.sessions import BrowserSession
+from unbounded.console.widgets import TextElement, box, heading
 from unbounded.explain.cached_reads import CachedReads
 from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import Log
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 REFRESH_S: Final = 0.2  # at least, between two refreshes of a page
 REST: Final = 4.0  # a refresh may use a fifth of the time
+UNOPENED_S: Final = 10.0  # a page ends that no browser has opened for so long after it was built
 
 log = Log(__name__)
 
@@ -48,7 +50,9 @@ class View:
         self._client = client
         self._ends: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        session.pages[client.id] = self
+        self._opened = False
+        client.on_connect(self._note_opened)
+        session.open_page(client.id, self)
         client.on_delete(self._close)
 
     @property
@@ -119,12 +123,38 @@ class View:
 
     def end(self, reason: str) -> None:
         """Show nothing of the session any more, and lead the browser to the log-in."""
+        self._empty(reason)
+        if not self._client.is_deleted:
+            self._client.open(urls.LOGIN)
+
+    def retire(self, reason: str) -> None:
+        """Show nothing but why the page has ended, while its session goes on."""
+        self._empty(reason)
+        if not self._client.is_deleted:
+            with self._client, box("main", "page"):
+                heading(1, "This page has ended")
+                TextElement("p", f"It has ended, as {reason}. Reload it to continue.").props["role"] = "alert"
+
+    def end_unopened(self) -> None:
+        """End the page unless a browser opens its websocket soon."""
+        asyncio.get_running_loop().call_later(UNOPENED_S, self._check_opened)
+
+    def _check_opened(self) -> None:
+        client = self._client
+        if not (self._opened or client.has_socket_connection or client.is_deleted):
+            client.delete()
+
+    def _note_opened(self) -> None:
+        self._opened = True
+
+    def _empty(self, reason: str) -> None:
         log.debug("page ended", reason=reason)
         self._stop()
+        self.region = self.state = None
+        self.on_follow = lambda _kind: None
         if not self._client.is_deleted:
             self._client.content.clear()
             self._client.outbox.message_history.clear()
-            self._client.open(urls.LOGIN)
 
     def _stop(self) -> None:
         for task in tuple(self._tasks):

@@ -1,0 +1,67 @@
+"""An open page without a browser: how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+from nicegui import Client, ui
+
+from unbounded.console import view as console_view
+from unbounded.console.sessions import MAX_PAGES, BrowserSession, BrowserSessions
+from unbounded.console.view import View
+from unbounded.console.widgets import TextElement
+from unbounded.kube.client import HttpApi
+
+
+class NoApi:
+    """An API that no test calls."""
+
+
+@pytest.fixture
+def session() -> BrowserSession:
+    return BrowserSessions(idle_s=60, absolute_s=600, now=lambda: 0.0).begin("t", "t", cast("HttpApi", NoApi()))
+
+
+def new_view(session: BrowserSession) -> tuple[View, Client]:
+    client = Client(ui.page("/"))
+    return View(session, client, {}), client
+
+
+async def test_a_page_that_no_browser_opens_ends(session: BrowserSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_view, "UNOPENED_S", 0.0)
+    (unopened, first), (opened, second) = new_view(session), new_view(session)
+    second.tab_id = "a browser"
+    for one in (unopened, opened):
+        one.end_unopened()
+    await asyncio.sleep(0.01)
+    assert (first.is_deleted, second.is_deleted) == (True, False)
+    assert list(session.pages.values()) == [opened]
+    second.delete()
+
+
+async def test_a_retired_page_shows_nothing_else_and_does_no_work(session: BrowserSession) -> None:
+    view, client = new_view(session)
+    with client:
+        ui.element("p")
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    view.spawn(work())
+    await asyncio.sleep(0)
+    others = [new_view(session)[1] for _ in range(MAX_PAGES)]
+    async with asyncio.timeout(10):
+        await ended.wait()
+    shown = [one.text for one in client.content.descendants() if isinstance(one, TextElement)]
+    assert shown == [
+        "This page has ended",
+        f"It has ended, as {MAX_PAGES} newer pages are open. Reload it to continue.",
+    ]
+    for one in (client, *others):
+        one.delete()
