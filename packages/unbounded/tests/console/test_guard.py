@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from unbounded.console import urls
 from unbounded.console.guard import COOKIE, ConsoleOrigin, Guard, Message, Scope
 from unbounded.console.sessions import MAX_OF_USER, MAX_PAGES, BrowserSession, BrowserSessions, OneTimeUrls, identity_of
 from unbounded.kube.client import HttpApi
@@ -220,6 +221,30 @@ def test_the_first_page_of_a_session_ends_for_one_too_many() -> None:
     assert pages[0].reasons == [f"retired: {MAX_PAGES} newer pages are open"]
     assert list(session.pages.values()) == pages[1:]
     assert kept.reasons == []
+
+
+@pytest.mark.parametrize("target", ["/", "/?text=a%20b&site=%2F%2F", "/machine/lab-01?x=1", "/host/ns/a%5Cb"])
+def test_a_target_is_a_page_of_the_console(target: str) -> None:
+    assert urls.own_target(target) == target
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "",
+        "//example.com",
+        "/\\example.com",
+        "/a\\b",
+        "/\t/example.com",
+        "/a\n",
+        "https://example.com",
+        "a",
+        "/\x7f",
+        "/é",
+    ],
+)
+def test_another_target_leads_to_the_fleet(target: str) -> None:
+    assert urls.own_target(target) == urls.FLEET
 
 
 def test_an_address_is_of_use_once_and_the_next_one_is_another() -> None:

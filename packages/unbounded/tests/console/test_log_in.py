@@ -101,6 +101,23 @@ async def test_a_token_opens_a_session_until_the_user_logs_out(served: str, brow
         found.errors.clear()  # Chromium reports the status 401 of the log-in
 
 
+async def test_a_log_in_leads_to_the_page_that_was_asked_for(served: str, browser: Browser, api: HttpApi) -> None:
+    token = await create_reader(api, "linked", "machines", "machineoperations")
+    async with tab(browser, f"{served}/machine/m-003?x=%22%3E1&y=2") as found:
+        await log_in(found, "no token at all!")
+        await found.shows("This is no token")
+        await log_in(found, token)
+        await found.shows("m-003")
+        assert found.page.url == f"{served}/machine/m-003?x=%22%3E1&y=2"
+        await found.page.get_by_role("button", name="Log out").click()
+        await found.shows("Token of the API server")
+        await found.page.locator("input[name=target]").evaluate("field => { field.value = '//example.com/' }")
+        await log_in(found, token)
+        await found.shows("120 Machines")
+        assert found.page.url == f"{served}/"
+        found.errors.clear()  # Chromium reports the status 401 of the log-in
+
+
 async def test_two_users_side_by_side_see_what_each_may_read(served: str, browser: Browser, api: HttpApi) -> None:
     """A canary of each kind, which one of the two may not read: neither by a page nor by any message."""
     machines = await create_reader(api, "machines-only", "machines")

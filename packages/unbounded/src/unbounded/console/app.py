@@ -21,7 +21,7 @@ from nicegui import client as nicegui_client
 from nicegui import core, ui
 
 from unbounded.console import urls
-from unbounded.console.guard import AsgiApp, ConsoleOrigin, Guard, session_of
+from unbounded.console.guard import SAFE_METHODS, AsgiApp, ConsoleOrigin, Guard, Scope, session_of
 from unbounded.console.layout import THEME_COOKIE, frame
 from unbounded.console.login import TITLE, SessionStart, plain_page
 from unbounded.console.pages import PAGES, PageRoute
@@ -87,9 +87,18 @@ def build(
     core.app.add_exception_handler(Exception, _failed)
 
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
-        await login.prompt()(scope, receive, send)
+        await login.prompt(target=_target(scope))(scope, receive, send)
 
     return Guard(app, own=own, sessions=sessions, refuse=refuse)
+
+
+def _target(scope: Scope) -> str:
+    """Return the path and query of a request for a page."""
+    if scope["method"] not in SAFE_METHODS:
+        return urls.FLEET
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    return urls.own_target((path + b"?" + query if query else path).decode("latin-1"))
 
 
 async def _not_found(_request: Request, _error: Exception) -> Response:

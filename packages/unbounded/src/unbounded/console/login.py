@@ -30,6 +30,7 @@ BODY_BYTES: Final = 32 * 1024
 LOGINS: Final = 4  # at a time: each asks the API server
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750
 _FORM: Final = f"""<form method="post" action="{urls.LOGIN}" class="stack">
+<input type="hidden" name="target" value="{{target}}">
 <label class="field"><span>Token of the API server</span>
 <input class="control" type="password" name="token" autocomplete="off" required autofocus></label>
 <button class="primary" type="submit">Log in</button></form>
@@ -42,8 +43,8 @@ log = Log(__name__)
 class SessionStart(Protocol):
     """A way to begin sessions."""
 
-    def prompt(self, fault: str = "") -> Response:
-        """Return the page for a browser without a session."""
+    def prompt(self, fault: str = "", *, target: str = urls.FLEET) -> Response:
+        """Return the page for a browser without a session, which has asked for the page at `target`."""
         ...
 
     def add_routes(self, app: FastAPI) -> None:
@@ -62,7 +63,7 @@ class OneTimeLogin:
     def __init__(self, redeem: Callable[[str], BrowserSession | None], hint: str, own: ConsoleOrigin) -> None:
         self._redeem, self._hint, self._own = redeem, hint, own
 
-    def prompt(self, fault: str = "") -> Response:
+    def prompt(self, fault: str = "", *, target: str = urls.FLEET) -> Response:  # noqa: ARG002
         return plain_page("No session", f"<p>{html.escape(' '.join(filter(None, (fault, self._hint))))}</p>")
 
     def add_routes(self, app: FastAPI) -> None:
@@ -73,7 +74,7 @@ class OneTimeLogin:
             session = self._redeem(secret)
             if session is None:
                 return self.prompt("This address was used before, or is not valid.")
-            return opened(session, self._own)
+            return opened(session, self._own, urls.FLEET)
 
 
 class TokenLogin:
@@ -90,27 +91,29 @@ class TokenLogin:
         self._sessions, self._config, self._metrics, self._own = sessions, config, metrics, own
         self._turns = asyncio.Semaphore(LOGINS)
 
-    def prompt(self, fault: str = "") -> Response:
+    def prompt(self, fault: str = "", *, target: str = urls.FLEET) -> Response:
         alert = f'<p class="banner denied" role="alert">{html.escape(fault)}</p>' if fault else ""
-        return plain_page("Log in", alert + _FORM)
+        return plain_page("Log in", alert + _FORM.format(target=html.escape(target)))
 
     def add_routes(self, app: FastAPI) -> None:
         @app.post(urls.LOGIN)
         async def log_in(request: Request) -> Response:
-            token = await _form_field(request, "token")
+            form = await _form(request)
+            token, target = form.get("token", ""), urls.own_target(form.get("target", ""))
             if not TOKEN.fullmatch(token):
-                return self.prompt("This is no token: it has other characters than those of a bearer token.")
+                fault = "This is no token: it has other characters than those of a bearer token."
+                return self.prompt(fault, target=target)
             try:
                 async with self._turns:
                     session = await self.begin(token)
             except Forbidden as error:
                 log.info("log-in refused", cause=str(error))
-                return self.prompt("The API server does not accept this token.")
+                return self.prompt("The API server does not accept this token.", target=target)
             except (ApiError, TooManySessions) as error:
-                return self.prompt(str(error))
+                return self.prompt(str(error), target=target)
             if request.state.session is not None:
                 self._sessions.end(request.state.session, "another log-in has taken its place")
-            return opened(session, self._own)
+            return opened(session, self._own, target)
 
     async def begin(self, token: str) -> BrowserSession:
         """Begin a session with a token. Raises ApiError, TooManySessions."""
@@ -130,9 +133,9 @@ class TokenLogin:
         return session
 
 
-def opened(session: BrowserSession, own: ConsoleOrigin) -> Response:
-    """Give a session to the browser, which ends with the browser, and lead it to the fleet."""
-    answer = RedirectResponse(urls.FLEET, 303)
+def opened(session: BrowserSession, own: ConsoleOrigin, target: str) -> Response:
+    """Give a session to the browser, which ends with the browser, and lead it to a page."""
+    answer = RedirectResponse(target, 303)
     answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
     return answer
 
@@ -152,11 +155,11 @@ def plain_page(heading: str, content: str, status: int = 401) -> HTMLResponse:
     return HTMLResponse(body, status)
 
 
-async def _form_field(request: Request, name: str) -> str:
-    """Return a field of a form; empty where the form is larger than a log-in, or lacks it."""
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a form; none where the form is larger than a log-in."""
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > BODY_BYTES:
-            return ""
-    return parse_qs(body.decode("latin-1")).get(name, [""])[0].strip()
+            return {}
+    return {name: values[0].strip() for name, values in parse_qs(body.decode("latin-1")).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -11,6 +12,14 @@ HOSTS: Final = "/hosts"
 LOGIN: Final = "/login"
 END: Final = "/end"
 START: Final = "/start/"  # the secret of a one-time URL follows
+TARGET_BYTES: Final = 4096
+# Of a URL as it is sent: printable ASCII without a backslash. Browsers take "//" and "/\" for the begin of a host.
+_TARGET: Final = re.compile(r"/(?!/)[!-\[\]-~]*")
+
+
+def own_target(text: str) -> str:
+    """Return the path and query of a page of the console; that of the fleet for any other text."""
+    return text if len(text) <= TARGET_BYTES and _TARGET.fullmatch(text) else FLEET
 
 
 def fleet(**filters: str) -> str:
