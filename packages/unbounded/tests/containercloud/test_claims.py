@@ -13,6 +13,7 @@ from tests.support.waiting import eventually
 from unbounded.api.container_cloud.cluster import CLUSTERS, Cluster
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine, HostSelector
+from unbounded.api.container_cloud.names import FINALIZER_MACHINE
 from unbounded.containercloud.claims import (
     Claim,
     ClaimReason,
@@ -38,7 +39,7 @@ def host(name: str = "a", namespace: str = "example-ns", **changed: Any) -> Bare
     return msgspec.convert(body, BareMetalHost)
 
 
-def machine(*, pin: str = "", claimed: str = "", **value: Any) -> ContainerCloudMachine:
+def machine(*, pin: str = "", claimed: str = "", finalizer: bool = True, **value: Any) -> ContainerCloudMachine:
     kind = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
     labels = {"kaas.mirantis.com/provider": "baremetal", "cluster.sigs.k8s.io/cluster-name": "c1"}
     body: dict[str, Any] = {
@@ -48,6 +49,7 @@ def machine(*, pin: str = "", claimed: str = "", **value: Any) -> ContainerCloud
             "uid": "uid-m1",
             "labels": labels | value.pop("labels", {}),
             "annotations": {"metal3.io/BareMetalHost": pin} if pin else {},
+            "finalizers": [FINALIZER_MACHINE] if finalizer else [],
         },
         "spec": {"providerSpec": {"value": kind | value}},
     }
@@ -204,6 +206,12 @@ def test_a_claim_that_was_cut_off_is_resumed(
     claim = plan(machine(pin=pin), own=own, free=(host("0"),), cluster=None)
     assert (claim.step, claim.host and claim.host.name) == (step, chosen)
     assert [one.name for one in claim.extra] == extra
+
+
+def test_a_claim_of_a_pinned_host_is_recorded_by_the_finalizer() -> None:
+    """A status without it would be lost with a Machine that is deleted, together with its operations."""
+    begun = machine(pin="example-ns/a", finalizer=False)
+    assert plan(begun, own=[claimed("a")]).step == "Annotate"
 
 
 def test_a_claim_gives_way_to_the_one_that_another_process_has_recorded() -> None:

@@ -187,7 +187,7 @@ def _own(view: ClaimView) -> Claim:
     message = f"BareMetalHost {host_key(first)} is claimed"
     if consumer_uid(first) != machine.metadata.uid:  # a Machine of this name that is gone had claimed it
         return Claim(ClaimStep.TAKE, ClaimReason.CLAIMED, message, first)
-    if pin is None:
+    if pin is None or FINALIZER_MACHINE not in machine.metadata.finalizers:  # it comes before any status
         return Claim(ClaimStep.ANNOTATE, ClaimReason.CLAIMED, message, first)
     return Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, message, first, tuple(hosts[1:]))
 
