@@ -13,7 +13,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
 done
 {{ echo 'LINE'; until journalctl --unit {UNIT} | grep -qF -e 'LAST'; do sleep 0.05; done; }} | systemd-cat
 """
+PROGRAM = (sys.executable, "-m", "unbounded.cli.plugin.main")
 LIMIT_S = 60.0
 READER = "joe"  # may read the project's own kinds, and no Secrets
 HELPER = "ann"  # may read all that `support` reads, and no Secrets
@@ -68,6 +69,11 @@ RULES = {
 _RBAC = "rbac.authorization.k8s.io"
 _NUMBERS = itertools.count()
 Raw = dict[str, Any]
+
+
+def _take_interrupts() -> None:
+    """Let SIGINT end a process, which tests that run in the background of a shell ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -103,22 +109,31 @@ class Hosts:
         made = await api.create(MACHINES, {"metadata": {"name": name}, "spec": {"ssh": target} if target else {}})
         return await api.patch(MACHINES, name, {"status": status}, subresource="status") if status else made
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of the user."""
+        own = {"KUBECONFIG": str(self.kubeconfig), "XDG_RUNTIME_DIR": str(self.private)}
+        return {**os.environ, "PYTHONPATH": PYTHONPATH, **own}
+
     @asynccontextmanager
     async def running(self, *words: str, stdin: int = asyncio.subprocess.DEVNULL) -> AsyncIterator[Process]:
         """Run the program, as its users do."""
-        environ = os.environ | {
-            "PYTHONPATH": PYTHONPATH,
-            "KUBECONFIG": str(self.kubeconfig),
-            "XDG_RUNTIME_DIR": str(self.private),
-        }
-        command = (sys.executable, "-m", "unbounded.cli.plugin.main", *words)
-        process = await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=PIPE, env=environ)
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *words,
+            stdin=stdin,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=self.environ,
+            start_new_session=True,
+            preexec_fn=_take_interrupts,
+        )
         try:
             yield process
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # ssh, too, which holds the pipes
+            await process.wait()
 
     @contextmanager
     def own_key(self) -> Iterator[None]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli import ssh_hosts
-from tests.cli.ssh_hosts import LIMIT_S, READER, Hosts, api, documented, hosts
+from tests.cli.ssh_hosts import LIMIT_S, PROGRAM, READER, Hosts, api, documented, hosts
+from tests.cli.test_terminal import terminal
 from tests.support.ssh.sshd import USER, fingerprint_of, free_port, keygen
 from unbounded.api.machine import SSHHop
 from unbounded.cli.host_ssh import config_text
@@ -43,6 +44,21 @@ async def test_the_documented_commands(hosts: Hosts, api: HttpApi) -> None:
             await asyncio.sleep(0.05)
         process.terminate()
         assert await process.wait() == 128 + signal.SIGTERM
+
+
+async def test_a_shell_on_a_terminal_gets_each_key(hosts: Hosts, api: HttpApi) -> None:
+    """Ctrl-C ends the command on the host, and neither ssh nor the program."""
+    machine = await hosts.machine(api, hosts.target(hosts.host))
+    async with terminal(*PROGRAM, "ssh", machine.name, environ=hosts.environ) as screen:
+        screen.type("echo begins$((6*7)); sleep 1000\n")
+        await screen.shows("begins42")
+        screen.type("\x03")
+        await screen.shows(r"\^C\s+\S*\$ ")  # what is typed before is dropped with the interrupt
+        screen.type("tty; echo alive$((1+1)); exit 5\n")
+        await screen.shows(r"/dev/pts/\d+\s+alive2")
+        async with asyncio.timeout(LIMIT_S):
+            assert await screen.process.wait() == 5
+    assert list(hosts.private.iterdir()) == []
 
 
 async def test_a_host_behind_a_bastion_is_reached_with_the_keys_of_the_secret(hosts: Hosts, api: HttpApi) -> None:
