@@ -93,3 +93,9 @@ async def tab(browser: Browser, url: str, **options: Any) -> AsyncIterator[Tab]:
         assert found.strays == []
     finally:
         await context.close()
+
+
+async def log_in(found: Tab, token: str) -> None:
+    """Log in to the console of a cluster with a token."""
+    await found.page.get_by_label("Token of the API server").fill(token)
+    await found.page.get_by_role("button", name="Log in").click()

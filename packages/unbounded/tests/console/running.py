@@ -1,4 +1,4 @@
-"""`kubectl unbounded console` as a process of its own."""
+"""`kubectl unbounded console` and `unbounded-console` as processes of their own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGTERM
+
+from unbounded.kube.config import from_kubeconfig
 
 START_S = 60.0
 URL = re.compile(r"http://127\.0\.0\.1:[0-9]+/start/[-_A-Za-z0-9]+")
@@ -68,3 +70,41 @@ async def console(kubeconfig: Path, *flags: str) -> AsyncIterator[Console]:
         yield running
     finally:
         await running.stop()
+
+
+@asynccontextmanager
+async def cluster_console(kubeconfig: Path, folder: Path, *flags: str) -> AsyncIterator[str]:
+    """Run `unbounded-console` inside of the context; yields host and port."""
+    config = from_kubeconfig(kubeconfig)
+    async with console_of(config.server, config.ca or b"", folder, *flags) as (address, _printed):
+        yield address
+
+
+@asynccontextmanager
+async def console_of(server: str, authority: bytes, folder: Path, *flags: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """Run `unbounded-console` before an API server; yields host and port, and what it prints by the end."""
+    ca = folder / "ca.crt"
+    ca.write_bytes(authority)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "unbounded.console.main", "--api-server", server, "--api-server-ca", str(ca)),
+        *("--health-addr", "0", "--log-format", "text", *flags),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+    all_printed: list[str] = []
+    try:
+        assert process.stdout is not None
+        printed = ""
+        async with asyncio.timeout(START_S):
+            while (found := re.search(r"serving the console .*port=([0-9]+)", printed)) is None:
+                line = await process.stdout.readline()
+                assert line, printed
+                printed += line.decode()
+        yield f"127.0.0.1:{found[1]}", all_printed
+    finally:
+        process.send_signal(SIGTERM)
+        printed += (await process.stdout.read()).decode() if process.stdout is not None else ""
+        all_printed.append(printed)
+        assert await process.wait() == 0, printed
+        assert "Traceback" not in printed, printed

@@ -2,74 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from signal import SIGTERM
 
 import pytest
 import pytest_asyncio
 import trustme
 from playwright.async_api import Browser
 
-from tests.console.browser import CHROMIUM, Tab, tab
+from tests.console.browser import CHROMIUM, Tab, log_in, tab
+from tests.console.running import cluster_console
 from tests.console.served import create_machine, create_reader, set_status
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi
-from unbounded.kube.config import from_kubeconfig
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
-START_S = 60.0
 MACHINE_CANARY = "canary-of-machines"
 OPERATION_CANARY = "canary-of-operations"
-
-
-@asynccontextmanager
-async def cluster_console(kubeconfig: Path, folder: Path, *flags: str) -> AsyncIterator[str]:
-    """Run `unbounded-console` inside of the context; yields host and port."""
-    config = from_kubeconfig(kubeconfig)
-    ca = folder / "ca.crt"
-    ca.write_bytes(config.ca or b"")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "unbounded.console.main", "--api-server", config.server, "--api-server-ca", str(ca)),
-        *("--health-addr", "0", "--log-format", "text", *flags),
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=STDOUT,
-    )
-    try:
-        assert process.stdout is not None
-        printed = ""
-        async with asyncio.timeout(START_S):
-            while (found := re.search(r"serving the console .*port=([0-9]+)", printed)) is None:
-                line = await process.stdout.readline()
-                assert line, printed
-                printed += line.decode()
-        yield f"127.0.0.1:{found[1]}"
-    finally:
-        process.send_signal(SIGTERM)
-        printed += (await process.stdout.read()).decode() if process.stdout is not None else ""
-        assert await process.wait() == 0, printed
-        assert "Traceback" not in printed, printed
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(kubeconfig: Path, api: HttpApi, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     async with cluster_console(kubeconfig, tmp_path_factory.mktemp("console"), "--plain-addr", "127.0.0.1:0") as found:
         yield f"http://{found}"
-
-
-async def log_in(found: Tab, token: str) -> None:
-    await found.page.get_by_label("Token of the API server").fill(token)
-    await found.page.get_by_role("button", name="Log in").click()
 
 
 def record(found: Tab) -> list[str]:
