@@ -20,7 +20,7 @@ from unbounded.intents.operations import user_name
 from unbounded.kube.api import ApiError, Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import AuthInfo, StaticCredentials
+from unbounded.kube.credentials import AuthInfo, ClientCredentials, StaticCredentials
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 
@@ -38,6 +38,10 @@ _FORM: Final = f"""<form method="post" action="{urls.LOGIN}" class="stack">
 until you log out.</p>"""
 
 log = Log(__name__)
+
+
+class LogInRefused(Exception):
+    """No session has begun; the message tells the user why."""
 
 
 class SessionStart(Protocol):
@@ -104,27 +108,29 @@ class TokenLogin:
                 fault = "This is no token: it has other characters than those of a bearer token."
                 return self.prompt(fault, target=target)
             try:
-                async with self._turns:
-                    session = await self.begin(token)
-            except Forbidden as error:
-                log.info("log-in refused", cause=str(error))
-                return self.prompt("The API server does not accept this token.", target=target)
-            except (ApiError, TooManySessions) as error:
+                session = await self.begin(StaticCredentials(AuthInfo(token)), identity_of(token))
+            except LogInRefused as error:
                 return self.prompt(str(error), target=target)
             if request.state.session is not None:
                 self._sessions.end(request.state.session, "another log-in has taken its place")
             return opened(session, self._own, target)
 
-    async def begin(self, token: str) -> BrowserSession:
-        """Begin a session with a token. Raises ApiError, TooManySessions."""
-        api = HttpApi(
-            replace(self._config, credentials=StaticCredentials(AuthInfo(token))),
-            user_agent=AGENT,
-            metrics=self._metrics,
-        )
+    async def begin(self, credentials: ClientCredentials, identity: str) -> BrowserSession:
+        """Begin a session with a token of which `identity` is the digest. Raises LogInRefused."""
+        try:
+            async with self._turns:
+                return await self._begin(credentials, identity)
+        except Forbidden as error:
+            log.info("log-in refused", cause=str(error))
+            raise LogInRefused("The API server does not accept this token.") from error
+        except (ApiError, TooManySessions) as error:
+            raise LogInRefused(str(error)) from error
+
+    async def _begin(self, credentials: ClientCredentials, identity: str) -> BrowserSession:
+        api = HttpApi(replace(self._config, credentials=credentials), user_agent=AGENT, metrics=self._metrics)
         try:
             name = await user_name(api)  # always asked: a session of the same token may be older than its end
-            session = self._sessions.begin(identity_of(token), name, api)
+            session = self._sessions.begin(identity, name, api)
         except BaseException:
             await api.close()
             raise
@@ -136,8 +142,13 @@ class TokenLogin:
 def opened(session: BrowserSession, own: ConsoleOrigin, target: str) -> Response:
     """Give a session to the browser, which ends with the browser, and lead it to a page."""
     answer = RedirectResponse(target, 303)
-    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
+    give_session(answer, session, own)
     return answer
+
+
+def give_session(answer: Response, session: BrowserSession, own: ConsoleOrigin) -> None:
+    """Give a session to the browser that gets an answer."""
+    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
 
 
 def plain_page(heading: str, content: str, status: int = 401) -> HTMLResponse:

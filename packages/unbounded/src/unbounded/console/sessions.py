@@ -131,7 +131,7 @@ class BrowserSessions:
             self.end(oldest, "a newer session has taken its place")
             user = self._users.get(identity)
         if len(self._sessions) >= MAX_SESSIONS:
-            raise TooManySessions
+            raise TooManySessions("all sessions are in use: try again later")
         if user is None:
             user = self._users[identity] = self._new_user(identity, name, api)
         now = self._now()
