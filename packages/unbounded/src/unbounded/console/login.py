@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
@@ -23,6 +23,9 @@ from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, ClientCredentials, StaticCredentials
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+
+if TYPE_CHECKING:
+    from unbounded.console.oidc_login import OidcLogin
 
 TITLE: Final = "Unbounded"
 AGENT: Final = "unbounded-console"
@@ -87,19 +90,30 @@ class TokenLogin:
     Args:
         config: of the API server; its credentials are not used.
         metrics: count the requests of all users.
+        oidc: a provider that issues such tokens.
     """
 
     def __init__(
-        self, sessions: BrowserSessions, config: ClientConfig, metrics: ControllerMetrics, own: ConsoleOrigin
+        self,
+        sessions: BrowserSessions,
+        config: ClientConfig,
+        metrics: ControllerMetrics,
+        own: ConsoleOrigin,
+        oidc: OidcLogin | None = None,
     ) -> None:
         self._sessions, self._config, self._metrics, self._own = sessions, config, metrics, own
+        self._oidc = oidc
         self._turns = asyncio.Semaphore(LOGINS)
 
     def prompt(self, fault: str = "", *, target: str = urls.FLEET) -> Response:
         alert = f'<p class="banner denied" role="alert">{html.escape(fault)}</p>' if fault else ""
-        return plain_page("Log in", alert + _FORM.format(target=html.escape(target)))
+        provider = "" if self._oidc is None else self._oidc.link(target)
+        return plain_page("Log in", alert + provider + _FORM.format(target=html.escape(target)))
 
     def add_routes(self, app: FastAPI) -> None:
+        if self._oidc is not None:
+            self._oidc.add_routes(app, self)
+
         @app.post(urls.LOGIN)
         async def log_in(request: Request) -> Response:
             form = await _form(request)

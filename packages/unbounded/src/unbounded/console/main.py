@@ -6,15 +6,19 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from unbounded.explain_api.settings import ExplainSettings, add_arguments, parse_settings
+from unbounded.console.oidc_settings import OIDC_OPTIONS, OidcSettings, oidc_settings
+from unbounded.explain_api.settings import OPTIONS, ExplainSettings, add_arguments, parse_settings
+from unbounded.kube.options import OptionValues
 from unbounded.kube.process_tuning import freeze_imports
 from unbounded.kube.settings import add_version
 
 if TYPE_CHECKING:
+    from unbounded.console.guard import ConsoleOrigin
+    from unbounded.console.oidc_login import OidcLogin
     from unbounded.console.sessions import ConsoleUser
 
 COMPONENT: Final = "unbounded-console"
@@ -32,12 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
     add_version(parser)
     try:
-        add_arguments(parser, environ, PREFIX)
+        add_arguments(parser, environ, PREFIX, OIDC_OPTIONS)
         parser.add_argument(
             "--allow-operations", action="store_true", help="Offer actions, which users do with their own rights"
         )
         args = parser.parse_args(arguments)
-        settings = parse_settings(args, environ, PREFIX)
+        settings = parse_settings(args, environ, PREFIX, OIDC_OPTIONS)
+        oidc = oidc_settings(OptionValues(args, PREFIX, environ, (*OPTIONS, *OIDC_OPTIONS)))
     except ValueError as error:
         parser.error(str(error))
     with freeze_imports():  # only after the arguments were validated
@@ -47,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     configure(json=settings.log_format == "json", level=settings.log_level)
     try:
-        return asyncio.run(until_signal(serve(settings, allow_operations=args.allow_operations)))
+        return asyncio.run(until_signal(serve(settings, oidc, allow_operations=args.allow_operations)))
     except OSError as error:
         where = ", ".join(f"{one.host}:{one.port}" for one in (settings.plain, settings.tls, settings.health) if one)
         print(f"error: {error.strerror or error} (it serves on {where}, and reads {settings.ca})", file=sys.stderr)
         return 1
 
 
-async def serve(settings: ExplainSettings, *, allow_operations: bool = False) -> None:
+async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, allow_operations: bool = False) -> None:
     """Serve until cancelled, with TLS where the settings have a certificate, else on loopback. Raises OSError."""
     from unbounded.console.app import build  # noqa: PLC0415
     from unbounded.console.guard import COOKIE, ConsoleOrigin  # noqa: PLC0415
@@ -89,7 +94,8 @@ async def serve(settings: ExplainSettings, *, allow_operations: bool = False) ->
         secure = settings.tls is not None
         # with this prefix, browsers take the cookie from no other host, such as a sibling
         own = ConsoleOrigin(hosts, secure=secure, cookie=f"__Host-{COOKIE}" if secure else COOKIE)
-        login = TokenLogin(sessions, config, metrics, own)
+        provider = None if oidc is None else _oidc_login(oidc, own, now)
+        login = TokenLogin(sessions, config, metrics, own, provider)
         app = build(sessions=sessions, own=own, login=login, allow_operations=allow_operations)
         Log(COMPONENT).info("serving the console", host=address.host or "*", port=port, tls=own.secure)
         closing.create_task(sessions.end_when_due())
@@ -98,6 +104,14 @@ async def serve(settings: ExplainSettings, *, allow_operations: bool = False) ->
             await asyncio.Event().wait()
         elif settings.certificate is not None and settings.key is not None:
             await serving_tls(app, listener, TlsFiles(settings.certificate, settings.key))
+
+
+def _oidc_login(settings: OidcSettings, own: ConsoleOrigin, now: Callable[[], float]) -> OidcLogin:
+    """Return the log-in with a provider, whose libraries only those import who use it."""
+    from unbounded.console.oidc_login import OidcLogin  # noqa: PLC0415
+    from unbounded.console.oidc_provider import OidcProvider  # noqa: PLC0415
+
+    return OidcLogin(OidcProvider(settings), own, now)
 
 
 if __name__ == "__main__":

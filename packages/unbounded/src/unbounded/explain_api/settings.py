@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from unbounded.kube.options import Option, OptionValues, SettingsError, add_options
 from unbounded.kube.settings import Address, add_log_arguments, endpoint_url, parse_address
@@ -90,23 +90,37 @@ _HEALTH: Final = Option(
 OPTIONS: Final = (_PLAIN, _TLS, _CERTIFICATE, _KEY, _SERVER, _CA, _HEALTH)
 
 
-def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str], prefix: str = PREFIX) -> None:
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    environ: Mapping[str, str],
+    prefix: str = PREFIX,
+    others: Sequence[Option[Any]] = (),
+) -> None:
     """Add the flags of a process that serves with its callers' rights alone.
 
     Args:
         prefix: of its environment variables.
+        others: options of its own.
     """
-    add_options(parser, prefix, OPTIONS)
+    add_options(parser, prefix, (*OPTIONS, *others))
     add_log_arguments(parser, environ, level="info", log_format="json")
 
 
-def parse_settings(args: argparse.Namespace, environ: Mapping[str, str], prefix: str = PREFIX) -> ExplainSettings:
+def parse_settings(
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    prefix: str = PREFIX,
+    others: Sequence[Option[Any]] = (),
+) -> ExplainSettings:
     """Return the settings.
+
+    Args:
+        others: options that may be in the file, too.
 
     Raises:
         SettingsError: a value is invalid, or does not fit another one.
     """
-    values = OptionValues(args, prefix, environ, OPTIONS)
+    values = OptionValues(args, prefix, environ, (*OPTIONS, *others))
     certificate, key = values.value(_CERTIFICATE), values.value(_KEY)
     if (certificate is None) != (key is None):
         raise SettingsError(f"{_CERTIFICATE.flag} and {_KEY.flag} belong together: give both, or none")

@@ -1,0 +1,247 @@
+"""The log-in with an OpenID Connect provider in Chromium, before an API server that accepts its ID tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Route
+
+from tests.console.browser import CHROMIUM, Tab, log_in, tab
+from tests.console.oidc_proxy import PREFIX, OidcProxy, oidc_proxy
+from tests.console.openid_provider import (
+    CONFIDENTIAL,
+    PASSWORD,
+    PUBLIC,
+    SECRET,
+    USER,
+    Provider,
+    free_port,
+    issuer,
+    provider,
+)
+from tests.console.running import console_of
+from tests.console.served import BINDINGS, RBAC, ROLES, create_reader
+from unbounded.api.names import GROUP
+from unbounded.kube.client import HttpApi
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
+]
+LIFE_S = 10  # of an ID token that is to expire
+
+
+@dataclass
+class Served:
+    url: str
+    port: int
+    provider: Provider
+    proxy: OidcProxy
+    printed: list[str]
+
+
+@asynccontextmanager
+async def oidc_console(
+    kubeconfig: Path, folder: Path, *flags: str, client: str = PUBLIC, life_s: int = 600
+) -> AsyncIterator[Served]:
+    """Run a provider, a proxy and a console inside of the context."""
+    port, own = free_port(), free_port()
+    redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
+    async with (
+        provider(folder, port, redirect, life_s=life_s) as running,
+        oidc_proxy(kubeconfig, running.issuer, client) as proxy,
+        console_of(
+            *(proxy.url, proxy.ca, folder, "--plain-addr", f"127.0.0.1:{own}"),
+            *("--oidc-issuer-url", running.issuer, "--oidc-client-id", client, "--log-level", "debug", *flags),
+        ) as (address, printed),
+    ):
+        yield Served(f"http://{address}", port, running, proxy, printed)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def reader(api: HttpApi) -> None:
+    """Let the user of the provider read Machines."""
+    rules = [{"apiGroups": [GROUP], "resources": ["machines", "machineoperations"], "verbs": ["get", "list", "watch"]}]
+    await api.create(ROLES, {"metadata": {"name": "oidc-reader"}, "rules": rules})
+    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "oidc-reader"}
+    subject = {"apiGroup": RBAC, "kind": "User", "name": f"{PREFIX}1"}
+    await api.create(BINDINGS, {"metadata": {"name": "oidc-reader"}, "roleRef": ref, "subjects": [subject]})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(kubeconfig: Path, reader: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    async with oidc_console(kubeconfig, tmp_path_factory.mktemp("oidc")) as found:
+        yield found
+    printed = "".join(found.printed)
+    assert "DEBUG" in printed
+    assert [one for one in found.proxy.accepted if one in printed or one.split(".")[2] in printed] == []
+    assert "code=" not in printed
+
+
+async def to_provider(found: Tab) -> None:
+    await found.page.get_by_role("link", name="Log in with 127.0.0.1").click()
+
+
+async def sign_in(found: Tab, *, allow: bool = True) -> None:
+    """Log in at the provider, and let it tell the console."""
+    await authenticate(found)
+    await found.page.get_by_role("button", name="Authorize" if allow else "Cancel").click()
+
+
+async def authenticate(found: Tab) -> None:
+    await to_provider(found)
+    await found.page.get_by_label("Username").fill(USER)
+    await found.page.get_by_label("Password").fill(PASSWORD)
+    await found.page.get_by_role("button", name="Sign in").click()
+
+
+async def caught_callback(found: Tab, *, signed_in: bool = False) -> str:
+    """Log in at the provider, and return the address to which that leads back, without going there."""
+    caught: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def catch(route: Route) -> None:
+        answer = await route.fetch(max_redirects=0)
+        caught.set_result(answer.headers["location"])
+        await route.fulfill(body="caught")
+
+    await (to_provider if signed_in else authenticate)(found)
+    await found.page.get_by_role("button", name="Authorize").wait_for()
+    await found.page.route("**/o/authorize/**", catch)
+    await found.page.get_by_role("button", name="Authorize").click()
+    async with asyncio.timeout(20):
+        url = await caught
+    await found.page.unroute("**/o/authorize/**")
+    return url
+
+
+def done(found: Tab) -> None:
+    """Accept that Chromium reports the status 401 of the log-in, and that the tab was at the provider."""
+    found.errors.clear()
+    found.strays.clear()
+
+
+async def test_the_provider_opens_a_session_and_leads_to_the_page_that_was_asked_for(
+    served: Served, browser: Browser
+) -> None:
+    async with tab(browser, f"{served.url}/machine/m-003?x=%22%3E1&y=2") as found:
+        urls: list[str] = []
+        found.page.on("framenavigated", lambda frame: urls.append(frame.url))
+        assert await found.serious_findings() == []
+        await sign_in(found)
+        await found.shows("m-003")
+        await found.shows(f"{PREFIX}1")
+        assert found.page.url == f"{served.url}/machine/m-003?x=%22%3E1&y=2"
+        [cookie] = [one for one in await found.page.context.cookies() if one["name"].startswith("unbounded")]
+        assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+        token = served.proxy.accepted[-1]
+        assert token not in await found.page.content()
+        assert token not in str(await found.page.context.cookies())
+        assert not any(token in one for one in urls)
+        asked = next(parse_qs(urlsplit(one).query) for one in urls if "next=" in one)["next"][0]
+        assert parse_qs(urlsplit(asked).query)["scope"] == ["openid offline_access"]
+        callback = next(one for one in urls if "/callback?" in one)
+        await found.page.get_by_role("button", name="Log out").click()
+        await found.shows("Token of the API server")
+        await found.page.goto(callback)  # the same code once more
+        await found.shows("This log-in is not of this browser, was used before")
+        done(found)
+
+
+async def test_a_user_who_refuses_is_told_so_and_may_use_a_token(
+    served: Served, browser: Browser, api: HttpApi
+) -> None:
+    token = await create_reader(api, "beside-oidc", "machines", "machineoperations")
+    async with tab(browser, served.url) as found:
+        await sign_in(found, allow=False)
+        await found.shows("the provider has refused: access_denied")
+        await log_in(found, token)
+        await found.shows("system:serviceaccount:default:beside-oidc")
+        done(found)
+
+
+async def test_a_log_in_of_another_browser_is_refused(served: Served, browser: Browser) -> None:
+    """An attacker sends a victim the address that would log the victim in as the attacker."""
+    async with tab(browser, served.url) as attacker, tab(browser, served.url) as victim:
+        caught = await caught_callback(attacker)
+        await victim.page.goto(caught)
+        await victim.shows("This log-in is not of this browser")
+        await to_provider(victim)  # and with a cookie of a log-in of its own
+        await victim.page.get_by_label("Username").wait_for()
+        await victim.page.goto(caught)
+        await victim.shows("This log-in is not of this browser")
+        names = [one["name"] for one in await victim.page.context.cookies()]
+        assert "unbounded-console" not in names
+        await attacker.page.goto(caught)  # nothing has used it up
+        await attacker.shows("120 Machines")
+        await attacker.page.get_by_role("button", name="Log out").click()
+        await attacker.shows("Token of the API server")
+        code = parse_qs(urlsplit(await caught_callback(attacker, signed_in=True)).query)["code"][0]
+        await victim.page.goto(served.url)
+        own = await caught_callback(victim)
+        await victim.page.goto(own.replace(parse_qs(urlsplit(own).query)["code"][0], code))
+        await victim.shows("the provider has refused: invalid_grant")  # as the verifier is another one (PKCE)
+        done(attacker)
+        done(victim)
+
+
+async def test_an_id_token_is_renewed_until_the_provider_ends_it(
+    kubeconfig: Path, reader: None, browser: Browser, tmp_path: Path
+) -> None:
+    """With a secret of the client. The session outlives its ID tokens, and then ends with the last one."""
+    secret = tmp_path / "secret"
+    secret.write_text(f"{SECRET}\n")
+    flags = ("--oidc-client-secret-file", str(secret))
+    async with (
+        oidc_console(kubeconfig, tmp_path, *flags, client=CONFIDENTIAL, life_s=LIFE_S) as served,
+        tab(browser, served.url) as found,
+    ):
+        await sign_in(found)
+        await found.shows("120 Machines")
+        async with asyncio.timeout(60):
+            for _ in range(2):
+                await served.proxy.fresh.get()
+        assert served.proxy.refused == []
+        await found.shows("120 Machines")
+        async with httpx2.AsyncClient() as client:
+            forgotten = f"{served.provider.issuer.removesuffix('/o')}/forget-refresh-tokens"
+            assert (await client.post(forgotten)).status_code == 204
+        await found.shows("Token of the API server", within_s=60)
+        await found.page.goto(f"{served.url}/machine/m-001")
+        await found.shows("Token of the API server")
+        assert set(served.proxy.refused) == {"ExpiredSignatureError"}
+        done(found)
+
+
+async def test_a_provider_may_be_down(
+    kubeconfig: Path, reader: None, browser: Browser, api: HttpApi, tmp_path: Path
+) -> None:
+    """When the console starts, and when the user comes back from it; the log-in with a token works all the time."""
+    token = await create_reader(api, "without-provider", "machines", "machineoperations")
+    port, own = free_port(), free_port()
+    redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
+    async with (
+        oidc_proxy(kubeconfig, issuer(port), PUBLIC) as proxy,
+        console_of(
+            *(proxy.url, proxy.ca, tmp_path, "--plain-addr", f"127.0.0.1:{own}"),
+            *("--oidc-issuer-url", issuer(port), "--oidc-client-id", PUBLIC),
+        ) as (address, _printed),
+        tab(browser, f"http://{address}") as found,
+    ):
+        await to_provider(found)
+        await found.shows(f"the provider {issuer(port)} gives no answer")
+        async with provider(tmp_path, port, redirect):
+            caught = await caught_callback(found)
+        await found.page.goto(caught)
+        await found.shows(f"the provider {issuer(port)} gives no answer")
+        await log_in(found, token)
+        await found.shows("120 Machines")
+        done(found)
