@@ -322,6 +322,25 @@ async def test_a_host_is_on_whose_image_was_written_after_the_last_reading(stock
 
 
 @story
+async def test_a_network_that_a_frozen_process_wrote_after_the_release_is_removed(stock: Stock) -> None:
+    await stock.secret()
+    await stock.host("a", online=False)
+    await stock.state("available")
+    reference = {"name": "container-cloud-network-0", "namespace": "unbounded-kube", "key": "network-config"}
+    lease = {"mac": "02:00:00:00:00:01", "ipv4": "10.0.0.10", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
+    late = {"cloudInit": {"networkConfigConfigMapRef": reference}, "dhcpLeases": [lease]}
+    await stock.api.patch(MACHINES, "a.default", {"spec": {"pxe": late}})
+    await stock.settle()
+    pxe = (await stock.machine("a.default")).spec.pxe
+    assert pxe is not None
+    assert (pxe.cloud_init, pxe.dhcp_leases) == (None, ())
+    assert (await stock.read("a")).state == "available"
+    await stock.api.patch(MACHINES, "a.default", {"spec": {"pxe": {"dhcpLeases": [lease]}}})
+    await stock.settle()
+    assert (await stock.machine("a.default")).spec.pxe != pxe, "what a person has written stays"
+
+
+@story
 async def test_failing_power_is_tried_again_with_backoff(stock: Stock) -> None:
     await stock.secret()
     await stock.host("a")

@@ -68,6 +68,7 @@ from unbounded.containercloud.hosts.model import (
     machine_of_host,
     parse_bmc_address,
 )
+from unbounded.containercloud.network.model import CONFIG_PREFIX
 from unbounded.kube.clock import rfc3339, seconds_since
 
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)  # after so many attempts to change the power
@@ -268,7 +269,7 @@ def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
     host = view.host
     present = ProvisioningState(host.state) if host.state in set(ProvisioningState) else _S.REGISTERING
     is_used = consumer_of(host) is not None
-    if present in _IN_USE and not is_used:
+    if not is_used and (present in _IN_USE or (present is _S.AVAILABLE and _has_late_network(view))):
         return _S.DEPROVISIONING
     if _is_leaving(view):
         waits = host.spec.consumer_ref is not None or (present is _S.DEPROVISIONING and not _may_leave(view))
@@ -301,6 +302,14 @@ def _registered(
             return present
         case _:
             return _S.REGISTERING if fault is not None else _S.INSPECTING
+
+
+def _has_late_network(view: HostView) -> bool:
+    """Return whether a process that was frozen has given the host the network of a claim that was released."""
+    pxe = view.machine.spec.pxe if view.machine is not None else None
+    init = pxe.cloud_init if pxe is not None else None
+    reference = init.network_config_config_map_ref if init is not None else None
+    return reference is not None and reference.name.startswith(CONFIG_PREFIX)
 
 
 def _may_leave(view: HostView) -> bool:

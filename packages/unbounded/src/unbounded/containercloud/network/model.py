@@ -19,6 +19,7 @@ from unbounded.api.core import ConfigMap
 from unbounded.api.machine import Machine
 
 CONFIG_KEY: Final = "network-config"
+CONFIG_PREFIX: Final = "container-cloud-network-"  # of the names of ConfigMaps; the UID of an IpamHost follows
 NETPLAN_PATH: Final = "/etc/netplan/60-kaas-lcm-netplan.yaml"
 ADDRESSES: Final = "AddressesAllocated"
 RENDERED: Final = "Rendered"

@@ -43,6 +43,7 @@ from unbounded.containercloud.hosts.machine_fields import boots_from_media
 from unbounded.containercloud.hosts.model import consumer_of, consumer_uid
 from unbounded.containercloud.network.model import (
     CONFIG_KEY,
+    CONFIG_PREFIX,
     DIRTY,
     MAX_CARDS,
     NETPLAN_PATH,
@@ -83,7 +84,7 @@ from unbounded.kube.api import key_of
 
 def config_name(ipam: IpamHost) -> str:
     """Return the name of the ConfigMap with the configuration of an IpamHost."""
-    return f"container-cloud-network-{ipam.metadata.uid}"
+    return f"{CONFIG_PREFIX}{ipam.metadata.uid}"
 
 
 def plan_network(view: NetworkView) -> NetworkPlan:
