@@ -223,9 +223,9 @@ class Site(Stock):
         holder = {"kind": "Maintenance", "name": machine.name, "uid": machine.metadata.uid}
         record = {"holder": holder, "stage": stage, "since": self._now(), "message": f"Node {machine.name}: {stage}"}
         status = {"disruption": None if stage is None else record}
-        await self.api.patch(MACHINES, machine.name, {"status": status}, subresource="status")
-        if await self.node(machine.name) is not None:
+        if await self.node(machine.name) is not None:  # first, as the disruption controller does
             await self.api.patch(NODES, machine.name, {"spec": {"unschedulable": unschedulable}})
+        await self.api.patch(MACHINES, machine.name, {"status": status}, subresource="status")
 
     def _now(self) -> str:
         return rfc3339(virtual_now())

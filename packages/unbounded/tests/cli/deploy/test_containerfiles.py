@@ -108,7 +108,8 @@ def test_the_packages_are_those_that_the_project_needs_and_no_others() -> None:
     clouds = needed_by(*own, *extras["azure"], *extras["oci"])
     assert names_in("requirements.txt") == needed_by(*own)
     assert names_in("cloud-requirements.txt") == clouds
-    assert names_in("up-requirements.txt") == (clouds | needed_by(*server["dependencies"])) - set(packages.PACKAGES)
+    up = clouds | names_in("console-requirements.txt") | needed_by(*server["dependencies"])
+    assert names_in("up-requirements.txt") == up - set(packages.PACKAGES)
     build = tomllib.loads((packages.folder() / "pyproject.toml").read_text())["build-system"]
     assert names_in("build-requirements.txt") == needed_by(*build["requires"])
 
