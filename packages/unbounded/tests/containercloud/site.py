@@ -223,9 +223,12 @@ class Site(Stock):
         holder = {"kind": "Maintenance", "name": machine.name, "uid": machine.metadata.uid}
         record = {"holder": holder, "stage": stage, "since": self._now(), "message": f"Node {machine.name}: {stage}"}
         status = {"disruption": None if stage is None else record}
-        if await self.node(machine.name) is not None:  # first, as the disruption controller does
-            await self.api.patch(NODES, machine.name, {"spec": {"unschedulable": unschedulable}})
-        await self.api.patch(MACHINES, machine.name, {"status": status}, subresource="status")
+        patches: list[tuple[Kind[Any], dict[str, Any], str]] = [(MACHINES, {"status": status}, "status")]
+        if await self.node(machine.name) is not None:  # cordoned after the record, returned before its end
+            spec = {"spec": {"unschedulable": unschedulable}}
+            patches.insert(len(patches) if unschedulable else 0, (NODES, spec, ""))
+        for kind, patch, subresource in patches:
+            await self.api.patch(kind, machine.name, patch, subresource=subresource)
 
     def _now(self) -> str:
         return rfc3339(virtual_now())
