@@ -80,7 +80,8 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     ANNOTATION_MACHINE_UID: (
         "Secret, MachineOperation",
-        "UID of the Machine that this bootstrap token was created for, or whose deletion requested this AgentReset.",
+        "UID of the Machine that this bootstrap token was created for, or that this operation is meant for: it does "
+        "not run on a later Machine of the same name. Without it, the operation is for the Machine that has the name.",
     ),
     ANNOTATION_MIGRATED_FROM: (
         "any object that `unbounded migrate` copied",

@@ -15,7 +15,7 @@ from unbounded.api.core import SELF_SUBJECT_REVIEWS
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine import Machine
 from unbounded.api.machine_status import pcr_text
-from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
+from unbounded.api.names import ANNOTATION_MACHINE_UID, ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.intents.rejections import IntentRejected
 from unbounded.kube.api import Api
@@ -56,7 +56,7 @@ async def intend_operation(
     stays = kind is OperationKind.HOST_ERASE
     if not stays and ttl_s is not None:
         spec["ttlSecondsAfterFinished"] = ttl_s
-    desired = await manifest(api, name, spec, owner=None if stays else machine)
+    desired = await manifest(api, name, spec, machine, owned=not stays)
     operation = decoded(desired)
     check_machine(operation, machine)
     return Intent((desired,), destroys=destroyed_machines(operation, (machine.name,)), loses=losses(operation, machine))
@@ -83,18 +83,24 @@ def intend_end(operation: MachineOperation, field: str) -> Intent:
     return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, body, verb=verb),))
 
 
-async def manifest(api: Api, name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
+async def manifest(api: Api, name: str, spec: Raw, machine: Machine | None = None, *, owned: bool = False) -> Raw:
     """Return the manifest of a MachineOperation; one that may erase disks names the present user.
 
     Args:
-        owner: the Machine with which it is deleted.
+        machine: the Machine that it is meant for, and no later one of the same name.
+        owned: it is deleted with that Machine.
     """
     metadata: dict[str, Any] = {"name": name}
-    if owner is not None:
-        reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
+    annotations: dict[str, str] = {}
+    if machine is not None:
+        annotations[ANNOTATION_MACHINE_UID] = machine.metadata.uid
+    if machine is not None and owned:
+        reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": machine.name, "uid": machine.metadata.uid}
         metadata["ownerReferences"] = [reference]
     if operation_parameters.consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
-        metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await user_name(api)}
+        annotations[ANNOTATION_REQUESTED_BY] = await user_name(api)
+    if annotations:
+        metadata["annotations"] = annotations
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 

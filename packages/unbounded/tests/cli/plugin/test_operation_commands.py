@@ -13,7 +13,13 @@ import yaml
 from tests.cli.plugin.conftest import Cli, Running, make_machine, says
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.names import (
+    ANNOTATION_MACHINE_UID,
+    ANNOTATION_PAUSED,
+    ANNOTATION_REQUESTED_BY,
+    CONFIGMAP_OPERATIONS,
+    NAMESPACE,
+)
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.intents.operations import decoded, losses, user_name
 from unbounded.kube.api import NotFound
@@ -28,6 +34,7 @@ async def test_a_verb_makes_an_operation_that_its_machine_owns(cli: Cli, api: Ht
     assert (ran.status, ran.err) == (0, "")
     made: dict[str, Any] = yaml.safe_load(ran.out)
     assert made["metadata"]["ownerReferences"][0]["uid"] == machine.metadata.uid
+    assert made["metadata"]["annotations"] == {ANNOTATION_MACHINE_UID: machine.metadata.uid}
     assert made["metadata"]["name"].startswith(f"{machine.name}-power-off-20")
     assert made["spec"]["operationKind"] == "HostPowerOff"
     assert made["spec"]["parameters"] == {"graceSeconds": "300"}
@@ -153,7 +160,7 @@ async def test_replace_names_the_disks_to_erase_and_the_user(cli: Cli, api: Http
     assert made["spec"]["parameters"] == {"eraseDisks": "A1,B2"}
     user = await user_name(api)
     assert user
-    assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: user}
+    assert made["metadata"]["annotations"][ANNOTATION_REQUESTED_BY] == user
 
 
 async def test_replace_names_the_accepted_pcrs_and_the_user(cli: Cli, api: HttpApi, machine: Machine) -> None:
@@ -162,7 +169,7 @@ async def test_replace_names_the_accepted_pcrs_and_the_user(cli: Cli, api: HttpA
     assert ran.status == 0, ran.err
     made = json.loads(ran.out)
     assert made["spec"]["parameters"] == {"acceptPCRs": "0,7"}
-    assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: await user_name(api)}
+    assert made["metadata"]["annotations"][ANNOTATION_REQUESTED_BY] == await user_name(api)
     assert losses(decoded(made)) == (
         "this loses everything on its disk: the host is reinstalled from its image. It accepts other values of "
         "PCR 0 (firmware code), PCR 7 (Secure Boot policy and keys)"
@@ -200,7 +207,8 @@ async def test_erase_names_its_disks_and_its_user_and_stays(cli: Cli, api: HttpA
         assert (made["spec"]["operationKind"], made["spec"]["parameters"]) == ("HostErase", {"disks": disks})
         assert "ttlSecondsAfterFinished" not in made["spec"]
         assert "ownerReferences" not in made["metadata"]
-        assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: await user_name(api)}
+        by = {ANNOTATION_REQUESTED_BY: await user_name(api)}
+        assert made["metadata"]["annotations"] == {ANNOTATION_MACHINE_UID: machine.metadata.uid, **by}
 
 
 async def test_erase_shows_what_is_lost_and_what_is_left(api: HttpApi, machine: Machine) -> None:
