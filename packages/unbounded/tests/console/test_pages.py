@@ -366,6 +366,24 @@ async def test_a_plan_ends_with_its_machine(operator: Tab, staged: HttpApi) -> N
     assert not is_paused((await staged.get(MACHINES, "brief-1")).metadata.annotations)
 
 
+async def test_a_plan_is_void_after_a_further_operation(operator: Tab, staged: HttpApi) -> None:
+    spec = {**SPEC, "pxe": {**SPEC["pxe"], "dhcpLeases": []}}
+    await staged.create(MACHINES, {"metadata": {"name": "brief-4"}, "spec": spec})
+    await visit(operator, "/machine/brief-4")
+    await button(operator, "Reboot the host").click()
+    await expect(button(operator, "Reboot the host")).to_have_count(2)
+    request = {"operationKind": "HostReboot", "machineRef": "brief-4"}
+    await staged.create(MACHINE_OPERATIONS, {"metadata": {"name": "from-another-tab"}, "spec": request})
+    await button(operator, "Reboot the host").last.click()
+    await operator.shows("from-another-tab was requested after this plan: nothing was changed")
+    found = [one.name for one in (await staged.list(MACHINE_OPERATIONS)).items if one.spec.machine_ref == "brief-4"]
+    assert found == ["from-another-tab"]
+    await button(operator, "Plan again").click()
+    await expect(button(operator, "Reboot the host")).to_have_count(2)
+    await button(operator, "Reboot the host").last.click()
+    await operator.shows("Done: operation brief-4-host-reboot-")
+
+
 async def test_the_last_pressed_action_is_planned(operator: Tab, staged: HttpApi) -> None:
     await staged.create(MACHINES, {"metadata": {"name": "brief-2"}})
     await visit(operator, "/machine/brief-2")

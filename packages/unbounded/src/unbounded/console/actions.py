@@ -73,6 +73,7 @@ class PlannedAction:
         question: what is lost; empty where nothing is.
         consent: the text that the user has to type; empty where none is needed.
         is_refused: it would be rejected, or would fail at once.
+        open_operations: on the Machine, as the plan was made.
     """
 
     action: ConsoleAction
@@ -84,6 +85,7 @@ class PlannedAction:
     question: str = ""
     consent: str = ""
     is_refused: bool = False
+    open_operations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ async def plan_action(api: HttpApi, action: ConsoleAction, name: str, now: datet
         ApiError: an object that the action or its plan needs cannot be read.
     """
     subject = await _subject(api, action, name)
+    open_operations = await _open_operations(api, action, name)
     intent = await _intent(api, action, subject, now)
     plan = await plan_intent(api, intent, SCOPE)
     lines = (*intent.notes, *change_lines(plan.changes, PROGRAM, wide=None, digest=""))
@@ -139,6 +142,7 @@ async def plan_action(api: HttpApi, action: ConsoleAction, name: str, now: datet
         consent_question(intent.destroys, intent.loses) if has_loss else "",
         typed_consent(intent.destroys) if has_loss else "",
         plan.is_refused or not plan.changes,
+        open_operations,
     )
 
 
@@ -164,8 +168,8 @@ class ConsentMissing(Exception):
     """The user has not typed what the action needs."""
 
 
-class SubjectReplaced(Exception):
-    """Another object has the name now, for which nothing was planned."""
+class PlanOutdated(Exception):
+    """The plan is not for what there is now."""
 
 
 async def perform_action(api: HttpApi, planned: PlannedAction, typed: str) -> ActionResult:
@@ -176,14 +180,16 @@ async def perform_action(api: HttpApi, planned: PlannedAction, typed: str) -> Ac
 
     Raises:
         ConsentMissing: it differs from what the action needs; nothing is written.
-        SubjectReplaced: the object was deleted and created again since; nothing is written.
+        PlanOutdated: the object was deleted and created again since, or has a further operation; nothing is written.
         ApiError: the API server rejected a write.
     """
     if planned.is_refused or typed.strip() != planned.consent:
         raise ConsentMissing("the text differs: nothing was changed")
     subject = await _subject(api, planned.action, planned.name)
     if subject.metadata.uid != planned.uid:
-        raise SubjectReplaced(f"{planned.name} was deleted and created again: nothing was changed")
+        raise PlanOutdated(f"{planned.name} was deleted and created again: nothing was changed")
+    if further := await _open_operations(api, planned.action, planned.name) - planned.open_operations:
+        raise PlanOutdated(f"{', '.join(sorted(further))} was requested after this plan: nothing was changed")
     await perform_intent(api, planned.intent, manager=MANAGER)
     made = _created(planned.intent.creates)
     if made:
@@ -191,6 +197,14 @@ async def perform_action(api: HttpApi, planned: PlannedAction, typed: str) -> Ac
     of_operation = planned.action is ConsoleAction.CANCEL
     path = urls.operation(planned.name) if of_operation else urls.machine(planned.name)
     return ActionResult(", ".join(patch.verb for patch in planned.intent.patches), path)
+
+
+async def _open_operations(api: HttpApi, action: ConsoleAction, machine: str) -> frozenset[str]:
+    """Return the operations that an operation of this action would come after; empty where it makes none."""
+    if action not in KINDS:
+        return frozenset()
+    found = (await api.list(MACHINE_OPERATIONS)).items
+    return frozenset(one.name for one in found if not one.terminal and one.spec.machine_ref == machine)
 
 
 def _created(manifests: Sequence[dict[str, object]]) -> str:

@@ -12,7 +12,7 @@ from unbounded.console.actions import (
     LABELS,
     ConsoleAction,
     PlannedAction,
-    SubjectReplaced,
+    PlanOutdated,
     command_of,
     perform_action,
     plan_action,
@@ -193,7 +193,7 @@ class ActionPanel:
     async def _write(self, planned: PlannedAction, typed: str) -> None:
         try:
             done = await perform_action(self._view.api, planned, typed)
-        except (Failure, SubjectReplaced) as error:
+        except (Failure, PlanOutdated) as error:
             self._fail(planned.action, f"Failed: {error}", error)
             return
         finally:
