@@ -174,7 +174,7 @@ async def test_headers_forbid_frames_and_foreign_scripts(running: Console, brows
     assert again is not None
     assert nonce not in await again.text()
     cookie = (await context.cookies())[0]
-    assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+    assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Lax")
     await context.close()
 
 

@@ -154,15 +154,13 @@ class TokenLogin:
 
 
 def opened(session: BrowserSession, own: ConsoleOrigin, target: str) -> Response:
-    """Give a session to the browser, which ends with the browser, and lead it to a page."""
+    """Give a session to the browser, which ends with the browser, and lead it to a page.
+
+    The cookie is `SameSite=Lax`: a link from another site, such as a chat, opens a page of the session.
+    """
     answer = RedirectResponse(target, 303)
-    give_session(answer, session, own)
+    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="lax", secure=own.secure)
     return answer
-
-
-def give_session(answer: Response, session: BrowserSession, own: ConsoleOrigin) -> None:
-    """Give a session to the browser that gets an answer."""
-    answer.set_cookie(own.cookie, session.id, path="/", httponly=True, samesite="strict", secure=own.secure)
 
 
 def plain_page(heading: str, content: str, status: int = 401) -> HTMLResponse:

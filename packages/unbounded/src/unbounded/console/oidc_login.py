@@ -1,7 +1,7 @@
 """Begins of sessions with an OpenID Connect provider: the authorization code flow with PKCE.
 
 The session's token is the ID token, which the API server has to accept. A log-in in progress is bound to one browser
-by a cookie. This one is `SameSite=Lax`, as a browser sends no strict one when the provider leads it back.
+by a cookie of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from unbounded.console import urls
 from unbounded.console.guard import ConsoleOrigin
-from unbounded.console.login import LogInRefused, TokenLogin, give_session, plain_page
+from unbounded.console.login import LogInRefused, TokenLogin, opened
 from unbounded.console.oidc_provider import AuthorizationRequest, OidcCredentials, OidcError, OidcProvider, refusal
 from unbounded.console.sessions import identity_of
 from unbounded.kube.logs import Log
@@ -122,13 +122,7 @@ class OidcLogin:
                 session = await login.begin(credentials, identity_of(tokens.id_token))
             except (OidcError, LogInRefused) as cause:
                 return self._forget(self._refused(login, str(cause), pending.to))
-            # a redirect would still belong to the navigation that the provider began: without the cookie, as that is
-            # strict
-            link = html.escape(pending.to)
-            answer = plain_page("Logged in", f'<p><a href="{link}">Continue</a></p>', 200)
-            answer.headers["Refresh"] = f"0; url={pending.to}"
-            give_session(answer, session, self._own)
-            return self._forget(answer)
+            return self._forget(opened(session, self._own, pending.to))
 
     def _begin(self, host: str, to: str) -> tuple[str, _Pending]:
         """Return the secret for the browser's cookie, and its log-in."""
