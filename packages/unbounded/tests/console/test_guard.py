@@ -153,13 +153,17 @@ async def test_a_websocket_belongs_to_a_page_of_its_session() -> None:
     other = begin(served.sessions, "other")
     other.pages["page-2"] = EndedPage()
     tried = {}
-    for page in ("page-1", "page-2", ""):
+    for page in ("page-1", "page-2", "closed", ""):
         path = f"/_nicegui_ws/socket.io?client_id={page}"
         answer = await served.request(path, "websocket", cookie=served.cookie, origin=ORIGIN)
         tried[page] = not answer
-    assert tried == {"page-1": True, "page-2": False, "": False}
-    without = await served.request("/_nicegui_ws/socket.io?client_id=page-1", "websocket", origin=ORIGIN)
-    assert without[0]["type"] == "websocket.close"
+    assert tried == {"page-1": True, "page-2": False, "closed": True, "": False}
+    for page in ("page-1", "closed"):
+        without = await served.request(f"/_nicegui_ws/socket.io?client_id={page}", "websocket", origin=ORIGIN)
+        assert without[0]["type"] == "websocket.close"
+    for page, is_left in (("page-1", False), ("closed", True)):  # to NiceGUI, which refuses an unknown page at once
+        path = f"/_nicegui_ws/socket.io?client_id={page}&implicit_handshake=true"
+        assert bool(await served.request(path, "websocket", origin=ORIGIN)) is not is_left
 
 
 async def test_polling_in_place_of_a_websocket_is_refused() -> None:

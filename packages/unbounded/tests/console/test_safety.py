@@ -128,10 +128,33 @@ async def test_a_websocket_of_another_session_is_refused(running: Console, brows
             " window.socket.emit('event', {id, client_id: client, listener_id: String(one), args: ['\"m-001\"']}) }",
             client,
         )
+        message = {"client_id": client, "tab_id": "t", "document_id": "d", "level": "warning", "message": "canary-log"}
+        taken = await second.page.evaluate(
+            "message => { window.socket.emit('log', {...message, client_id: window.clientId});"
+            " return window.socket.timeout(5000).emitWithAck('handshake', message) }",
+            message,
+        )
+        assert not taken
+        assert "canary-log" not in running.printed
         await second.page.get_by_label("Search").fill("m-002")
         await second.shows("1 to 1 of 1 Machine")
         await first.shows("1 to 50 of 120 Machines")
         second.errors.clear()  # Chromium reports the refused websocket
+
+
+async def test_a_link_on_another_site_opens_a_page_of_the_session(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("120 Machines")
+        origin = found.page.url.rstrip("/")
+
+        async def serve(route: Route) -> None:
+            await route.fulfill(body=f'<a href="{origin}/machine/m-003">m-003</a>', content_type="text/html")
+
+        await found.page.context.route("http://chat.example/", serve)
+        await found.page.goto("http://chat.example/")
+        await found.page.get_by_role("link", name="m-003").click()
+        await found.page.get_by_role("heading", name="m-003").wait_for()
+        found.strays.clear()  # the page of the other site
 
 
 async def test_too_many_pages_of_a_session_end_the_first_one(running: Console, browser: Browser) -> None:

@@ -21,7 +21,7 @@ from nicegui import client as nicegui_client
 from nicegui import core, ui
 
 from unbounded.console import urls
-from unbounded.console.guard import SAFE_METHODS, AsgiApp, ConsoleOrigin, Guard, Scope, session_of
+from unbounded.console.guard import SAFE_METHODS, AsgiApp, ConsoleOrigin, Guard, Scope, page_of, session_of
 from unbounded.console.layout import THEME_COOKIE, frame
 from unbounded.console.login import TITLE, SessionStart, plain_page
 from unbounded.console.pages import PAGES, PageRoute
@@ -33,7 +33,8 @@ STATIC: Final = Path(__file__).parent / "static"
 RECONNECT_S: Final = 10.0  # a page that lost its websocket for longer is loaded again
 HISTORY: Final = 300  # messages that are sent again after a reconnect
 _TO_FLEET: Final = f'<p><a href="{urls.FLEET}">Fleet</a></p>'
-_FROM_BROWSER: Final = ("event", "javascript_response", "ack", "log")  # messages that name a page
+_FROM_BROWSER: Final = ("handshake", "event", "javascript_response", "ack")  # messages that name a page
+_NOT_TAKEN: Final = "log"  # text of a browser for the log of the server
 
 log = Log(__name__)
 
@@ -111,16 +112,20 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _check_senders() -> None:
-    """Accept messages about a page from the websocket of that page alone."""
+    """Accept messages about a page from the websocket of that page alone, and no text for the log."""
     handlers = core.sio.handlers["/"]
+    del handlers[_NOT_TAKEN]
     for name in _FROM_BROWSER:
         core.sio.on(name, _from_own_page(handlers[name]))
 
 
 def _from_own_page(handler: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(sid: str, message: dict[str, Any]) -> None:
-        if message.get("client_id") in core.sio.rooms(sid):
-            handler(sid, message)
+    async def checked(sid: str, message: dict[str, Any]) -> Any:
+        environ = core.sio.get_environ(sid)
+        if environ is None or message.get("client_id") != page_of(environ["asgi.scope"]):
+            return None
+        answer = handler(sid, message)
+        return await answer if inspect.isawaitable(answer) else answer
 
     return checked
 

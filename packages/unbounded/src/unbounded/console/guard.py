@@ -31,6 +31,7 @@ PUBLIC: Final = frozenset({urls.LOGIN, urls.OIDC_LOGIN, urls.OIDC_CALLBACK, "/fa
 SAFE_METHODS: Final = ("GET", "HEAD")
 NONCE_BYTES: Final = 16
 COOKIE: Final = "unbounded-console"
+_HANDSHAKE: Final = "implicit_handshake"  # NiceGUI refuses the websocket of an unknown page before any message of it
 
 _HEADERS: Final = (
     ("x-content-type-options", "nosniff"),
@@ -120,11 +121,14 @@ class Guard:
     def _may_connect(self, scope: Scope, session: BrowserSession | None) -> bool:
         """Return whether a websocket may open: that of a page of its session.
 
-        NiceGUI refuses one of a page that is not open any more, so that the browser loads the page again.
+        A page that is not open any more, such as one of the process before this one, is left to NiceGUI, which refuses
+        it so that the browser loads the page again.
         """
-        page = _page_id(scope)
+        page = page_of(scope)
         owner = self._sessions.owner(page)
-        return bool(page) and (owner is None or owner is session)
+        if not page or owner is not None:
+            return bool(page) and owner is session
+        return session is not None or _query_value(scope, _HANDSHAKE) == "true"
 
     def _is_same_origin(self, scope: Scope, headers: dict[str, str], host: str) -> bool:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
@@ -144,9 +148,14 @@ def _is_public(path: str) -> bool:
     return path in PUBLIC or is_start or path.startswith((LIBRARY, STATIC))
 
 
-def _page_id(scope: Scope) -> str:
+def page_of(scope: Scope) -> str:
+    """Return the id of the page that a websocket names in its address."""
+    return _query_value(scope, "client_id")
+
+
+def _query_value(scope: Scope, name: str) -> str:
     query: bytes = scope.get("query_string", b"")
-    return parse_qs(query.decode("latin-1")).get("client_id", [""])[0]
+    return parse_qs(query.decode("latin-1")).get(name, [""])[0]
 
 
 def _headers(scope: Scope) -> dict[str, str]:
