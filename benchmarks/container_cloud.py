@@ -436,11 +436,11 @@ async def _update(api: Api, size: Size) -> UpdateFigures:
 
 
 async def _settled(child: children.Child, quiet_s: float = 2.0) -> None:
-    """Wait until a child sends no request for some seconds, those of its Lease apart."""
+    """Wait until a child sends no request for some seconds, those of its Lease and of watches that have ended apart."""
     before = -1
     while True:
         requests = (await child.usage()).requests
-        found = sum(count for what, count in requests.items() if not what.endswith(" leases"))
+        found = sum(count for what, count in requests.items() if not what.endswith(" leases") and "watch " not in what)
         if found == before:
             return
         before = found
