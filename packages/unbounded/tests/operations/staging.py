@@ -22,6 +22,7 @@ from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
+from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -112,7 +113,9 @@ class Announced:
         self.events.append((about.name, reason))
 
 
-def announcing_steward(world: World, announced: Announced, metrics: OperationMetrics | None = None) -> Process:
+def announcing_steward(
+    world: World, announced: Announced, metrics: OperationMetrics | None = None, tracer: Tracer = NO_TRACER
+) -> Process:
     async def main(_life: Incarnation, api: Api) -> None:
         indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
         caches = SupervisorCaches(
@@ -121,7 +124,7 @@ def announcing_steward(world: World, announced: Announced, metrics: OperationMet
             nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda _node: ()}),
             pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
         )
-        steward = Supervisor(api, caches, emit_event=announced, now=virtual_now, metrics=metrics)
+        steward = Supervisor(api, caches, emit_event=announced, now=virtual_now, metrics=metrics, tracer=tracer)
         async with asyncio.TaskGroup() as tasks:
             for cache in (caches.operations, caches.machines, caches.nodes, caches.pause):
                 tasks.create_task(cache.run())

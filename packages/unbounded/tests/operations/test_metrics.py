@@ -1,15 +1,15 @@
-"""Metrics of operations that the supervisor ends, as those of executors: by kind, phase and reason, with the time since
-
-the claim.
-"""
+"""Metrics of operations: by kind, phase and reason, with the time since the claim, and the times of stages."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.operations.staging import Announced, announcing_steward, story
 from tests.operations.world import World
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.operations.metrics import OperationMetrics
 
 
@@ -62,3 +62,31 @@ async def test_each_stage_that_a_claimed_operation_leaves_is_timed(world: World)
     assert counts == {"ShuttingDown": 1, "WaitingOn": 1}
     assert ended.status.completed_at
     assert total_s == pytest.approx(_timed(registry, "HostReboot", "Complete", "sum") or 0, abs=2)
+
+
+@story
+async def test_the_leader_counts_and_times_what_an_agent_does(world: World) -> None:
+    registry = CollectorRegistry()
+    announcing_steward(world, Announced(), OperationMetrics(registry)).start()
+    keeper = asyncio.create_task(world.agent("m1").keep())  # its host restarts by its own action
+    await world.machine("m1")
+    await world.operation("restart", "NodeReboot", "m1")
+    await world.ended("restart", within_s=600)
+    await asyncio.sleep(5)
+    assert _ended(registry, "NodeReboot", "Succeeded", "Complete") == 1
+    assert _timed(registry, "NodeReboot", "Complete", "count") == 1
+    total_s = _timed(registry, "NodeReboot", "Complete", "sum") or 0
+    assert total_s > 1
+    (family,) = [one for one in registry.collect() if one.name == "unbounded_operation_stage_duration_seconds"]
+    stages = {one.labels["stage"]: one.value for one in family.samples if one.name.endswith("_sum")}
+    assert stages
+    assert sum(stages.values()) == pytest.approx(total_s, abs=2)
+
+    await world.operation("lost", "NodeReboot", "m1")
+    await world.until("lost", lambda one: one.claimed, within_s=60)
+    keeper.cancel()
+    await asyncio.wait({keeper})
+    await world.api.patch(MACHINE_OPERATIONS, "lost", {"spec": {"abandon": True}})
+    await world.ended("lost", within_s=3600)
+    await asyncio.sleep(5)
+    assert _ended(registry, "NodeReboot", "ExecutorLost") == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.operations.staging import story
+import asyncio
+
+from tests.operations.staging import Announced, announcing_steward, story
 from tests.operations.world import World
 from tests.support.spans import SpanList
 from unbounded.kube.tracing import Tracer, trace_id
@@ -38,3 +40,20 @@ async def test_a_failed_operation_is_a_failed_root(world: World) -> None:
     assert ended.status.reason == "DeadlineExceeded"
     assert root.error is not None
     assert root.error.startswith("DeadlineExceeded: ")
+
+
+@story
+async def test_the_leader_traces_what_an_agent_does(world: World) -> None:
+    sink = SpanList()
+    announcing_steward(world, Announced(), tracer=Tracer(sink)).start()
+    keeper = asyncio.create_task(world.agent("m1").keep())  # its host restarts by its own action
+    await world.machine("m1")
+    await world.operation("restart", "NodeReboot", "m1")
+    ended = await world.ended("restart", within_s=600)
+    await asyncio.sleep(5)
+    keeper.cancel()
+    (root,) = sink.named("NodeReboot")
+    (stage,) = sink.named("Restarting")
+    assert (root.trace_id, root.parent_id, root.error) == (trace_id(ended.metadata.uid), None, None)
+    assert stage.parent_id == root.span_id
+    assert root.attributes["unbounded.executor"] == "unbounded-agent/m1"

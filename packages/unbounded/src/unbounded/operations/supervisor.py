@@ -22,6 +22,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.operations import caches as operation_caches
 from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
+from unbounded.operations.agent_results import AgentResults, is_executed_by_agent
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor_status import MachineSupervisor, SupervisorStatus
@@ -113,6 +114,7 @@ class Supervisor:
         self._absences = absences or executor_selection.ExecutorHealth()
         self._wall = now
         self._metrics = metrics or OperationMetrics()
+        self._agent_results = AgentResults(self._metrics, tracer)
         self._status = SupervisorStatus(api, caches, emit_event, now, ended=self._count)
         self._batches = BatchController(api, caches, self._status)
         self._known: dict[str, TrackedOperation] = {}
@@ -156,6 +158,7 @@ class Supervisor:
         if operation is None:
             return
         self._note_activity(new)
+        self._agent_results.changed(old, new)
         if not self._note_progress(old, new) and not _only_finalizers_changed(old, new):
             self._operations.enqueue(operation.name)
         for owner in operation.metadata.owner_references:
@@ -386,6 +389,8 @@ class Supervisor:
             self._emit_event(operation, "Warning", warning.reason, f"{warning.text}; not before {until}")
 
     def _count(self, operation: MachineOperation) -> None:
+        if is_executed_by_agent(operation):
+            return
         known = self._known.get(operation.name)
         claimed_at = None if known is None else known.claimed_at
         self._metrics.ended(operation, None if claimed_at is None else loop_time() - claimed_at)
