@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ import aiohttp
 
 from tests.e2e.plane import Plane
 from tests.monitoring.recording import Recording
+from tests.support.waiting import eventually
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MachineConfigurationVersion
 from unbounded.api.names import LABEL_SITE
 from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.kube.clock import rfc3339
@@ -42,6 +45,7 @@ async def make_token(it: Plane) -> None:
 
 async def make_trouble(it: Plane, bmc: LabBmc) -> None:
     """Create what the alerts are about; `bmc` refuses the password of its Machine."""
+    await _make_failed_update(it)
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -80,9 +84,44 @@ async def make_trouble(it: Plane, bmc: LabBmc) -> None:
     parts = [{"kind": "disk", "name": "Disk 1", "health": "Critical"}, {"kind": "NIC", "name": "NIC 1", "health": "OK"}]
     hardware = {"source": "Redfish", "at": now, "digest": "0" * 64, "bmc": {"at": now, "parts": parts}}
     agent = {"host": {"certificateExpires": rfc3339(datetime.now(UTC) + timedelta(hours=5))}}
-    status = {"status": {"conditions": [condition], "hardware": hardware, "agent": agent}}
-    patch = ("--subresource", "status", "--type", "merge", "-p", json.dumps(status))
-    await it.running.kubectl("patch", "machines.unbounded-cloud.io", "without-image", *patch)
+    await _patch_status(it, "without-image", {"conditions": [condition], "hardware": hardware, "agent": agent})
+
+
+async def _make_failed_update(it: Plane) -> None:
+    """Create a Machine whose Node has no kubelet, and the record of its agent's failed update to a configuration."""
+    await it.running.apply(
+        {
+            "kind": "MachineConfiguration",
+            "metadata": {"name": "workers"},
+            "spec": {
+                "template": {"kubernetes": {"version": "v1.34.0"}},
+                "machineSelector": {"matchLabels": {"wave": "update"}},
+                "updateStrategy": {"type": "RollingUpdate"},
+            },
+        },
+        _machine("not-ready", wave="update", kubernetes={}),
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "not-ready"}},
+    )
+
+    async def first_version() -> MachineConfigurationVersion | None:
+        found = await it.api.list(MACHINE_CONFIGURATION_VERSIONS)
+        return found.items[0] if found.items else None
+
+    version = (await eventually(first_version, within_s=60.0)).metadata
+    update = {
+        "version": version.name,
+        "uid": version.uid,
+        "generation": version.generation,
+        "phase": "Failed",
+        "since": rfc3339(),
+        "message": "its agent has not created the Node again",
+    }
+    await _patch_status(it, "not-ready", {"nodeUpdate": update})
+
+
+async def _patch_status(it: Plane, machine: str, status: Mapping[str, Any]) -> None:
+    patch = ("--subresource", "status", "--type", "merge", "-p", json.dumps({"status": status}))
+    await it.running.kubectl("patch", "machines.unbounded-cloud.io", machine, *patch)
 
 
 def _machine(name: str, *, wave: str = "", **spec: Any) -> dict[str, Any]:

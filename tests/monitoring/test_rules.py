@@ -75,6 +75,16 @@ TROUBLE: Final = (
         "UnboundedRolloutFailing", "A rollout has failed targets, or has halted (operation)", {"source": "operation"}
     ),
     Firing(
+        "UnboundedRolloutFailing",
+        "A rollout has failed targets, or has halted (configuration)",
+        {"source": "configuration"},
+    ),
+    Firing(
+        "UnboundedHostDark",
+        f"1 hosts of site {SITE} do not answer (NodeNotReady)",
+        {"site": SITE, "reason": "NodeNotReady"},
+    ),
+    Firing(
         "UnboundedHostDark",
         f"1 hosts of site {SITE} do not answer (ConnectionRefused)",
         {"site": SITE, "reason": "ConnectionRefused"},
@@ -286,9 +296,11 @@ async def test_alerts_fire_on_metrics_of_a_plane_in_trouble_and_not_on_those_of_
         async def in_trouble() -> Recording | None:
             found = await recorded(it)
             present = (
-                found.of_name("unbounded_rollouts", phase="Halted"),
+                found.of_name("unbounded_rollouts", source="operation", phase="Halted"),
+                found.of_name("unbounded_rollouts", source="configuration", phase="Halted"),
                 found.of_name("unbounded_bmcs", state="refused"),
                 found.of_name("unbounded_machines", reason="ConnectionRefused"),
+                found.of_name("unbounded_machines", phase="Ready", reason="NodeNotReady"),
                 found.of_name("unbounded_operations_blocked_seconds", by="executor"),
                 found.of_name("unbounded_operations_blocked_seconds", by="host"),
                 found.of_name("unbounded_disruption_budget_machines"),
