@@ -121,12 +121,15 @@ def _container_cloud_files() -> Iterable[tuple[str, str]]:
 
 
 def _monitoring() -> str:
-    monitor = f"---\n{as_yaml(workloads.container_cloud_monitor())}"
+    container_cloud, console = (
+        f"---\n{as_yaml(one)}" for one in (workloads.container_cloud_monitor(), workloads.console_monitor())
+    )
     rules = _escaped(as_yaml(deploy_files.alert_rules())).replace(DOCS, "{{ $.Values.monitoring.docsURL }}")
     return "".join(
         (
             _documents(map(as_yaml, workloads.monitors())),
-            _when(f"{CONTAINER_CLOUD_KEY}.enabled", monitor),
+            _when(f"{CONTAINER_CLOUD_KEY}.enabled", container_cloud),
+            _when("console.enabled", console),
             _when("monitoring.rules", f"---\n{rules}"),
         )
     )

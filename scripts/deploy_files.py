@@ -241,11 +241,12 @@ def _metalman() -> dict[str, str]:
 
 
 def _monitoring() -> dict[str, str]:
-    """Return the component with ServiceMonitors and alert rules, and that of container-cloud, which is optional."""
+    """Return the component with ServiceMonitors and alert rules, and those of the processes that are optional."""
     folder = "deploy/components"
     return {
         **_monitors(f"{folder}/monitoring", (*workloads.monitors(), alert_rules())),
         **_monitors(f"{folder}/{CONTAINER_CLOUD}-monitoring", (workloads.container_cloud_monitor(),)),
+        **_monitors(f"{folder}/{CONSOLE}-monitoring", (workloads.console_monitor(),)),
     }
 
 

@@ -147,10 +147,21 @@ def test_with_container_cloud_too(tmp_path: Path) -> None:
 def test_with_the_console_too(tmp_path: Path) -> None:
     beside = os.path.relpath(ROOT / "deploy", tmp_path)
     (tmp_path / "kustomization.yaml").write_text(
-        yaml.safe_dump({"resources": [beside, f"{beside}/components/unbounded-console"]})
+        yaml.safe_dump(
+            {
+                "resources": [beside, f"{beside}/components/unbounded-console"],
+                "components": [
+                    f"{beside}/components/{name}" for name in ("monitoring", "unbounded-console-monitoring")
+                ],
+            }
+        )
     )
-    rendered = objects(helm(HERE | {"console": {"enabled": True}}, tmp_path))
+    rendered = objects(helm(HERE | {"console": {"enabled": True}, "monitoring": {"enabled": True}}, tmp_path))
     assert rendered == kustomized(str(tmp_path))
+    monitor = rendered["ServiceMonitor", "unbounded-console"]["spec"]
+    service = rendered["Service", "unbounded-console"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {one["port"] for one in monitor["endpoints"]} <= {one["name"] for one in service["spec"]["ports"]}
     pod = rendered["Deployment", "unbounded-console"]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in pod

@@ -515,6 +515,11 @@ def container_cloud_monitor() -> Raw:
     return _monitor(CONTAINER_CLOUD_CONTROLLER, CONTAINER_CLOUD)
 
 
+def console_monitor() -> Raw:
+    """Return the ServiceMonitor of the console, which not every installation has."""
+    return _monitor(CONSOLE, CONSOLE)
+
+
 def alert_rules(rules: Raw) -> Raw:
     """Return alert rules as an object of the Prometheus operator.
 
