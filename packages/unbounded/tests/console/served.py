@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from unbounded.api.core import SERVICE_ACCOUNTS
+from unbounded.api.core import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.api.names import GROUP, LABEL_SITE
+from unbounded.api.names import GROUP, LABEL_SITE, NAMESPACE
+from unbounded.kube.api import AlreadyExists
 from unbounded.kube.client import HttpApi
 
 SITES: Final = 3
@@ -18,6 +20,7 @@ FLEET: Final = 120
 RBAC: Final = "rbac.authorization.k8s.io"
 ROLES: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "ClusterRole", "clusterroles", dict)
 BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", dict)
+ROLE_BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
 
 
 async def create_machine(api: HttpApi, name: str, site: str, **labels: str) -> None:
@@ -42,6 +45,24 @@ async def bind(api: HttpApi, name: str) -> None:
     subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
     await api.create(BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
+
+
+async def create_lease_reader(api: HttpApi, name: str) -> str:
+    """Create a user who may read the Leases of the controllers' namespace alone; returns a token."""
+    await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
+    rules = [{"apiGroups": [LEASES.group], "resources": [LEASES.plural], "verbs": ["get", "list", "watch"]}]
+    await api.create(ROLES, {"metadata": {"name": name}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
+    await api.create(ROLE_BINDINGS, body, namespace=NAMESPACE)
+    return (await api.token(name, namespace="default")).token
+
+
+async def create_namespace(api: HttpApi, name: str) -> None:
+    """Create a namespace, unless another test has."""
+    with suppress(AlreadyExists):
+        await api.create(NAMESPACES, {"metadata": {"name": name}})
 
 
 async def unbind(api: HttpApi, name: str) -> None:

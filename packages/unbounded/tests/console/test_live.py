@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,25 @@ from playwright.async_api import Browser
 
 from tests.console.browser import CHROMIUM, tab
 from tests.console.running import Console, console
-from tests.console.served import FLEET, create_machine, kubeconfig_at, set_status
+from tests.console.served import (
+    FLEET,
+    ROLE_BINDINGS,
+    create_lease_reader,
+    create_machine,
+    create_namespace,
+    kubeconfig_at,
+    set_status,
+)
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.proxy import proxy
+from unbounded.api.core import LEASES, Lease
 from unbounded.api.machine import MACHINES
-from unbounded.console.live import ANSWER_S, RIGHTS_EVERY_S
+from unbounded.api.names import NAMESPACE
+from unbounded.console import live as console_live
+from unbounded.console.live import ANSWER_S, RIGHTS_EVERY_S, LiveData, LiveState
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.credentials import AuthInfo, StaticCredentials
 
 pytestmark = [
     pytest.mark.slow,
@@ -117,6 +130,53 @@ async def test_a_server_that_falls_silent_shows_the_age_of_the_data_within_secon
         await found.shows("after the silence", within_s=RIGHTS_EVERY_S + ANSWER_S + 5)
         await found.page.get_by_text("the watch is interrupted").first.wait_for(state="hidden")
         await set_status(api, "m-041", phase=None, message=None)
+
+
+async def test_leases_are_watched_in_one_namespace_while_a_page_follows_them(api: HttpApi) -> None:
+    await create_namespace(api, NAMESPACE)
+    data = LiveData(api, unauthorized=lambda _cause: None)
+    live, changes = data.of(LEASES), asyncio.Queue[Lease | None]()
+    ends = [live.subscribe(lambda _old, new: changes.put_nowait(new)) for _ in range(2)]
+    for namespace in ("default", NAMESPACE):
+        await api.create(LEASES, {"metadata": {"name": "brief"}, "spec": {}}, namespace=namespace)
+    async with asyncio.timeout(10):
+        for _ in ends:
+            new = await changes.get()
+            assert new is not None
+            assert new.metadata.namespace == NAMESPACE
+    ends[0]()
+    assert data.of(LEASES) is live
+    ends[1]()
+    await asyncio.sleep(0)
+    assert "live leases" not in {one.get_name() for one in asyncio.all_tasks()}
+    assert live.cache.all() == ()
+    data.close()
+    for namespace in ("default", NAMESPACE):
+        await api.delete(LEASES, "brief", namespace=namespace)
+
+
+async def test_rights_on_one_namespace_are_enough_for_leases(api: HttpApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_live, "RIGHTS_EVERY_S", 0.1)
+    await create_namespace(api, NAMESPACE)
+    token = await create_lease_reader(api, "lease-reader")
+    config = replace(api.config, credentials=StaticCredentials(AuthInfo(token=token)))
+    async with HttpApi(config) as own:
+        data = LiveData(own, unauthorized=lambda _cause: None)
+        live, states, changed = data.of(LEASES), list[LiveState](), asyncio.Event()
+
+        def note() -> None:
+            states.append(live.state)
+            changed.set()
+
+        live.on_state(note)
+        async with asyncio.timeout(10):
+            await changed.wait()
+            await asyncio.sleep(0.5)  # several questions for the rights
+            changed.clear()
+            await api.delete(ROLE_BINDINGS, "lease-reader", namespace=NAMESPACE)
+            await changed.wait()
+        assert states == [LiveState.LIVE, LiveState.DENIED]
+        data.close()
 
 
 async def test_a_console_that_ends_is_noticed_and_another_one_asks_for_its_address(

@@ -21,6 +21,7 @@ from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.console.models.hosts import ContainerCloud, cluster_view, host_view, hosts_view
+from unbounded.console.models.leaders import SiteProcesses
 from unbounded.console.models.machine import machine_view
 from unbounded.console.models.operation import operation_view
 from unbounded.console.models.parts import (
@@ -315,7 +316,7 @@ def test_a_site_shows_its_boots_images_and_bmcs() -> None:
     elsewhere = machine("m4", site="other", spec=pxe(), activeOperation=active, netboot={"boot": "boot-1"})
     assert [is_booting(one) for one in (booting, ended, pulling)] == [True, False, False]
     lease = LeaderLease("metalman-lab", "pod-1", "2030-01-01T00:09:58Z")
-    processes = ExplainFacts(leader_leases={"metalman-lab": lease})
+    processes = SiteProcesses(ExplainFacts(leader_leases={"metalman-lab": lease}))
     tokens = DefaultTokens((SiteToken("bootstrap-token-abcdef", datetime(2030, 1, 1, 1, 10, tzinfo=UTC)),))
     view = site_view("lab", [booting, ended, pulling, elsewhere], processes, tokens, NOW)
     assert (view.title, view.state.text) == ("Site lab", "1 booting")
@@ -333,32 +334,45 @@ def test_a_site_shows_its_boots_images_and_bmcs() -> None:
     assert table(view, "DHCP leases")[0][:4] == ("m2", "10.0.0.5", "52:54:00:00:00:01", "AddressInUse")
     assert table(view, "Default bootstrap tokens")[0][2] == "1 h"
     servers = table(view, "Boot servers and controllers")
-    assert servers[0] == ("metalman/lab", "leads", "pod-1", "2030-01-01T00:09:58Z")
+    assert servers[0] == ("metalman/lab", "leads", "pod-1", "in the last 30 s")
     assert servers[1][:2] == (
         "machina",
         "Lease unbounded-kube/unbounded-operations does not exist: it has never run here",
     )
 
 
+LEASE = LeaderLease("metalman-lab", "p", AT)
+
+
 @pytest.mark.parametrize(
-    ("processes", "state"),
+    ("processes", "row"),
     [
-        (ExplainFacts(embedded=True), "runs in the process of the API server"),
-        (ExplainFacts(leader_leases=None), "unknown: its Lease cannot be read"),
-        (ExplainFacts(leader_leases={"metalman-lab": LeaderLease("metalman-lab", "", AT)}), "was released"),
-        (ExplainFacts(leader_leases={"metalman-lab": LeaderLease("metalman-lab", "p", AT)}), "not renewed for 10 min"),
+        (SiteProcesses(ExplainFacts(embedded=True)), ("runs in the process of the API server", "–", "–")),
+        (NotRead("You may not read leases."), ("You may not read leases.", "–", "–")),
+        (
+            SiteProcesses(ExplainFacts(leader_leases={"metalman-lab": LeaderLease("metalman-lab", "", AT)})),
+            ("Lease unbounded-kube/metalman-lab was released: it was stopped", "–", "–"),
+        ),
+        (SiteProcesses(ExplainFacts(leader_leases={"metalman-lab": LEASE})), ("leads", "p", "in the last 30 s")),
+        (
+            SiteProcesses(ExplainFacts(leader_leases={"metalman-lab": LEASE}), frozenset({"metalman-lab"})),
+            ("not renewed in the last 30 s", "p", AT),
+        ),
     ],
+    ids=["embedded", "unread", "released", "leads", "late"],
 )
-def test_the_state_of_a_boot_server_is_that_of_its_lease(processes: ExplainFacts, state: str) -> None:
+def test_the_state_of_a_boot_server_is_that_of_its_lease(
+    processes: SiteProcesses | NotRead, row: tuple[str, ...]
+) -> None:
     view = site_view("lab", [], processes, DefaultTokens(unread="you have no permission to read Secrets"), NOW)
-    assert state in table(view, "Boot servers and controllers")[0][1]
+    assert table(view, "Boot servers and controllers")[0][1:] == row
     (tokens,) = (part for part in view.sections if isinstance(part, ViewTable) and "tokens" in part.title)
     assert tokens.empty == "you have no permission to read Secrets"
 
 
 def test_a_large_site_shows_some_rows_and_counts_the_others() -> None:
     many = [machine(f"m-{number:03}", spec=pxe()) for number in range(250)]
-    view = site_view("lab", many, ExplainFacts(embedded=True), DefaultTokens(), NOW)
+    view = site_view("lab", many, SiteProcesses(ExplainFacts(embedded=True)), DefaultTokens(), NOW)
     for title in ("BMCs", "DHCP leases"):
         (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == title)
         assert (len(found.rows), found.more) == (200, 50)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -15,20 +15,19 @@ from playwright.async_api import Browser, Locator, expect
 
 from tests.console.browser import CHROMIUM, NARROW, WIDE, Tab, tab
 from tests.console.running import Console, console
-from tests.console.served import ROLES, create_reader, kubeconfig_of, set_status
+from tests.console.served import ROLES, create_namespace, create_reader, kubeconfig_of, set_status
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
-from unbounded.api.core import NAMESPACES
+from unbounded.api.core import LEASES
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import install_container_cloud
-from unbounded.kube.api import AlreadyExists
 from unbounded.kube.client import HttpApi
-from unbounded.kube.clock import rfc3339
+from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.operations.claim_gates import is_paused
 
 pytestmark = [
@@ -71,8 +70,7 @@ async def staged(api: HttpApi) -> HttpApi:
     now = rfc3339()
     await install_container_cloud(api)
     for namespace in (NAMESPACE, "ns-1"):
-        with suppress(AlreadyExists):
-            await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        await create_namespace(api, namespace)
     made = await api.create(MACHINES, {"metadata": {"name": MACHINE, "labels": {LABEL_SITE: SITE}}, "spec": SPEC})
     spec = {"operationKind": "HostReboot", "machineRef": MACHINE, "startDeadlineSeconds": 3600}
     operation = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": spec})
@@ -181,6 +179,42 @@ async def test_a_change_of_a_machine_is_on_its_page_within_a_second(admin: Tab, 
     assert min(waits) < LIVE_S, waits
 
 
+COUNT_CHANGES: Final = """() => {
+  window.changes = 0;
+  new MutationObserver((found) => (window.changes += found.length)).observe(
+    document.querySelector("main"), {subtree: true, childList: true, characterData: true, attributes: true});
+}"""
+
+
+async def test_a_site_follows_its_leases_and_changes_for_no_renewal(admin: Tab, staged: HttpApi) -> None:
+    name = f"metalman-{SITE}"
+    row = admin.page.get_by_role("row").filter(has_text=f"metalman/{SITE}")
+
+    async def lead(holder: str, renewed: datetime) -> None:
+        spec = {"holderIdentity": holder, "renewTime": rfc3339(renewed, micro=True)}
+        await staged.patch(LEASES, name, {"spec": spec}, namespace=NAMESPACE)
+
+    old = {"holderIdentity": "pod-1", "renewTime": rfc3339(utc_now() - timedelta(hours=1), micro=True)}
+    await staged.create(LEASES, {"metadata": {"name": name}, "spec": old}, namespace=NAMESPACE)
+    await visit(admin, f"/site/{SITE}")
+    await row.get_by_text("not renewed in the last 30 s").wait_for()
+    await admin.shows("The site has no default bootstrap token.")
+    began = time.monotonic()
+    await lead("pod-1", utc_now())
+    await row.get_by_text("leads").wait_for()
+    assert time.monotonic() - began < LIVE_S * 2
+    await admin.page.evaluate(COUNT_CHANGES)
+    for _ in range(10):
+        await lead("pod-1", utc_now())
+        await asyncio.sleep(0.1)
+    await admin.page.wait_for_timeout(500)
+    assert await admin.page.evaluate("window.changes") == 0
+    await lead("pod-2", utc_now())
+    await row.get_by_text("pod-2").wait_for()
+    await staged.delete(LEASES, name, namespace=NAMESPACE)
+    await row.get_by_text("does not exist: it has never run here").wait_for()
+
+
 async def test_focus_stays_where_a_page_changes(admin: Tab, staged: HttpApi) -> None:
     await visit(admin, f"/machine/{MACHINE}")
     await admin.page.get_by_role("link", name=SITE, exact=True).first.focus()
@@ -249,6 +283,7 @@ async def test_a_page_shows_nothing_that_its_user_may_not_read(
         assert CANARY not in await found.page.locator("ul.tree").inner_text()
         await visit(found, f"/site/{SITE}")
         await found.shows("You may not read Secrets in kube-system.")
+        await found.shows("You may not read leases.coordination.k8s.io.")
 
 
 async def test_what_a_user_may_not_read_any_more_leaves_the_page(

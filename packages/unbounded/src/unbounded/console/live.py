@@ -3,18 +3,21 @@
 A view reads caches, and is called after changes. Rights can end while a watch goes on, as a server checks them when the
 watch begins. So `LiveData` asks the server now and then, and empties the cache of a kind that may not be read any more.
 The same question shows within seconds that a server does not answer any more, while its watches are open and silent.
+
+A watch lasts until the user's last session ends. That of a kind in `SCOPES` ends with the last page that follows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
-from unbounded.api.core import SELF_SUBJECT_ACCESS_REVIEWS
+from unbounded.api.core import LEASES, SELF_SUBJECT_ACCESS_REVIEWS
 from unbounded.api.meta import Kind
+from unbounded.api.names import NAMESPACE
 from unbounded.console.compaction import compaction_of
 from unbounded.kube.api import Api, ApiError, Forbidden, ObjectList, WatchEvent
 from unbounded.kube.cache import Cache
@@ -28,6 +31,7 @@ Changed = Callable[[T | None, T | None], None]
 
 RIGHTS_EVERY_S: Final = 5.0  # between questions for the rights of a user
 ANSWER_S: Final = 5.0  # a server that answers such a question no sooner is no source of live data
+SCOPES: Final[Mapping[Kind[Any], str]] = {LEASES: NAMESPACE}  # kinds of which pages show those of one namespace
 RECONNECT: Final = Backoff(base_s=0.2, max_s=2.0)  # a person looks at the screen
 
 log = Log(__name__)
@@ -78,21 +82,35 @@ class _ReportingApi:
 class LiveKind(Generic[T]):
     """The objects of one kind that the user may read, and how fresh they are.
 
+    Args:
+        refused: called when the server refuses a request.
+        unused: called when the last subscription has ended.
+
     Attributes:
+        namespace: that of the objects; empty for all.
         cache: the objects. Another cache takes its place once the user may not read the kind: do not keep it.
         state, cause: how the watch fares.
         since: time up to which the objects are known, while the state is STALE.
         heard_at: when the watch has last heard from the server.
     """
 
-    def __init__(self, api: HttpApi, kind: Kind[T], *, refused: Callable[[Forbidden], None]) -> None:
+    def __init__(
+        self,
+        api: HttpApi,
+        kind: Kind[T],
+        *,
+        refused: Callable[[Forbidden], None],
+        unused: Callable[[LiveKind[T]], None] = lambda _live: None,
+    ) -> None:
         self.kind = kind
+        self.namespace = SCOPES.get(kind, "")
         self.state = LiveState.LOADING
         self.cause = ""
         self.since: datetime | None = None
         self.heard_at = utc_now()
         self._api = api
         self._refused = refused
+        self._unused = unused
         self._compact = compaction_of(kind)
         self._subscribers: list[Changed[T]] = []
         self._watchers: list[Callable[[], None]] = []  # of the state
@@ -132,7 +150,7 @@ class LiveKind(Generic[T]):
         self._subscribers.append(changed)
         for item in self.cache.all():
             changed(None, item)
-        return lambda: self._subscribers.remove(changed)
+        return lambda: self._unsubscribe(changed)
 
     def on_state(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after each change of the state; returns the end of that."""
@@ -169,12 +187,17 @@ class LiveKind(Generic[T]):
 
     # ---- inside
 
+    def _unsubscribe(self, changed: Changed[T]) -> None:
+        self._subscribers.remove(changed)
+        if not self._subscribers:
+            self._unused(self)
+
     def _follow(self) -> asyncio.Task[None]:
         return asyncio.create_task(self.cache.run(), name=f"live {self.kind.plural}")
 
     def _new_cache(self) -> Cache[T]:
         api = cast("Api", _ReportingApi(self._api, self))
-        return Cache(api, self.kind, backoff=RECONNECT, compact=self._compact)
+        return Cache(api, self.kind, namespace=self.namespace, backoff=RECONNECT, compact=self._compact)
 
     def _notify(self, old: T | None, new: T | None) -> None:
         if self.state is LiveState.LOADING and self.cache.synced.is_set():
@@ -227,7 +250,7 @@ class LiveData:
         """Return the live objects of a kind; its watch starts with the first call."""
         found = self._kinds.get(kind)
         if found is None:
-            found = self._kinds[kind] = LiveKind(self.api, kind, refused=self._on_refused)
+            found = self._kinds[kind] = LiveKind(self.api, kind, refused=self._on_refused, unused=self._on_unused)
             found.start()
         if self._checks is None:
             self._checks = asyncio.create_task(self._check_rights(), name="rights")
@@ -280,16 +303,20 @@ class LiveData:
                 live.reopen()
 
     async def _check(self, live: LiveKind[Any]) -> None:
-        reason = await self._denial(live.kind)
+        reason = await self._denial(live)
+        if self._kinds.get(live.kind) is not live:  # it has ended in the meantime
+            return
         if reason is None:
             if live.state is LiveState.DENIED:
                 live.start()
         elif live.state is not LiveState.DENIED:
             live.deny(reason)
 
-    async def _denial(self, kind: Kind[Any]) -> str | None:
+    async def _denial(self, live: LiveKind[Any]) -> str | None:
         """Return why the user may not watch a kind; None if that is allowed."""
-        desired = {"spec": {"resourceAttributes": {"group": kind.group, "resource": kind.plural, "verb": "watch"}}}
+        kind, namespace = live.kind, {"namespace": live.namespace} if live.namespace else {}
+        attributes = {"group": kind.group, "resource": kind.plural, "verb": "watch", **namespace}
+        desired = {"spec": {"resourceAttributes": attributes}}
         try:
             review = await self.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired, limit_s=ANSWER_S)
         except Forbidden as error:
@@ -297,6 +324,11 @@ class LiveData:
             raise
         status = review.get("status") or {}
         return None if status.get("allowed") else str(status.get("reason") or f"you may not watch {kind.plural}")
+
+    def _on_unused(self, live: LiveKind[Any]) -> None:
+        if live.kind in SCOPES and self._kinds.get(live.kind) is live:
+            del self._kinds[live.kind]
+            live.stop()
 
     def _on_refused(self, error: Forbidden) -> None:
         if error.code == 401:

@@ -68,15 +68,25 @@ class View:
         """Return reads of these kinds from the live data, and of all others from the API."""
         return CachedReads(self.api, [self.live.of(kind).cache for kind in kinds])
 
-    def follow(self, kinds: Iterable[Kind[Any]], refresh: Callable[[], None]) -> Refresher:
+    def follow(
+        self,
+        kinds: Iterable[Kind[Any]],
+        refresh: Callable[[], None],
+        is_shown: Mapping[Kind[Any], Callable[[Any, Any], bool]] | None = None,
+    ) -> Refresher:
         """Call `refresh` now, and after changes of these kinds: soon after the first, at most five times a second.
 
         The state after the last change is never left out.
+
+        Args:
+            is_shown: by kind, a test of a change (old, new) that decides on a refresh; without, each change counts.
         """
         refresher = Refresher(refresh, self._client)
         for kind in kinds:
             live = self.live.of(kind)
-            self._ends += (live.subscribe(refresher.note_change), live.on_state(refresher.note))
+            test = (is_shown or {}).get(kind)
+            changed = refresher.note_change if test is None else refresher.noting(test)
+            self._ends += (live.subscribe(changed), live.on_state(refresher.note))
             if kind not in self.followed:
                 self.followed.append(kind)
                 self.on_follow(kind)
@@ -178,6 +188,15 @@ class Refresher:
 
     def note_change(self, _old: Any, _new: Any) -> None:
         self.dirty.set()
+
+    def noting(self, is_shown: Callable[[Any, Any], bool]) -> Callable[[Any, Any], None]:
+        """Return a callback for changes, of which those count that pass the test."""
+
+        def changed(old: Any, new: Any) -> None:
+            if is_shown(old, new):
+                self.dirty.set()
+
+        return changed
 
     def note(self) -> None:
         """Have the page refreshed soon."""

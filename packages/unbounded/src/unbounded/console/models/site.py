@@ -13,9 +13,11 @@ from unbounded.api.machine import Machine, NetbootMilestone
 from unbounded.api.machine_spec import DHCPLease
 from unbounded.api.meta import Condition
 from unbounded.console import urls
+from unbounded.console.models.leaders import LATE_S, SiteProcesses
 from unbounded.console.models.parts import (
     MAX_ROWS,
     FactList,
+    NotRead,
     Tone,
     ViewData,
     ViewSection,
@@ -26,13 +28,11 @@ from unbounded.console.models.parts import (
     phase,
     words,
 )
-from unbounded.explain.facts import MACHINA, ExplainFacts
-from unbounded.kube.clock import seconds_since
+from unbounded.explain.facts import MACHINA, leases_of
 from unbounded.operations.executor_selection import ExecutorKind
 from unbounded.operations.observed_power import BmcState, bmc_state, power_of
 
 SHOWN: Final = 200  # Machines of a table, those that need attention first
-STALE_S: Final = 30.0  # a Lease is renewed every few seconds
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,19 @@ class DefaultTokens:
 
 
 def site_view(
-    site: str, machines: Iterable[Machine], processes: ExplainFacts, tokens: DefaultTokens, now: datetime
+    site: str, machines: Iterable[Machine], processes: SiteProcesses | NotRead, tokens: DefaultTokens, now: datetime
 ) -> ViewData:
     """Return the view of a site.
 
     Args:
         machines: of all sites.
-        processes: the Leases of processes, and whether the server itself runs the controllers.
         tokens: of this site.
     """
     own = sorted((one for one in machines if one.site == site), key=lambda one: one.name)
     booting = [one for one in own if is_booting(one)]
     sections: tuple[ViewSection, ...] = (
         _summary(own, booting),
-        _servers(site, processes, now),
+        _servers(site, processes),
         _storm(booting),
         _boots(booting),
         _images(own),
@@ -92,32 +91,43 @@ def _summary(own: Sequence[Machine], booting: Sequence[Machine]) -> FactList:
 # ---- processes
 
 
-def _servers(site: str, processes: ExplainFacts, now: datetime) -> ViewTable:
-    names = (f"{ExecutorKind.METALMAN}/{site}", MACHINA)
+def processes_of(site: str) -> tuple[str, ...]:
+    """Return the processes that serve a site, as the status names them."""
+    return f"{ExecutorKind.METALMAN}/{site}", MACHINA
+
+
+def lease_names(site: str) -> frozenset[str]:
+    """Return the names of their Leases."""
+    return frozenset(name for process in processes_of(site) for name in leases_of(process))
+
+
+def _servers(site: str, processes: SiteProcesses | NotRead) -> ViewTable:
     return ViewTable(
         "Boot servers and controllers",
         ("Process", "State", "Leader", "Last renewed"),
-        tuple(row for name in names for row in _process(name, processes, now)),
+        tuple(row for name in processes_of(site) for row in _process(name, processes)),
     )
 
 
-def _process(name: str, processes: ExplainFacts, now: datetime) -> Iterator[tuple[ViewText, ...]]:
-    if processes.embedded:
+def _process(name: str, processes: SiteProcesses | NotRead) -> Iterator[tuple[ViewText, ...]]:
+    if isinstance(processes, NotRead):
+        yield words(name), words(processes.why), words(""), words("")
+        return
+    facts = processes.facts
+    if facts.embedded:
         yield words(name), words("runs in the process of the API server", tone=Tone.GOOD), words(""), words("")
         return
-    if processes.leader_leases is None:
-        yield words(name), words("unknown: its Lease cannot be read"), words(""), words("")
-        return
-    silence = processes.silence(name)
+    silence = facts.silence(name)
     if silence is not None:
         yield words(name), words(silence, tone=Tone.BAD), words(""), words("")
         return
-    for lease in processes.leases_of_process(name):
-        late_s = seconds_since(lease.renewed or None, now)
-        is_late = late_s > STALE_S
-        state = f"not renewed for {duration(late_s)} by this clock" if is_late else "leads"
-        tone = Tone.WARN if is_late else Tone.GOOD
-        yield words(name), words(state, tone=tone), words(lease.holder), words(lease.renewed)
+    for lease in facts.leases_of_process(name):
+        within = f"in the last {duration(LATE_S)}"
+        if lease.name in processes.late:
+            state, renewed = words(f"not renewed {within}", tone=Tone.BAD), lease.renewed
+        else:
+            state, renewed = words("leads", tone=Tone.GOOD), within
+        yield words(name), state, words(lease.holder), words(renewed)
 
 
 # ---- boots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 TICK_S: Final = 1.0
 PAUSE_S: Final = 1.0  # at least, between two loads: each is several requests, and a subject may change all the time
-AGAIN_S: Final = 15.0  # Leases are heartbeats, which no page watches: what rests on them is read again after that time
+AGAIN_S: Final = 15.0  # an explanation observes Leases, which its page does not watch: it is made again after that time
 SETTLED_AGAIN_S: Final = 60.0  # likewise, for rights that have ended on what no page watches
 
 log = Log(__name__)
@@ -63,7 +63,7 @@ class LivePage:
 
     def begin(self) -> None:
         """Draw now, and after each change, until the page is closed."""
-        self.view.follow(self._kinds, self.refresh)
+        self.view.follow(self._kinds, self.refresh, self.is_shown())
         self.view.spawn(self._load())
         self.view.spawn(self._tick())
 
@@ -79,6 +79,14 @@ class LivePage:
     def data(self) -> ViewData | str:
         """Return what the page shows now, or why it shows nothing."""
         raise NotImplementedError
+
+    def is_shown(self) -> Mapping[Kind[Any], Callable[[Any, Any], bool]]:
+        """Return, by kind, a test of a change (old, new) that decides whether the page differs."""
+        return {}
+
+    def has_aged(self) -> bool:
+        """Return whether the page differs without a change of an object: asked every second."""
+        return self._data is not None and self._data.runs
 
     def key(self) -> object:
         """Return a value that differs where `load` has to run again."""
@@ -156,8 +164,8 @@ class LivePage:
             await asyncio.sleep(PAUSE_S)
 
     async def _tick(self) -> None:
-        """Draw durations anew, as long as the subject is at work."""
+        """Draw anew what changes with time alone, such as durations as long as the subject is at work."""
         while True:
             await asyncio.sleep(TICK_S)
-            if self._data is not None and self._data.runs:
+            if self.has_aged():
                 self.refresh()

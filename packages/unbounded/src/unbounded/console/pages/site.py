@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from unbounded.api.core import CONFIG_MAPS, LEASES
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.console.models.parts import ViewData
-from unbounded.console.models.site import DefaultTokens, SiteToken, site_view
+from unbounded.console.live import LiveState
+from unbounded.console.models.leaders import LeaderTimes, SiteProcesses
+from unbounded.console.models.parts import NotRead, ViewData
+from unbounded.console.models.site import DefaultTokens, SiteToken, lease_names, site_view
 from unbounded.console.pages.live_page import LivePage
 from unbounded.console.view import View
 from unbounded.explain.facts import ExplainFacts
@@ -24,45 +30,65 @@ def show(view: View, name: str) -> None:
 
 
 class SitePage(LivePage):
-    """The page of one browser. Leases are heartbeats: they are read again and again, and not watched."""
+    """The page of one browser.
+
+    Machines and Leases are watched. Secrets are read once a minute: a cache would keep their contents.
+    """
 
     def __init__(self, view: View, name: str) -> None:
-        super().__init__(view, f"Site {name}", (MACHINES,))
+        super().__init__(view, f"Site {name}", (MACHINES,), (LEASES,))
         self._site = name
+        self._leaders = LeaderTimes(lease_names(name))
         self.forget()
 
     def forget(self) -> None:
-        self._processes = ExplainFacts(leader_leases=None)
-        self._tokens = DefaultTokens(unread="Being read …")
+        self._is_embedded: bool | None = None  # until it is read
+        self._tokens: DefaultTokens | None = None
 
     def data(self) -> ViewData | str:
         machines = self.view.live.of(MACHINES).cache
         if not machines.synced.is_set():
             return "Being read …"
-        return site_view(self._site, machines.all(), self._processes, self._tokens, utc_now())
+        tokens = self._tokens or DefaultTokens(unread="Being read …")
+        return site_view(self._site, machines.all(), self._processes(), tokens, utc_now())
+
+    def is_shown(self) -> Mapping[Kind[Any], Callable[[Any, Any], bool]]:
+        return {LEASES: self._leaders.note}
+
+    def has_aged(self) -> bool:
+        if self.view.live.of(LEASES).state is not LiveState.LIVE:
+            self._leaders.interrupt()
+            return False
+        return self._leaders.has_aged()
 
     def key(self) -> object:
         return self._site
 
     def is_settled(self) -> bool:
-        return False
+        return self._tokens is not None
 
     async def load(self) -> None:
-        self._processes = await self._read_processes()
+        self._is_embedded = await self._has_controllers()
         self._tokens = await self._read_tokens()
 
-    async def _read_processes(self) -> ExplainFacts:
-        api = self.view.api
+    def _processes(self) -> SiteProcesses | NotRead:
+        if self._is_embedded:
+            return SiteProcesses(ExplainFacts(embedded=True))
+        leases = self.found(LEASES)
+        if isinstance(leases, NotRead):
+            return leases
+        if self._is_embedded is None:  # a missing Lease would be no cause
+            return NotRead("Being read …")
+        found = {one.metadata.name: leader_lease(one) for one in leases}
+        return SiteProcesses(ExplainFacts(leader_leases=found), self._leaders.late)
+
+    async def _has_controllers(self) -> bool:
+        """Return whether the API server itself runs the controllers, which have no Leases then."""
         try:
-            await api.get(CONFIG_MAPS, COMPONENTS, namespace=NAMESPACE)
-            return ExplainFacts(embedded=True)
+            await self.view.api.get(CONFIG_MAPS, COMPONENTS, namespace=NAMESPACE)
         except (NotFound, Forbidden):
-            pass
-        try:
-            leases = await api.list(LEASES, namespace=NAMESPACE)
-        except Forbidden:
-            return ExplainFacts(leader_leases=None)
-        return ExplainFacts(leader_leases={one.metadata.name: leader_lease(one) for one in leases.items})
+            return False
+        return True
 
     async def _read_tokens(self) -> DefaultTokens:
         """Return the site's tokens, or why they are not known; their secrets are dropped at once."""
