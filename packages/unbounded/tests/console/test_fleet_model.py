@@ -47,15 +47,15 @@ def machine(name: str, *, site: str = "", labels: dict[str, str] | None = None, 
     ids=str,
 )
 def test_the_need_of_a_machine_follows_from_its_status(status: dict[str, Any], need: Need) -> None:
-    assert need_of(machine("m", **status)) is need
+    assert need_of(machine("m", **status), None) is need
 
 
 def test_a_machine_that_a_user_holds_back_says_so() -> None:
     paused = {"metadata": {"name": "m", "annotations": {ANNOTATION_PAUSED: "new disk"}}}
     drained = {"metadata": {"name": "m"}, "spec": {"maintenance": {"enabled": True}}}
-    assert need_of(msgspec.convert(paused, Machine)) is Need.PAUSED
-    assert need_of(msgspec.convert(drained, Machine)) is Need.MAINTENANCE
-    assert need_of(msgspec.convert(paused | {"status": {"phase": "Failed"}}, Machine)) is Need.ATTENTION
+    assert fleet_row(msgspec.convert(paused, Machine)).need is Need.PAUSED
+    assert fleet_row(msgspec.convert(drained, Machine)).need is Need.MAINTENANCE
+    assert fleet_row(msgspec.convert(paused | {"status": {"phase": "Failed"}}, Machine)).need is Need.ATTENTION
 
 
 def test_a_machine_is_blocked_as_long_as_an_operation_of_it_is() -> None:
@@ -92,6 +92,44 @@ def filled(*objects: Machine | MachineOperation) -> FleetIndex:
 
 def names(index: FleetIndex, desired: FleetFilter, first: int = 0, rows: int = 50) -> list[str]:
     return [row.name for row in index.page(desired, first, rows).rows]
+
+
+def ended(name: str, phase: str, at: str = AT, *, kind: str = "HostReboot", reason: str = "TimedOut") -> dict[str, Any]:
+    return {"name": name, "uid": name, "kind": kind, "phase": phase, "reason": reason, "completedAt": at}
+
+
+def test_a_machine_with_a_failed_operation_comes_before_blocked_ones_and_the_newest_first() -> None:
+    index = filled(
+        machine("a", phase="Ready", recentOperations=[ended("op-1", "Failed")]),
+        machine("b", phase="Ready", recentOperations=[ended("op-2", "Failed", "2026-01-02T00:00:00Z")]),
+        machine("c", phase="Pending", reason="NoRoute"),
+        machine("d", phase="Failed", recentOperations=[ended("op-3", "Failed")]),
+        machine("e", activeOperation=ACTIVE, recentOperations=[ended("op-4", "Failed")]),
+    )
+    assert names(index, FleetFilter()) == ["d", "b", "a", "c", "e"]
+    assert names(index, FleetFilter(state="failed")) == ["b", "a"]
+    (row,) = index.page(FleetFilter(text="op-2"), 0).rows
+    assert (row.operation, row.operation_name, row.cause) == ("HostReboot", "op-2", "HostReboot op-2 failed: TimedOut")
+    assert index.summary().needs[Need.FAILED] == 2
+    assert index.summary().sites == {NO_SITE: (5, 1)}
+
+
+def test_a_failure_that_no_executor_has_recorded_counts_until_its_operation_is_deleted_or_made_good() -> None:
+    given = machine("a", phase="Ready", recentOperations=[ended("op-0", "Complete")])
+    index = filled(given)
+    spec = {"operationKind": "HostReboot", "machineRef": "a"}
+    later = {"phase": "Failed", "reason": "NotStarted", "completedAt": "2026-01-02T00:00:00Z"}
+    body = {"metadata": {"name": "op-1", "uid": "u-1"}, "spec": spec, "status": later}
+    failed = msgspec.convert(body, MachineOperation)
+    index.changed(None, failed)
+    (row,) = index.page(FleetFilter(state="failed"), 0).rows
+    assert row.cause == "HostReboot op-1 failed: NotStarted"
+    index.changed(failed, None)
+    assert names(index, FleetFilter(state="failed")) == []
+    index.changed(None, failed)
+    good = [ended("op-0", "Complete"), ended("op-2", "Complete", "2026-01-03T00:00:00Z")]
+    index.changed(given, machine("a", phase="Ready", recentOperations=good))
+    assert names(index, FleetFilter(state="failed")) == []
 
 
 def test_machines_that_need_a_person_come_first_then_names() -> None:
@@ -135,22 +173,31 @@ def test_a_page_past_the_end_is_the_last_one() -> None:
     assert filled().page(FleetFilter(), 50, 10).first == 0
 
 
-status = st.fixed_dictionaries({}, optional={"phase": st.sampled_from(["Ready", "Failed"]), "reason": st.just("R")})
+results = st.lists(st.sampled_from([ended("op-8", "Failed"), ended("op-9", "Complete")]), max_size=2)
+status = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Ready", "Failed"]),
+        "reason": st.just("R"),
+        "recentOperations": results,
+    },
+)
 step = st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "x", "y"]), st.none() | status)
 wait = st.tuples(
-    st.sampled_from("abcd"), st.sampled_from(["op-1", "op-2"]), st.sampled_from(["", "Paused", "Settling"])
+    st.sampled_from("abcd"), st.sampled_from(["op-1", "op-2"]), st.sampled_from(["", "Paused", "Settling", "Failed"])
 )
 
 
 @given(st.lists(step | wait, max_size=30))
-def test_counts_and_order_follow_each_change(steps: list[tuple[str, str, dict[str, str] | str | None]]) -> None:
+def test_counts_and_order_follow_each_change(steps: list[tuple[str, str, dict[str, Any] | str | None]]) -> None:
     index, now, waits = FleetIndex(), dict[str, Machine](), dict[str, MachineOperation]()
     for name, site, given_status in steps:
         if isinstance(given_status, str):
             key = f"{name}-{site}"
             before = waits.pop(key, None)
             if given_status:
-                waits[key] = waiting(key, name, given_status)
+                end = {"phase": "Failed", "completedAt": AT} if given_status == "Failed" else {}
+                waits[key] = waiting(key, name, given_status, **end)
             if before is not None or given_status:
                 index.changed(before, waits.get(key))
             continue

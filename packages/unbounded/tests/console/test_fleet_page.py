@@ -10,8 +10,9 @@ from playwright.async_api import Browser
 from tests.console.browser import CHROMIUM, NARROW, WIDE, tab
 from tests.console.running import Console
 from tests.console.served import FLEET, SITES, create_machine, set_status
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_PAUSED
+from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.console.pages.fleet import SITES_SHOWN
 from unbounded.kube.client import HttpApi
@@ -57,17 +58,27 @@ async def test_states_are_filtered_and_the_first_screen_has_the_list(
     wait = {"reason": "WaitingForBudget", "since": "2026-01-01T00:00:00Z"}
     status = {"phase": "Pending", "message": "rack1 allows 0", "waiting": wait}
     await api.patch(MACHINE_OPERATIONS, "stuck", {"status": status}, subresource="status")
+    failed = {"name": "m-014-off", "uid": "u-14", "kind": "HostPowerOff", "phase": "Failed", "message": "no answer"}
+    await set_status(api, "m-014", phase="Ready", recentOperations=[failed])
+    await _fail_rollouts(api)
     more = [f"z-{number}" for number in range(SITES_SHOWN)]
     for name in more:
         await create_machine(api, name, f"place-{name}")
     async with tab(browser, await running.next_url()) as found:
         await found.shows(f"{SITES + len(more) - SITES_SHOWN} more sites")
-        assert (await found.names())[:4] == ["m-077", "m-013", "m-011", "m-012"]
+        assert (await found.names())[:5] == ["m-077", "m-014", "m-013", "m-011", "m-012"]
         await found.shows("AgentReset stuck: rack1 allows 0")
+        await found.shows("HostPowerOff m-014-off failed: no answer")
+        rollouts = found.page.get_by_role("region", name="Failing rollouts")
+        *links, more_link = await rollouts.get_by_role("link").all_inner_texts()
+        assert (set(links), more_link) == ({"all-racks", *ROLLOUTS[1:]}, "1 more")
+        assert "HostReboot: m-020: the BMC refuses" in await rollouts.inner_text()
+        assert await found.serious_findings() == []
         top = await found.page.get_by_role("link", name="m-077").bounding_box()
         assert top is not None
         assert top["y"] + top["height"] < WIDE["height"]
-        for state, name in (("blocked", "m-013"), ("paused", "m-011"), ("maintenance", "m-012")):
+        by_state = {"failed": "m-014", "blocked": "m-013", "paused": "m-011", "maintenance": "m-012"}
+        for state, name in by_state.items():
             await found.page.get_by_label("State").select_option(state)
             await found.shows("1 to 1 of 1 Machine")
             assert await found.names() == [name]
@@ -75,12 +86,40 @@ async def test_states_are_filtered_and_the_first_screen_has_the_list(
         await found.page.wait_for_url("**/?state=attention")
         await found.shows("1 to 1 of 1 Machine")
         assert await found.names() == ["m-077"]
+        await found.page.get_by_role("link", name="1 with a failed operation").click()
+        await found.page.wait_for_url("**/?state=failed")
+        assert await found.names() == ["m-014"]
+        await found.page.get_by_role("link", name="all-racks").click()
+        await found.page.wait_for_url("**/operation/all-racks")
+        await found.shows("the BMC refuses")
+    for name in ROLLOUTS:
+        await api.delete(MACHINE_CONFIGURATIONS, name)
+    await api.delete(MACHINE_OPERATIONS, "all-racks")
+    await set_status(api, "m-014", phase=None, recentOperations=None)
     for name in more:
         await api.delete(MACHINES, name)
     await api.delete(MACHINE_OPERATIONS, "stuck")
     await api.patch(MACHINES, "m-011", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
     await api.patch(MACHINES, "m-012", {"spec": {"maintenance": None}})
     await set_status(api, "m-077", phase=None, message=None)
+
+
+ROLLOUTS = [f"workers-{number}" for number in range(3)]
+
+
+async def _fail_rollouts(api: HttpApi) -> None:
+    """Create three updates that have halted or been rolled back, and an operation with a failed Machine."""
+    for name in ROLLOUTS:
+        await api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": name}, "spec": {"template": {}}})
+        rolled_back = name == ROLLOUTS[0]  # it has ended, and comes last
+        cause = {"machine": "m-021", "message": "its Node has not become Ready within 15 minutes " * 4}
+        rollout = {"version": 2, "phase": "RolledBack" if rolled_back else "Halted", "failed": [cause]}
+        await api.patch(MACHINE_CONFIGURATIONS, name, {"status": {"rollout": rollout}}, subresource="status")
+    spec = {"operationKind": "HostReboot", "machineSelector": {"matchLabels": {LABEL_SITE: "site-0"}}}
+    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "all-racks"}, "spec": spec})
+    target = {"machineRef": "m-020", "phase": "Failed", "message": "the BMC refuses"}
+    status = {"phase": "InProgress", "targets": [target, {"machineRef": "m-023", "phase": "InProgress"}]}
+    await api.patch(MACHINE_OPERATIONS, "all-racks", {"status": status}, subresource="status")
 
 
 async def test_a_change_is_on_the_screen_within_a_second(running: Console, browser: Browser, api: HttpApi) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from unbounded.console.app import build
 from unbounded.console.guard import COOKIE, ConsoleOrigin
 from unbounded.console.login import OneTimeLogin
+from unbounded.console.models.failures import FailingRollouts
 from unbounded.console.models.fleet import FleetIndex
 from unbounded.console.server import listen, serving
 from unbounded.console.sessions import BrowserSession, BrowserSessions, OneTimeUrls, identity_of
@@ -55,7 +56,9 @@ async def serving_loopback(
         app = build(sessions=sessions, own=own, login=login, allow_operations=allow_operations)
         async with serving(app, listener):
             ending = asyncio.create_task(sessions.end_when_due(), name="ends of sessions")
-            sessions.prepare(identity, name, api).live.derived(FleetIndex)  # before the user opens the address
+            live = sessions.prepare(identity, name, api).live
+            for derived in (FleetIndex, FailingRollouts):  # before the user opens the address
+                live.derived(derived)
             urls.issue()
             try:
                 yield

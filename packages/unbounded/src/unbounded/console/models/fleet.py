@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from unbounded.api.machine import MACHINES, Machine, MachinePhase, MachinePower
+from unbounded.api.machine import MACHINES, Machine, MachinePhase, MachinePower, RecentOperation
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.console.live import Derived
+from unbounded.console.models.failures import in_order, last_failure, set_or_drop, unrecorded_failure
 from unbounded.kube.selectors import SelectorError, label_test
 from unbounded.operations.claim_gates import in_maintenance, is_paused
 from unbounded.operations.reasons import blocker_of
+
+V = TypeVar("V")
 
 PAGE_ROWS: Final = 50
 LONGEST: Final = 256  # characters of a part of the filter
@@ -26,11 +30,12 @@ class Need(IntEnum):
     """The attention that a Machine needs, the most first."""
 
     ATTENTION = 0  # no controller can help it
-    BLOCKED = 1  # something is in its way, which may pass
-    WORKING = 2  # an operation or an installation is at work
-    PAUSED = 3  # a user has paused its operations
-    MAINTENANCE = 4  # a user has drained it
-    CALM = 5
+    FAILED = 1  # an operation on it has failed, which no controller repeats
+    BLOCKED = 2  # something is in its way, which may pass
+    WORKING = 3  # an operation or an installation is at work
+    PAUSED = 4  # a user has paused its operations
+    MAINTENANCE = 5  # a user has drained it
+    CALM = 6
 
     @property
     def state(self) -> str:
@@ -43,8 +48,11 @@ class FleetRow:
     """A Machine in the list of the fleet.
 
     Attributes:
+        operation: kind of the operation at work, or of the failed one.
+        operation_name: its name.
         cause: why it needs attention; empty where it needs none.
         search: its texts in lower case.
+        failed_at: time of the failure of the operation, in seconds; 0 where none counts.
     """
 
     need: Need
@@ -53,25 +61,36 @@ class FleetRow:
     phase: str
     reason: str
     operation: str
+    operation_name: str
     power: str
     cause: str
     labels: Mapping[str, str]
     search: str
+    failed_at: float
 
     @property
-    def order(self) -> tuple[Need, str]:
-        return (self.need, self.name)
+    def order(self) -> tuple[Need, float, str]:
+        """Return its place: by need, the newest failure first, then by name."""
+        return (self.need, -self.failed_at, self.name)
 
 
-def fleet_row(machine: Machine) -> FleetRow:
-    """Return the row of a Machine."""
+def fleet_row(machine: Machine, unrecorded: Iterable[RecentOperation] = ()) -> FleetRow:
+    """Return the row of a Machine.
+
+    Args:
+        unrecorded: failed operations on it that its history has not.
+    """
     status = machine.status
-    active = status.active_operation
-    need = need_of(machine)
-    cause = cause_of(machine) if need in (Need.ATTENTION, Need.BLOCKED) else ""
+    failure = last_failure(in_order(status.recent_operations, unrecorded))
+    need = need_of(machine, failure)
+    shown = failure if need is Need.FAILED else status.active_operation
+    if need is Need.FAILED and failure is not None:
+        cause = f"{failure.kind} {failure.name} failed: {failure.message or failure.reason or 'no cause is reported'}"
+    else:
+        cause = cause_of(machine) if need in (Need.ATTENTION, Need.BLOCKED) else ""
     phase = status.phase or NEW
     reason = status.reason or ""
-    operation = "" if active is None else active.kind
+    operation = "" if shown is None else shown.kind
     power = "" if status.power is None else status.power.state
     texts = (machine.name, machine.site, phase, reason, operation, cause)
     return FleetRow(
@@ -81,15 +100,25 @@ def fleet_row(machine: Machine) -> FleetRow:
         phase=phase,
         reason=reason,
         operation=operation,
+        operation_name="" if shown is None else shown.name,
         power=power,
         cause=cause,
         labels=machine.metadata.labels,
         search="\n".join(texts).lower(),
+        failed_at=_seconds(failure.completed_at) if need is Need.FAILED and failure is not None else 0.0,
     )
 
 
-def need_of(machine: Machine) -> Need:
-    """Return the attention that a Machine needs."""
+def _seconds(at: str | None) -> float:
+    return datetime.fromisoformat(at).timestamp() if at else 0.0
+
+
+def need_of(machine: Machine, failure: RecentOperation | None) -> Need:
+    """Return the attention that a Machine needs.
+
+    Args:
+        failure: of an operation on it, which no later success makes good.
+    """
     status = machine.status
     redfish, ssh = status.redfish, status.ssh
     if (
@@ -100,6 +129,8 @@ def need_of(machine: Machine) -> Need:
         return Need.ATTENTION
     if status.active_operation is not None:
         return Need.BLOCKED if status.active_operation.lost else Need.WORKING
+    if failure is not None and status.phase != MachinePhase.PROVISIONING:
+        return Need.FAILED
     is_dark = status.power is not None and status.power.state == MachinePower.UNKNOWN
     if is_dark or (status.reason and status.phase != MachinePhase.PROVISIONING):
         return Need.BLOCKED
@@ -237,8 +268,10 @@ class FleetIndex(Derived):
     kinds: tuple[Kind[Any], ...] = (MACHINES, MACHINE_OPERATIONS)
 
     def __init__(self) -> None:
-        self._own: dict[str, FleetRow] = {}  # by the Machine alone
-        self._blocked: dict[str, dict[str, str]] = {}  # causes by Machine and operation
+        self._machines: dict[str, Machine] = {}
+        # by Machine and operation
+        self._blocked: dict[str, dict[str, str]] = {}
+        self._unrecorded: dict[str, dict[str, RecentOperation]] = {}
         self._rows: dict[str, FleetRow] = {}
         self._names: list[str] = []  # in their order, if sorted
         self._is_sorted = True
@@ -252,36 +285,31 @@ class FleetIndex(Derived):
         """Take a change of a cache into account."""
         if isinstance(new, MachineOperation):
             if isinstance(old, MachineOperation) and old.spec.machine_ref != new.spec.machine_ref:
-                self._note_operation(old, "")  # another operation of the same name
-            self._note_operation(new, blocked_cause(new))
+                self._note_operation(old, is_gone=True)  # another operation of the same name
+            self._note_operation(new)
         elif isinstance(old, MachineOperation):
-            self._note_operation(old, "")
+            self._note_operation(old, is_gone=True)
         elif new is not None:
-            self._own[new.name] = fleet_row(new)
+            self._machines[new.name] = new
             self._draw(new.name)
         elif old is not None:
-            self._own.pop(old.name, None)
+            self._machines.pop(old.name, None)
             self._draw(old.name)
 
-    def _note_operation(self, operation: MachineOperation, cause: str) -> None:
-        machine = operation.spec.machine_ref
+    def _note_operation(self, operation: MachineOperation, *, is_gone: bool = False) -> None:
+        machine, name = operation.spec.machine_ref, operation.name
         if machine is None:
             return
-        causes = self._blocked.get(machine, {})
-        if causes.get(operation.name, "") == cause:
-            return
-        causes = {name: text for name, text in causes.items() if name != operation.name}
-        if cause:
-            causes[operation.name] = cause
-        if causes:
-            self._blocked[machine] = causes
-        else:
-            self._blocked.pop(machine, None)
-        self._draw(machine)
+        cause = None if is_gone else blocked_cause(operation) or None
+        failure = None if is_gone else unrecorded_failure(operation)
+        changes = _set(self._blocked, machine, name, cause), _set(self._unrecorded, machine, name, failure)
+        if any(changes):
+            self._draw(machine)
 
     def _draw(self, name: str) -> None:
         """Make the row of a Machine anew."""
-        before, after = self._rows.pop(name, None), self._own.get(name)
+        before, machine = self._rows.pop(name, None), self._machines.get(name)
+        after = None if machine is None else fleet_row(machine, self._unrecorded.get(name, {}).values())
         if after is not None and name in self._blocked:
             after = blocked_row(after, min(self._blocked[name].items())[1])
         if after is not None:
@@ -332,3 +360,15 @@ class FleetIndex(Derived):
             self._names = sorted(self._rows, key=lambda name: self._rows[name].order)
             self._is_sorted = True
         return map(self._rows.__getitem__, self._names)
+
+
+def _set(of: dict[str, dict[str, V]], machine: str, name: str, value: V | None) -> bool:
+    """Set or drop the value of an operation on a Machine; return whether that changes anything."""
+    found = of.get(machine, {})
+    if not set_or_drop(found, name, value):
+        return False
+    if found:
+        of[machine] = found
+    else:
+        of.pop(machine, None)
+    return True

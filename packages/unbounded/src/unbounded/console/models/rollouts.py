@@ -11,6 +11,7 @@ from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, MachineDisru
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase, RolloutStageStatus
 from unbounded.console import urls
+from unbounded.console.models.failures import unresolved
 from unbounded.console.models.parts import (
     NotRead,
     Tone,
@@ -40,8 +41,11 @@ def rollouts_view(
         for one in sorted(known(configurations), key=lambda each: each.name)
         if one.status.rollout is not None
     ]
+    failing = {one.name for one in unresolved(known(operations))}
     parents = [
-        one for one in sorted(known(operations), key=_newest) if one.spec.machine_ref is None and not one.terminal
+        one
+        for one in sorted(known(operations), key=_newest)
+        if one.spec.machine_ref is None and (not one.terminal or one.name in failing)
     ]
     ordered = sorted(known(budgets), key=lambda one: one.name)
     sections: tuple[ViewSection, ...] = (

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.console import urls
 from unbounded.console.live import LiveState
+from unbounded.console.models.failures import FailingRollout, FailingRollouts
 from unbounded.console.models.fleet import PAGE_ROWS, FleetFilter, FleetIndex, FleetPage, FleetRow, FleetSummary, Need
 from unbounded.console.models.parts import Tone, ViewText, phase
 from unbounded.console.view import Refresher, View
 from unbounded.console.widgets import (
+    Badge,
     Bar,
     Bars,
     Button,
@@ -27,8 +30,10 @@ from unbounded.console.widgets import (
 
 ALL: Final = ("", "all")
 SITES_SHOWN: Final = 5  # the list of Machines is on the first screen
+ROLLOUTS_SHOWN: Final = 3  # likewise
 NEEDS: Final = {
     Need.ATTENTION: "needs attention",
+    Need.FAILED: "operation failed",
     Need.BLOCKED: "blocked",
     Need.WORKING: "at work",
     Need.PAUSED: "paused",
@@ -38,6 +43,7 @@ NEEDS: Final = {
 IN_ORDER: Final = "in order"  # in the choice of a state
 NEED_TONES: Final = {
     Need.ATTENTION: Tone.BAD,
+    Need.FAILED: Tone.BAD,
     Need.BLOCKED: Tone.WARN,
     Need.WORKING: Tone.BUSY,
     Need.PAUSED: Tone.CALM,
@@ -50,7 +56,7 @@ COLUMNS: Final = (
     Column("Phase", "badge"),
     Column("Site", "link"),
     Column("Reason"),
-    Column("Operation"),
+    Column("Operation", "link"),
     Column("Power"),
     Column("Cause", wide=True),
 )
@@ -69,12 +75,15 @@ class FleetView:
         self._filter = FleetFilter.from_query(view.query)
         self._first = _first_of(view.query.get("first", ""))
         self._index = view.live.derived(FleetIndex)
+        self._failing = view.live.derived(FailingRollouts)
         self._refresher: Refresher | None = None
         with box("div", "line"):
             heading(1, "Fleet")
             with box("p", "faint"):
                 self._total = TextElement("span")
                 self._urgent = Link("", "")
+                self._comma = TextElement("span")
+                self._failed = Link("", "")
         with box("div", "columns"):
             with box("section", "card stack"):
                 heading(2, "Phases")
@@ -85,13 +94,15 @@ class FleetView:
                     "Sites", (Column("Site", "link"), Column("Machines", "number"), Column("Need attention", "number"))
                 )
                 self._more_sites = TextElement("p", "", "faint")
+            self._rollouts = _RolloutList()
         with box("section", "card stack"):
             heading(2, "Machines")
             self._draw_filters()
             self._fault = TextElement("p", "", "banner hidden")
             self._table = Table("Machines, those that need attention first", COLUMNS)
             self._draw_pager()
-        self._refresher = view.follow(FleetIndex.kinds, self._refresh)
+        kinds = dict.fromkeys((*FleetIndex.kinds, *FailingRollouts.kinds))
+        self._refresher = view.follow(kinds, self._refresh)
 
     def _draw_filters(self) -> None:
         given = self._filter
@@ -141,6 +152,7 @@ class FleetView:
     def _refresh(self) -> None:
         summary = self._index.summary()
         self._show_counts(summary)
+        self._rollouts.show(self._failing.all())
         self._offer(summary)
         fault = self._filter.fault
         self._fault.set(fault)
@@ -156,6 +168,10 @@ class FleetView:
             self._total.set(f"{_machines(summary.machines)}, ")
             text = f"{urgent:,} {'needs' if urgent == 1 else 'need'} attention"
             self._urgent.lead(text, urls.fleet(state=Need.ATTENTION.state) if urgent else "")
+            failed = summary.needs.get(Need.FAILED, 0)
+            self._comma.set(", " if failed else "")
+            text = f"{failed:,} with {'a failed operation' if failed == 1 else 'failed operations'}" if failed else ""
+            self._failed.lead(text, urls.fleet(state=Need.FAILED.state) if failed else "")
         self._phases.show(
             [
                 Bar(name, count, phase(name).tone, urls.fleet(**self._filter.but(phase=name).query()))
@@ -189,24 +205,65 @@ class FleetView:
 
     def _show_page(self, page: FleetPage) -> None:
         self._first = page.first
-        self._table.show([_cells(row) for row in page.rows])
+        self._table.show([self._cells(row) for row in page.rows])
         last = page.first + len(page.rows)
         self._range.set(f"{page.first + 1:,} to {last:,} of {_machines(page.selected)}" if page.rows else "No Machine")
         self._back.enable(enabled=page.first > 0)
         self._next.enable(enabled=last < page.selected)
 
+    def _cells(self, row: FleetRow) -> tuple[ViewText, ...]:
+        operations = self._view.live.of(MACHINE_OPERATIONS).cache
+        exists = operations.get(row.operation_name) is not None
+        return (
+            ViewText(row.name, urls.machine(row.name)),
+            ViewText(NEEDS[row.need], tone=NEED_TONES[row.need]),
+            phase(row.phase),
+            ViewText(row.site, urls.site(row.site) if row.site else ""),
+            ViewText(row.reason),
+            ViewText(row.operation, urls.operation(row.operation_name) if exists else ""),
+            ViewText(row.power),
+            ViewText(row.cause),
+        )
 
-def _cells(row: FleetRow) -> tuple[ViewText, ...]:
-    return (
-        ViewText(row.name, urls.machine(row.name)),
-        ViewText(NEEDS[row.need], tone=NEED_TONES[row.need]),
-        phase(row.phase),
-        ViewText(row.site, urls.site(row.site) if row.site else ""),
-        ViewText(row.reason),
-        ViewText(row.operation),
-        ViewText(row.power),
-        ViewText(row.cause),
-    )
+
+class _RolloutList:
+    """The rollouts with failures; hidden where there are none."""
+
+    def __init__(self) -> None:
+        with box("div", "card stack hidden") as self._card:
+            self._card.props.update(role="region", **{"aria-label": "Failing rollouts"})
+            heading(2, "Failing rollouts")
+            self._list = box("ul", "notes")
+            self._more = Link("", "")
+        self._lines: list[_RolloutLine] = []
+
+    def show(self, found: Sequence[FailingRollout]) -> None:
+        shown = found[:ROLLOUTS_SHOWN]
+        set_class(self._card, "hidden", on=not found)
+        with self._list:
+            while len(self._lines) < len(shown):
+                self._lines.append(_RolloutLine())
+        for line, one in zip(self._lines, shown, strict=False):
+            line.show(one)
+        for line in self._lines[len(shown) :]:
+            line.item.delete()
+        del self._lines[len(shown) :]
+        left = len(found) - len(shown)
+        self._more.lead(f"{left:,} more" if left else "", urls.ROLLOUTS if left else "")
+
+
+class _RolloutLine:
+    def __init__(self) -> None:
+        with box("li") as self.item:
+            with box("div", "line"):
+                self._name = Link("", "")
+                self._state = Badge("", Tone.BAD)
+            self._detail = TextElement("p", "", "faint clamp")
+
+    def show(self, one: FailingRollout) -> None:
+        self._name.lead(one.name, one.path)
+        self._state.show(one.state, Tone.BAD)
+        self._detail.set(one.detail)
 
 
 def _machines(count: int) -> str:
