@@ -107,6 +107,7 @@ async def test_stages_of_a_reboot_show_their_limits_and_the_time_that_its_eviden
     off = found["ShuttingDown"], found["WaitingOff"]  # both record the same evidence, which proves neither
     assert {(one.state, one.spent) for one in off} == {(StageState.PASSED, "")}
     assert all(one.note.startswith("the host was Off at ") for one in off)
+    assert "Starting, ShuttingDown and WaitingOff took " in off[1].note
     operation = await world.api.get(MACHINE_OPERATIONS, "reboot")
     assert [row[0] for row in table(after, "Evidence")] == [one.what for one in operation.status.evidence]
     assert fact(after, "Machine") == "m1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -128,16 +128,19 @@ def _timeline(operation: MachineOperation, procedure: Procedure | None, now: dat
 def _steps(operation: MachineOperation, procedure: Procedure, here: str, now: datetime) -> Iterator[StageStep]:
     lines = stages(procedure)
     names = [line.name for line in lines]
-    left_at = _ends(operation, procedure)
+    left_at = _ends(operation, procedure, names)
     reached = names.index(here) if here in names else len(names) if here or operation.terminal else -1
     before: str | None = operation.status.started_at  # end of the stage before, where the evidence shows it
+    began = before  # of the stages that record the same evidence
     for number, line in enumerate(lines):
         if line.name == here and not _is_complete(operation):
             yield _current(operation, here, line.limit_s, now, line.waits_for)
             continue
         proof = left_at.get(line.name)
         is_behind = number < reached or _is_complete(operation)
-        yield _step(line, proof, before, is_behind=is_behind)
+        if proof is None or proof.stages[0] == line.name:
+            began = before
+        yield _step(line, proof, began, is_behind=is_behind)
         before = None if proof is None else proof.at
     if here and here not in names and not operation.terminal:  # it undoes what it has done
         cleanup = procedure.stages.get(here)
@@ -180,26 +183,33 @@ class _Proof:
     """Evidence that an operation has left a stage.
 
     Attributes:
-        is_shared: other stages record the same evidence, so that it does not prove which of them there were.
+        stages: that record this evidence, in their order.
+        is_group: they follow one another, so that their time together is known.
     """
 
     what: str
     at: str
-    is_shared: bool
+    stages: tuple[str, ...]
+    is_group: bool
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether several stages record the evidence: it does not prove which of them there were."""
+        return len(self.stages) > 1
 
 
-def _step(line: StageLine, proof: _Proof | None, before: str | None, *, is_behind: bool) -> StageStep:
+def _step(line: StageLine, proof: _Proof | None, began: str | None, *, is_behind: bool) -> StageStep:
     """Return a stage that is not the current one.
 
     Args:
-        before: end of the stage before; None where it is not known.
+        began: begin of the first stage with the same proof; None where it is not known.
     """
     limit = duration(line.limit_s)
+    spent_s = None if proof is None or began is None else max(_between(began, proof.at), 0.0)
     if proof is None or proof.is_shared:
         state = StageState.PASSED if is_behind else StageState.AHEAD
-        note = f"{proof.what} at {proof.at}" if proof is not None and is_behind else ""
+        note = "" if proof is None or not is_behind else _shared_note(line.name, proof, spent_s)
         return StageStep(line.name, state, line.waits_for, limit, note=note)
-    spent_s = None if before is None else max(_between(before, proof.at), 0.0)
     return StageStep(
         line.name,
         StageState.DONE,
@@ -211,8 +221,20 @@ def _step(line: StageLine, proof: _Proof | None, before: str | None, *, is_behin
     )
 
 
-def _ends(operation: MachineOperation, procedure: Procedure) -> Mapping[str, _Proof]:
-    """Return how stages were left, by the evidence that their table records on that way."""
+def _shared_note(stage: str, proof: _Proof, spent_s: float | None) -> str:
+    """Return the proof of a stage; with the last one that it may prove, the time of all of them."""
+    note = f"{proof.what} at {proof.at}"
+    if stage != proof.stages[-1] or not proof.is_group or spent_s is None:
+        return note
+    return f"{note}; {', '.join(proof.stages[:-1])} and {proof.stages[-1]} took {duration(spent_s)} together"
+
+
+def _ends(operation: MachineOperation, procedure: Procedure, order: Sequence[str]) -> Mapping[str, _Proof]:
+    """Return how stages were left, by the evidence that their table records on that way.
+
+    Args:
+        order: of the stages, without those that undo.
+    """
     times = {one.what: one.at for one in operation.status.evidence}
     recorders: dict[str, set[str]] = {}
     for (stage, _), step in procedure.table.items():
@@ -220,8 +242,12 @@ def _ends(operation: MachineOperation, procedure: Procedure) -> Mapping[str, _Pr
             recorders.setdefault(step.evidence, set()).add(stage)
     found: dict[str, _Proof] = {}
     for what, names in sorted(recorders.items(), key=lambda one: times[one[0]]):
+        known = [name for name in order if name in names]
+        first = order.index(known[0]) if known else 0
+        is_group = len(known) == len(names) and order[first : first + len(known)] == known
+        proof = _Proof(what, times[what], (*known, *sorted(names - set(known))), is_group)
         for name in names:
-            found.setdefault(name, _Proof(what, times[what], is_shared=len(names) > 1))
+            found.setdefault(name, proof)
     return found
 
 
@@ -251,12 +277,25 @@ def _call(operation: MachineOperation) -> Iterator[FactList]:
 
 
 def _evidence(operation: MachineOperation) -> ViewTable:
+    found = operation.status.evidence
+    times = (operation.status.started_at, *(one.at for one in found))
     return ViewTable(
         "Evidence",
-        ("Observation", "Time", "Source"),
-        tuple(tuple(map(words, (one.what, one.at, one.where))) for one in operation.status.evidence),
+        ("Observation", "Time", "After", "Source"),
+        tuple(
+            tuple(map(words, (one.what, one.at, _after(number, before, one.at), one.where)))
+            for number, (before, one) in enumerate(zip(times, found, strict=False))
+        ),
         empty="Nothing is proved yet.",
     )
+
+
+def _after(number: int, before: str | None, at: str) -> str:
+    """Return the time from the observation before, or from the claim, to this one."""
+    if before is None:
+        return ""
+    spent = duration(_between(before, at))
+    return f"{spent} more" if number else f"{spent} from the start"
 
 
 def _targets(operation: MachineOperation) -> Iterator[ViewTable]:
