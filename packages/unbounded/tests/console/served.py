@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import yaml
 
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP, LABEL_SITE, NAMESPACE
+from unbounded.cli.manifests import install_container_cloud
 from unbounded.kube.api import AlreadyExists
 from unbounded.kube.client import HttpApi
 
@@ -29,6 +31,16 @@ async def create_machine(api: HttpApi, name: str, site: str, **labels: str) -> N
 
 async def set_status(api: HttpApi, name: str, **status: Any) -> None:
     await api.patch(MACHINES, name, {"status": status}, subresource="status")
+
+
+async def create_host(api: HttpApi, name: str, error: str) -> None:
+    """Create a BareMetalHost with an error, in a namespace of its own."""
+    await install_container_cloud(api)
+    await api.create(NAMESPACES, {"metadata": {"name": name}})
+    spec = {"bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1"}, "bootMACAddress": "52:54:00:00:00:09"}
+    await api.create(BARE_METAL_HOSTS, {"metadata": {"name": name}, "spec": spec}, namespace=name)
+    status = {"operationalStatus": "error", "errorMessage": error}
+    await api.patch(BARE_METAL_HOSTS, name, {"status": status}, namespace=name, subresource="status")
 
 
 async def create_reader(api: HttpApi, name: str, *resources: str) -> str:

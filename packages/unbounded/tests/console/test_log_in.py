@@ -13,7 +13,9 @@ from playwright.async_api import Browser
 
 from tests.console.browser import CHROMIUM, Tab, log_in, tab
 from tests.console.running import cluster_console
-from tests.console.served import create_machine, create_reader, set_status
+from tests.console.served import ROLES, create_host, create_machine, create_reader, set_status
+from unbounded.api.container_cloud.names import GROUP_HOST
+from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi
 
@@ -24,6 +26,10 @@ pytestmark = [
 ]
 MACHINE_CANARY = "canary-of-machines"
 OPERATION_CANARY = "canary-of-operations"
+HOST_CANARY = "canary-of-hosts"
+READ = ["get", "list", "watch"]
+READ_MACHINES = {"apiGroups": [GROUP], "resources": ["machines"], "verbs": READ}
+READ_HOSTS = {"apiGroups": [GROUP_HOST], "resources": ["baremetalhosts"], "verbs": READ}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -88,6 +94,10 @@ async def test_two_users_side_by_side_see_what_each_may_read(served: str, browse
         "spec": {"machineRef": MACHINE_CANARY[:-1] + "x", "operationKind": "HostReboot"},
     }
     await api.create(MACHINE_OPERATIONS, body)
+    message = {"status": {"phase": "Pending", "message": "the operation sings"}}
+    await api.patch(MACHINE_OPERATIONS, OPERATION_CANARY, message, subresource="status")
+    await create_host(api, HOST_CANARY, "the host sings")
+    await api.patch(ROLES, "machines-only", {"rules": [READ_MACHINES, READ_HOSTS]})
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(tab(browser, served))
         second = await stack.enter_async_context(tab(browser, served))
@@ -101,7 +111,16 @@ async def test_two_users_side_by_side_see_what_each_may_read(served: str, browse
                 await one.page.goto(f"{served}{path}")
                 await one.page.locator("h1").first.wait_for()
         await second.page.goto(f"{served}/operation/{OPERATION_CANARY}")
-        await second.shows(OPERATION_CANARY)
+        await second.shows("the operation sings")
+        host = f"{HOST_CANARY}/{HOST_CANARY}"
+        for path in ("/hosts", f"/host/{host}"):
+            await first.page.goto(f"{served}{path}")
+            await first.shows("the host sings")
+            await second.page.goto(f"{served}{path}")
+            await second.shows("BareMetalHost: you may not read these objects")
+        for one in (first, second):
+            await one.page.goto(f"{served}/cluster/{host}")
+            await one.shows("Cluster: you may not read these objects")
         await first.page.goto(f"{served}/?text=canary")
         await first.shows(MACHINE_CANARY)
         await second.page.goto(f"{served}/?text=canary")
@@ -110,6 +129,9 @@ async def test_two_users_side_by_side_see_what_each_may_read(served: str, browse
         await first.shows("the canary sings")
         assert "canary sings" in "".join(to_first)  # what is sent is recorded
         assert "canary sings" not in "".join(to_second)
+        for sent, readable, hidden in ((to_first, "host", "operation"), (to_second, "operation", "host")):
+            assert f"the {readable} sings" in "".join(sent)
+            assert f"the {hidden} sings" not in "".join(sent)
         assert MACHINE_CANARY not in "".join(to_second)
         assert MACHINE_CANARY not in await second.page.content()
         for one in (first, second):
