@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 
 from tests.cli.running import KUBECTL
+from tests.console.running import URL
 from tests.docs.runner import DOCS, RELEASE_URL, Shell, Stage, follow, printed_until, running
 from tests.e2e.plane import Plane, plane
 from tests.e2e.standin import SHA256, kubelets, make_node, standin_agent, started
@@ -45,6 +46,7 @@ async def test_their_commands_do_what_they_say(tmp_path: Path) -> None:
             said = await follow(TOUR, reader.shell, stages, reader.starts())
             assert await reader.machines() == reader.backed_up
     assert "lab-01-host-reboot-" in reader.first_run
+    assert URL.search(reader.first_run), "make run prints the address of the console"
     for promised in (
         "the host was Off",
         "the host was On",
