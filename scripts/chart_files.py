@@ -17,15 +17,12 @@ from scripts.crd_files import as_yaml
 from scripts.deploy_files import HEADER, ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import workloads
-from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy.console_workload import ALLOW_OPERATIONS, CONSOLE, ConsoleWorkload, console_objects
+from unbounded.cli.deploy.objects import CONFIG_DIGEST, CONFIG_FILE
+from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED, ROOT_CA
 from unbounded.cli.deploy.workloads import (
-    ALLOW_OPERATIONS,
-    CONFIG_DIGEST,
-    CONFIG_FILE,
-    CONSOLE,
     CONTAINER_CLOUD,
     MACHINE_OPS,
-    ConsoleWorkload,
     ContainerCloudWorkload,
     MachinaWorkload,
     MachineOpsWorkload,
@@ -173,7 +170,7 @@ def _console() -> str:
         line = rf"( +)- {ALLOW_OPERATIONS}\n"
         return re.sub(line, r"\1{{- if $.Values.console.allowOperations }}\n\g<0>\1{{- end }}\n", text)
 
-    return HEADER + _written(workloads.console_objects(ConsoleWorkload(IMAGE, True)), CONSOLE, optional)
+    return HEADER + _written(console_objects(ConsoleWorkload(IMAGE, True)), CONSOLE, optional)
 
 
 def _machine_ops() -> str:
@@ -288,7 +285,7 @@ def _marked(body: Raw) -> Raw:
         template["metadata"].pop("annotations", None)
     template["spec"]["containers"][0]["resources"] = RESOURCES  # a second one has those of its manifest
     for volume in template["spec"].get("volumes", ()):
-        if "configMap" in volume and volume["configMap"]["name"] != workloads.ROOT_CA:
+        if "configMap" in volume and volume["configMap"]["name"] != ROOT_CA:
             volume["configMap"]["name"] = f"{CONFIG_MAP}{volume['configMap']['name']}"
     template["spec"]["imagePullSecrets"] = PULL
     return marked

@@ -16,18 +16,17 @@ import yaml
 from scripts import crd_files, manifest_files, packages
 from scripts.crd_files import as_yaml
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import workloads
+from unbounded.cli.deploy import console_workload, workloads
+from unbounded.cli.deploy.console_workload import CONSOLE, ConsoleWorkload
 from unbounded.cli.deploy.live_machina import image_of
+from unbounded.cli.deploy.objects import CONFIG_FILE, config_text
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, deny_all, namespace, priority_class
 from unbounded.cli.deploy.workloads import (
-    CONFIG_FILE,
-    CONSOLE,
     CONTAINER_CLOUD,
     CONTAINER_CLOUD_CONFIG,
     MACHINA_CONFIG,
     MACHINE_OPS,
     MACHINE_OPS_CONFIG,
-    ConsoleWorkload,
     MachineOpsWorkload,
     MetalmanWorkload,
 )
@@ -207,9 +206,9 @@ def _console() -> dict[str, str]:
     """Return the base of the console, which has no settings, and no rights."""
     folder = f"deploy/components/{CONSOLE}"
     bodies = {
-        "deployment": workloads.console_deployment(ConsoleWorkload(image_of(CONSOLE, REGISTRY))),
-        "service": workloads.console_service(),
-        "networkpolicy": workloads.console_network(),
+        "deployment": console_workload.console_deployment(ConsoleWorkload(image_of(CONSOLE, REGISTRY))),
+        "service": console_workload.console_service(),
+        "networkpolicy": console_workload.console_network(),
     }
     return {
         f"{folder}/kustomization.yaml": _kustomization(resources=[f"{kind}.yaml" for kind in bodies]),
@@ -225,7 +224,7 @@ def _configured(
     resources = [*beside, *(f"{kind}.yaml" for kind in bodies)]
     return {
         f"{folder}/kustomization.yaml": _kustomization(resources=resources, configMapGenerator=[generated]),
-        f"{folder}/{CONFIG_FILE}": HEADER + workloads.config_text(config),
+        f"{folder}/{CONFIG_FILE}": HEADER + config_text(config),
         **{f"{folder}/{kind}.yaml": _yaml(body) for kind, body in bodies.items()},
     }
 

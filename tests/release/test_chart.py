@@ -19,8 +19,8 @@ from tests.cli.running import KUBECTL, PATH
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.live_machina import image_of
+from unbounded.cli.deploy.objects import CONFIG_DIGEST
 from unbounded.cli.deploy.workloads import (
-    CONFIG_DIGEST,
     MACHINE_OPS,
     MachineOpsWorkload,
     MetalmanWorkload,

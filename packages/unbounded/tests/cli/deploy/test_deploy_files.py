@@ -22,16 +22,15 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machina_settings import SETTINGS, settings_from_flags
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
+from unbounded.cli.deploy.objects import CONFIG_DIGEST, config_text
 from unbounded.cli.deploy.pods import NOBODY, confined
 from unbounded.cli.deploy.workloads import (
-    CONFIG_DIGEST,
     MACHINA_CONFIG,
     MACHINE_OPS,
     MACHINE_OPS_CONFIG,
     MachinaWorkload,
     MachineOpsWorkload,
     MetalmanWorkload,
-    config_text,
     machina_config,
     machina_objects,
     machine_ops_config,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.deployed import deployed
-from unbounded.cli.deploy.pods import priority_class
-from unbounded.cli.deploy.workloads import ACCOUNT_FOLDER, machina_deployment
+from unbounded.cli.deploy.pods import ACCOUNT_FOLDER, priority_class
+from unbounded.cli.deploy.workloads import machina_deployment
 
 pytestmark = pytest.mark.slow
 

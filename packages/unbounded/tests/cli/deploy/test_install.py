@@ -24,12 +24,11 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy.console_workload import CONSOLE, CONSOLE_TLS
 from unbounded.cli.deploy.live_machina import image_of, live_args, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
 from unbounded.cli.deploy.workloads import (
-    CONSOLE,
-    CONSOLE_TLS,
     CONTAINER_CLOUD,
     CONTAINER_CLOUD_CONTROLLER,
     MACHINA,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.workloads import CONFIG_FILE, config_text
+from unbounded.cli.deploy.objects import CONFIG_FILE, config_text
 from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.operations.component_record import ABSENT, COMPONENTS, STARTING
 from unbounded.operations.executor_selection import Unavailability

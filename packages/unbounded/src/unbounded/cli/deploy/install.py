@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
-from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import apply, machine_ops
+from unbounded.cli.deploy import apply, console_install, machine_ops
+from unbounded.cli.deploy.console_workload import CONSOLE
 from unbounded.cli.deploy.live_machina import (
     chosen_image,
     config_in,
-    live_args,
     live_image,
     live_machina,
     pod_security,
@@ -22,26 +21,21 @@ from unbounded.cli.deploy.live_machina import (
 )
 from unbounded.cli.deploy.machina_settings import settings_from_flags
 from unbounded.cli.deploy.workloads import (
-    ALLOW_OPERATIONS,
-    CONSOLE,
-    CONSOLE_TLS,
     CONTAINER_CLOUD,
     CONTAINER_CLOUD_CONFIG,
     CONTAINER_CLOUD_CONTROLLER,
     MACHINA,
-    ConsoleWorkload,
     ContainerCloudWorkload,
     MachinaWorkload,
     MachineOpsWorkload,
     Raw,
-    console_objects,
     container_cloud_objects,
     machina_config,
     stages,
 )
 from unbounded.cli.manifests import CRDS, foreign_definitions
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.kube.api import Forbidden, NotFound
+from unbounded.kube.api import Forbidden
 
 SHOWN: Final = 5  # definitions of others that a message names
 
@@ -61,14 +55,14 @@ async def run(session: CommandSession) -> int:
         raise CliError(text, status=USAGE)
     require_usable(args)
     _require_container_cloud(args)
-    _require_console(args)
+    console_install.require_console(args)
     given = settings_from_flags(args)
     scope = machine_ops.requested_scope(args)
     if args.dry_run == apply.CLIENT:
         alone = MachinaWorkload(_image(session), machina_config(given=given))
         clouds_alone = machine_ops.objects_without_cluster(args, scope, alone)
         beside = container_cloud_objects(_container_cloud(session, "", alone.image)) if args.container_cloud else ()
-        console = console_objects(_console(session, "", alone.image)) if args.console else ()
+        console = console_install.objects_without_cluster(session, alone.image)
         desired = stages(alone, (*clouds_alone, *beside, *console), container_cloud=args.container_cloud)
         return apply.show(session, (body for stage in desired for body in stage.objects))
     where = await apply.embedded_controllers(session.api)
@@ -78,7 +72,7 @@ async def run(session: CommandSession) -> int:
     if machina is not None:
         clouds, others = await machine_ops.desired_deployments(session, scope, machina)
     own = await _live_container_cloud(session, machina)
-    console = await _live_console(session, machina)
+    console = () if machina is None else await console_install.desired_objects(session, machina.image)
     desired = stages(
         machina,
         (*others, *(own or ()), *console),
@@ -105,7 +99,7 @@ async def run(session: CommandSession) -> int:
     else:
         await _report_other_machines(session)
     if console:
-        await _report_certificate(session)
+        await console_install.report_next_steps(session)
     init = f"{session.invocation.program} site init --name SITE"
     session.printer.info(f"Next: create the token with which hosts of a site join: `{init}`")
     return DONE
@@ -151,44 +145,6 @@ def _warn_embedded(session: CommandSession) -> None:
         session.printer.warn("--container-cloud: no Deployment runs the controllers: give it to `unbounded up`")
     if args.console:
         session.printer.warn("--console: no Deployment runs the console: give it to `unbounded up`")
-
-
-def _require_console(args: Namespace) -> None:
-    """Raise CliError where flags of the console are given without it."""
-    given = {"--console-image": args.console_image, "--console-allow-operations": args.console_allow_operations}
-    for flag, value in given.items():
-        if value not in ("", None) and not args.console:
-            raise CliError(f"{flag} applies only to the console", next_step="give --console too", status=USAGE)
-
-
-async def _live_console(session: CommandSession, machina: MachinaWorkload | None) -> tuple[Raw, ...]:
-    """Return the objects of the console: of the one that runs, or that the flags request; empty for none."""
-    running = await live_image(session.api, CONSOLE, CONSOLE)
-    if machina is None or not (running or session.invocation.args.console):
-        return ()
-    allows = ALLOW_OPERATIONS in await live_args(session.api, CONSOLE, CONSOLE)
-    return console_objects(_console(session, running, machina.image, allows=allows))
-
-
-def _console(session: CommandSession, existing: str, machina: str, *, allows: bool = False) -> ConsoleWorkload:
-    args = session.invocation.args
-    return ConsoleWorkload(
-        chosen_image(CONSOLE, image=args.console_image, registry=args.image_registry, there=existing, beside=machina),
-        allows if args.console_allow_operations is None else args.console_allow_operations,
-    )
-
-
-async def _report_certificate(session: CommandSession) -> None:
-    """Print how to give the console its certificate, without which it serves nobody."""
-    try:
-        await session.api.get(SECRETS, CONSOLE_TLS, namespace=NAMESPACE)
-    except NotFound:
-        session.printer.info(
-            f"Next: give the console its certificate: `kubectl create secret tls {CONSOLE_TLS} -n {NAMESPACE} "
-            "--cert FILE --key FILE`"
-        )
-    except Forbidden:
-        return
 
 
 async def _live_container_cloud(session: CommandSession, machina: MachinaWorkload | None) -> tuple[Raw, ...] | None:

@@ -19,9 +19,10 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import components, validation
 from unbounded.cli.deploy.machina_settings import AGENT_DIGEST, AGENT_URL, DNS, ENDPOINT, SETTINGS
+from unbounded.cli.deploy.objects import CONFIG_FILE
 from unbounded.cli.deploy.pods import PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
-from unbounded.cli.deploy.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
+from unbounded.cli.deploy.workloads import MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.join.agent_install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
 from unbounded.kube.api import Api, NotFound

@@ -27,6 +27,14 @@ NOBODY: Final = 65532  # a user that owns nothing in any image
 _RUN: Final = "1Mi"
 _TMP: Final = "64Mi"  # for certificates and tokens that libraries read from a file
 
+ROOT_CA: Final = "kube-root-ca.crt"  # in each namespace, from Kubernetes
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+# The reference lets controllers run on control planes with the taint for critical add-ons, and on gateways, too.
+TOLERATIONS: Final = [
+    {"key": "CriticalAddonsOnly", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+    {"key": "unbounded.aks.azure.com/gateway-node", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+]
+
 
 def namespace(level: str = RESTRICTED) -> Raw:
     """Return the namespace.

@@ -1,21 +1,19 @@
 """The project's objects on a cluster: the Deployments of its processes, and all objects in stages. Pure.
 
-`deploy/components/` is generated from it; `install`, `site init` and `site deploy-pxe` apply the same objects.
+`deploy/components/` is generated from it; `install`, `site init` and `site deploy-pxe` apply the same objects. Those of
+the console are in `console_workload`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
 from unbounded.api.crd import container_cloud_definitions, custom_resource_definitions
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.deploy import pods
+from unbounded.cli.deploy import objects, pods
+from unbounded.cli.deploy.console_workload import CONSOLE
 from unbounded.cli.deploy.pods import RESTRICTED, deny_all, namespace, priority_class
 from unbounded.cli.manifests import container_cloud_manifests, manifests
 from unbounded.kube.process_epoch import SYSTEM
@@ -31,20 +29,13 @@ CONTAINER_CLOUD: Final = "container-cloud"
 CONTAINER_CLOUD_CONTROLLER: Final = "container-cloud-controller"
 CONTAINER_CLOUD_CONFIG: Final = "container-cloud-config"
 MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
-CONFIG_FILE: Final = "config.yaml"
 EK_CA_FOLDER: Final = "/etc/unbounded/ek-ca"
 EK_CA_FILE: Final = "roots.pem"
 MEDIA_FOLDER: Final = "/etc/unbounded/media"
 WITHOUT_INTERFACE: Final = frozenset({"--dhcp-mode=none", "--dhcp-mode=relay"})
-CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: a changed configuration rolls the Pods out again
 CACHE: Final = "/var/cache/metalman"
 _METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
 
-# The reference lets controllers run on control planes with the taint for critical add-ons, and on gateways, too.
-_TOLERATIONS: Final = [
-    {"key": "CriticalAddonsOnly", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
-    {"key": "unbounded.aks.azure.com/gateway-node", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
-]
 # The memory limit allows for 10,000 Machines, above the reference's 256Mi.
 _RESOURCES: Final = {
     "requests": {"cpu": "100m", "memory": "128Mi"},
@@ -52,27 +43,13 @@ _RESOURCES: Final = {
 }
 EXPLAIN: Final = "unbounded-explain"
 EXPLAIN_TLS: Final = "unbounded-explain-tls"  # a Secret of the user, with tls.crt and tls.key
-ROOT_CA: Final = "kube-root-ca.crt"  # in each namespace, from Kubernetes
 EXPLAIN_TLS_FOLDER: Final = "/etc/unbounded-explain/tls"
-ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _EXPLAIN: Final = {"protocol": "TCP", "name": "explain", "port": 443, "targetPort": "explain"}
 _EXPLAIN_METRICS: Final = {"protocol": "TCP", "name": "explain-metrics", "port": 8082, "targetPort": "explain-health"}
 _EXPLAIN_HEALTH: Final = {"path": "/healthz", "port": "explain-health"}
 _EXPLAIN_RESOURCES: Final = {
     "requests": {"cpu": "10m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
-}
-CONSOLE: Final = "unbounded-console"
-CONSOLE_TLS: Final = "unbounded-console-tls"  # a Secret of the user, with tls.crt and tls.key
-ALLOW_OPERATIONS: Final = "--allow-operations"  # of the console
-CONSOLE_TLS_FOLDER: Final = "/etc/unbounded-console/tls"
-_CONSOLE: Final = {"name": "console", "port": 443, "targetPort": "console"}
-_CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "metrics"}
-_CONSOLE_HEALTH: Final = {"path": "/healthz", "port": "metrics"}
-# about 60 MiB for each user of a fleet of 10,000 Machines, beside 80 MiB
-_CONSOLE_RESOURCES: Final = {
-    "requests": {"cpu": "50m", "memory": "256Mi"},
-    "limits": {"cpu": "1", "memory": "1Gi"},
 }
 POLICIES: Final = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 
@@ -99,18 +76,6 @@ class ContainerCloudWorkload:
 
     image: str
     config: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ConsoleWorkload:
-    """The Deployment of the console.
-
-    Args:
-        allow_operations: it offers actions.
-    """
-
-    image: str
-    allow_operations: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,12 +134,6 @@ def machina_config(existing: Mapping[str, Any] | None = None, given: Mapping[str
     return {"maxConcurrentReconciles": 50} | dict(existing or {}) | dict(given or {})
 
 
-def config_text(config: Mapping[str, Any]) -> str:
-    """Return the text of the configuration file."""
-    text: str = yaml.safe_dump(dict(config), sort_keys=True)
-    return text
-
-
 def machina_objects(machina: MachinaWorkload) -> tuple[Raw, ...]:
     """Return machina's objects beside its account and rights, in the order of application."""
     return (
@@ -182,39 +141,39 @@ def machina_objects(machina: MachinaWorkload) -> tuple[Raw, ...]:
         machina_service(),
         machina_budget(),
         machina_network(),
-        machina_deployment(machina.image, annotations=_digest(machina.config)),
+        machina_deployment(machina.image, annotations=objects.config_digest(machina.config)),
     )
 
 
 def machina_config_map(config: Mapping[str, Any]) -> Raw:
-    return _config_map(MACHINA_CONFIG, _selector("machina"), config)
+    return objects.config_map(MACHINA_CONFIG, objects.selector_of("machina"), config)
 
 
 def machina_service() -> Raw:
-    service = _service(MACHINA, _selector("machina"), _METRICS)
+    service = objects.service(MACHINA, objects.selector_of("machina"), _METRICS)
     service["spec"]["ports"] += [dict(_EXPLAIN), dict(_EXPLAIN_METRICS)]
     return service
 
 
 def machina_budget() -> Raw:
-    return _budget(MACHINA, _selector("machina"))
+    return objects.budget(MACHINA, objects.selector_of("machina"))
 
 
 def machina_network() -> Raw:
     return pods.controller_network(
-        MACHINA, _selector("machina"), served="explain", scraped=("metrics", "explain-health")
+        MACHINA, objects.selector_of("machina"), served="explain", scraped=("metrics", "explain-health")
     )
 
 
 def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
-    selector = _selector("machina")
+    selector = objects.selector_of("machina")
     pod = _leading_pod("machina", image, ["controller"], MACHINA_CONFIG, selector)
     pod["containers"].append(_explain_container(image))
     pod["volumes"] += [
-        {"name": "api-server-ca", "configMap": {"name": ROOT_CA}},
+        {"name": "api-server-ca", "configMap": {"name": pods.ROOT_CA}},
         {"name": "explain-tls", "secret": {"secretName": EXPLAIN_TLS, "optional": True}},
     ]
-    return _deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
+    return objects.deployment(MACHINA, selector, pod, replicas=2, annotations=annotations)
 
 
 def _explain_container(image: str) -> Raw:
@@ -233,10 +192,10 @@ def _explain_container(image: str) -> Raw:
             {"name": "explain-health", "containerPort": 8082, "protocol": "TCP"},
         ],
         "livenessProbe": {**pods.probe("/healthz", delay_s=5, period_s=10), "httpGet": _EXPLAIN_HEALTH},
-        "resources": _copy(_EXPLAIN_RESOURCES),
+        "resources": objects.copied(_EXPLAIN_RESOURCES),
         "securityContext": pods.confined(),
         "volumeMounts": [
-            {"name": "api-server-ca", "mountPath": ACCOUNT_FOLDER, "readOnly": True},
+            {"name": "api-server-ca", "mountPath": pods.ACCOUNT_FOLDER, "readOnly": True},
             {"name": "explain-tls", "mountPath": EXPLAIN_TLS_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
@@ -250,89 +209,30 @@ def container_cloud_objects(workload: ContainerCloudWorkload) -> tuple[Raw, ...]
         container_cloud_service(),
         container_cloud_budget(),
         container_cloud_network(),
-        container_cloud_deployment(workload.image, annotations=_digest(workload.config)),
+        container_cloud_deployment(workload.image, annotations=objects.config_digest(workload.config)),
     )
 
 
 def container_cloud_config_map(config: Mapping[str, Any]) -> Raw:
-    return _config_map(CONTAINER_CLOUD_CONFIG, _selector(CONTAINER_CLOUD), config)
+    return objects.config_map(CONTAINER_CLOUD_CONFIG, objects.selector_of(CONTAINER_CLOUD), config)
 
 
 def container_cloud_service() -> Raw:
-    return _service(CONTAINER_CLOUD_CONTROLLER, _selector(CONTAINER_CLOUD), _METRICS)
+    return objects.service(CONTAINER_CLOUD_CONTROLLER, objects.selector_of(CONTAINER_CLOUD), _METRICS)
 
 
 def container_cloud_budget() -> Raw:
-    return _budget(CONTAINER_CLOUD_CONTROLLER, _selector(CONTAINER_CLOUD))
+    return objects.budget(CONTAINER_CLOUD_CONTROLLER, objects.selector_of(CONTAINER_CLOUD))
 
 
 def container_cloud_network() -> Raw:
-    return pods.controller_network(CONTAINER_CLOUD_CONTROLLER, _selector(CONTAINER_CLOUD))
+    return pods.controller_network(CONTAINER_CLOUD_CONTROLLER, objects.selector_of(CONTAINER_CLOUD))
 
 
 def container_cloud_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
-    selector = _selector(CONTAINER_CLOUD)
+    selector = objects.selector_of(CONTAINER_CLOUD)
     pod = _leading_pod(CONTAINER_CLOUD, image, ["controller"], CONTAINER_CLOUD_CONFIG, selector)
-    return _deployment(CONTAINER_CLOUD_CONTROLLER, selector, pod, replicas=2, annotations=annotations)
-
-
-def console_objects(workload: ConsoleWorkload) -> tuple[Raw, ...]:
-    """Return the console's objects, in the order of application. It has no account and no rights."""
-    return console_service(), console_network(), console_deployment(workload)
-
-
-def console_service() -> Raw:
-    service = _service(CONSOLE, _selector(CONSOLE), _CONSOLE)
-    service["spec"]["ports"].append(dict(_CONSOLE_METRICS))
-    return service
-
-
-def console_network() -> Raw:
-    return pods.controller_network(CONSOLE, _selector(CONSOLE), served="console")
-
-
-def console_deployment(workload: ConsoleWorkload) -> Raw:
-    """Return the Deployment: one process, as sessions are in its memory.
-
-    The account's token is not in it: the mount of the authority takes the place of that of the account.
-    """
-    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
-    container: Raw = {
-        "name": CONSOLE,
-        "image": workload.image,
-        "command": [CONSOLE],
-        "args": [
-            *(f"{flag}={CONSOLE_TLS_FOLDER}/{file}" for flag, file in files.items()),
-            *[ALLOW_OPERATIONS] * workload.allow_operations,
-        ],
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
-        "ports": [
-            {"name": "console", "containerPort": 8443, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": 8082, "protocol": "TCP"},
-        ],
-        "livenessProbe": {**pods.probe("/healthz", delay_s=5, period_s=10), "httpGet": _CONSOLE_HEALTH},
-        "readinessProbe": {**pods.probe("/healthz", delay_s=3, period_s=5), "httpGet": _CONSOLE_HEALTH},
-        "resources": _copy(_CONSOLE_RESOURCES),
-        "securityContext": pods.confined(),
-        "volumeMounts": [
-            {"name": "api-server-ca", "mountPath": ACCOUNT_FOLDER, "readOnly": True},
-            {"name": "tls", "mountPath": CONSOLE_TLS_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        ],
-    }
-    pod: Raw = {
-        "automountServiceAccountToken": False,
-        "priorityClassName": pods.PRIORITY,
-        "securityContext": pods.as_nobody(),
-        "tolerations": _copy(_TOLERATIONS),
-        "containers": [container],
-        "volumes": [
-            {"name": "api-server-ca", "configMap": {"name": ROOT_CA}},
-            {"name": "tls", "secret": {"secretName": CONSOLE_TLS, "optional": True}},
-            pods.tmp_volume(),
-        ],
-    }
-    return _deployment(CONSOLE, _selector(CONSOLE), pod, replicas=1)
+    return objects.deployment(CONTAINER_CLOUD_CONTROLLER, selector, pod, replicas=2, annotations=annotations)
 
 
 def machine_ops_config(existing: Mapping[str, Any] | None = None, hosts: Mapping[str, Any] | None = None) -> Raw:
@@ -348,22 +248,22 @@ def machine_ops_objects(deployments: Sequence[MachineOpsWorkload], config: Mappi
     """
     found: list[Raw] = [machine_ops_config_map(config)] if deployments else []
     for one in deployments:
-        digest = _digest(config)
+        digest = objects.config_digest(config)
         found += [machine_ops_service(one), machine_ops_budget(one), machine_ops_network(one)]
         found.append(machine_ops_deployment(one, annotations=digest))
     return tuple(found)
 
 
 def machine_ops_config_map(config: Mapping[str, Any]) -> Raw:
-    return _config_map(MACHINE_OPS_CONFIG, _selector(MACHINE_OPS), config)
+    return objects.config_map(MACHINE_OPS_CONFIG, objects.selector_of(MACHINE_OPS), config)
 
 
 def machine_ops_service(one: MachineOpsWorkload) -> Raw:
-    return _service(one.name, _selector_of(one), _METRICS)
+    return objects.service(one.name, _selector_of(one), _METRICS)
 
 
 def machine_ops_budget(one: MachineOpsWorkload) -> Raw:
-    return _budget(one.name, _selector_of(one))
+    return objects.budget(one.name, _selector_of(one))
 
 
 def machine_ops_network(one: MachineOpsWorkload) -> Raw:
@@ -375,12 +275,12 @@ def machine_ops_deployment(one: MachineOpsWorkload, *, annotations: Mapping[str,
     scope = [f"{flag}={value}" for flag, value in (("--site", one.site), ("--provider", one.provider)) if value]
     pod = _leading_pod(MACHINE_OPS, one.image, ["controller", *scope], MACHINE_OPS_CONFIG, _selector_of(one))
     pod["automountServiceAccountToken"] = True
-    return _deployment(one.name, _selector_of(one), pod, replicas=2, annotations=annotations)
+    return objects.deployment(one.name, _selector_of(one), pod, replicas=2, annotations=annotations)
 
 
 def _selector_of(one: MachineOpsWorkload) -> dict[str, str]:
     """Return labels unique to a Deployment: a Pod with two PodDisruptionBudgets cannot be evicted."""
-    return _selector(MACHINE_OPS, one.site) | {"app.kubernetes.io/instance": one.name}
+    return objects.selector_of(MACHINE_OPS, one.site) | {"app.kubernetes.io/instance": one.name}
 
 
 def _leading_pod(component: str, image: str, args: Sequence[str], config_map: str, selector: Mapping[str, str]) -> Raw:
@@ -390,7 +290,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
         "name": component,
         "image": image,
         "command": [component],
-        "args": [args[0], "--config", f"{folder}/{CONFIG_FILE}", *args[1:]],
+        "args": [args[0], "--config", f"{folder}/{objects.CONFIG_FILE}", *args[1:]],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
         "ports": [
             {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},
@@ -398,7 +298,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
         ],
         "livenessProbe": pods.probe("/healthz", delay_s=5, period_s=10),
         "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5),
-        "resources": _copy(_RESOURCES),
+        "resources": objects.copied(_RESOURCES),
         "securityContext": pods.confined(),
         "volumeMounts": [
             {"name": "config", "mountPath": folder, "readOnly": True},
@@ -410,7 +310,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
         "serviceAccountName": component,
         "priorityClassName": pods.PRIORITY,
         "securityContext": pods.as_nobody(),
-        "tolerations": _copy(_TOLERATIONS),
+        "tolerations": objects.copied(pods.TOLERATIONS),
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -432,14 +332,14 @@ def metalman_objects(metalman: MetalmanWorkload) -> tuple[Raw, ...]:
 
 def metalman_ek_ca(metalman: MetalmanWorkload) -> Raw:
     """Return the ConfigMap with the roots of TPM manufacturers that metalman trusts."""
-    meta = _meta(metalman.name, _selector("metalman", metalman.site))
+    meta = objects.metadata(metalman.name, objects.selector_of("metalman", metalman.site))
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {EK_CA_FILE: metalman.ek_ca}}
 
 
 def metalman_service(metalman: MetalmanWorkload) -> Raw:
     """Return the Service of its metrics; booting machines use the node's own address."""
     port = {"name": "metrics", "port": 8081, "targetPort": "health"}
-    return _service(metalman.name, _selector("metalman", metalman.site), port, headless=True)
+    return objects.service(metalman.name, objects.selector_of("metalman", metalman.site), port, headless=True)
 
 
 def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
@@ -470,7 +370,7 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
         "livenessProbe": pods.probe("/healthz", delay_s=5, period_s=10),
         "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5),
-        "resources": _copy(_RESOURCES),
+        "resources": objects.copied(_RESOURCES),
         "securityContext": pods.confined("NET_BIND_SERVICE", "NET_RAW"),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
@@ -497,9 +397,9 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
     # the ports belong to the node
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-    digest = {CONFIG_DIGEST: _digest_of(metalman.ek_ca)} if metalman.ek_ca else None
-    selector = _selector("metalman", metalman.site)
-    return _deployment(metalman.name, selector, pod, replicas=1, annotations=digest, strategy=strategy)
+    digest = {objects.CONFIG_DIGEST: objects.digest_of(metalman.ek_ca)} if metalman.ek_ca else None
+    selector = objects.selector_of("metalman", metalman.site)
+    return objects.deployment(metalman.name, selector, pod, replicas=1, annotations=digest, strategy=strategy)
 
 
 def monitors() -> tuple[Raw, ...]:
@@ -529,7 +429,7 @@ def alert_rules(rules: Raw) -> Raw:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
-        "metadata": _meta("unbounded-alerts", {}),
+        "metadata": objects.metadata("unbounded-alerts", {}),
         "spec": rules,
     }
 
@@ -538,92 +438,13 @@ def _monitor(name: str, component: str) -> Raw:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
-        "metadata": _meta(name, _selector(component)),
+        "metadata": objects.metadata(name, objects.selector_of(component)),
         "spec": {
-            "selector": {"matchLabels": _selector(component)},
+            "selector": {"matchLabels": objects.selector_of(component)},
             "namespaceSelector": {"matchNames": [NAMESPACE]},
             "endpoints": [{"port": "metrics", "path": "/metrics"}],
         },
     }
-
-
-def _deployment(
-    name: str,
-    selector: Mapping[str, str],
-    pod: Raw,
-    *,
-    replicas: int,
-    annotations: Mapping[str, str] | None = None,
-    strategy: Raw | None = None,
-) -> Raw:
-    meta: Raw = {"labels": {**selector, **pods.PART_OF}}
-    if annotations:
-        meta["annotations"] = dict(annotations)
-    spec: Raw = {
-        "replicas": replicas,
-        "selector": {"matchLabels": dict(selector)},
-        "template": {"metadata": meta, "spec": pod},
-    }
-    if strategy is not None:
-        spec["strategy"] = strategy
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _meta(name, selector),
-        "spec": spec,
-    }
-
-
-def _service(name: str, selector: Mapping[str, str], port: Mapping[str, Any], *, headless: bool = False) -> Raw:
-    spec: Raw = {"selector": dict(selector), "ports": [{"protocol": "TCP", **port}]}
-    if headless:
-        spec["clusterIP"] = "None"
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": _meta(name, selector),
-        "spec": spec,
-    }
-
-
-def _budget(name: str, selector: Mapping[str, str]) -> Raw:
-    """Return the budget: one process may be evicted at a time, as another one takes the lead."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": _meta(name, selector),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": dict(selector)}},
-    }
-
-
-def _config_map(name: str, selector: Mapping[str, str], config: Mapping[str, Any]) -> Raw:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _meta(name, selector),
-        "data": {CONFIG_FILE: config_text(config)},
-    }
-
-
-def _digest(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotation that replaces Pods after a change of their configuration, which they read once."""
-    return {CONFIG_DIGEST: _digest_of(config_text(config))}
-
-
-def _digest_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _meta(name: str, selector: Mapping[str, str]) -> Raw:
-    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **pods.PART_OF}}
-
-
-def _selector(component: str, site: str = "") -> dict[str, str]:
-    return {"app.kubernetes.io/name": component} | ({LABEL_SITE: site} if site else {})
-
-
-def _copy(part: Any) -> Any:
-    return json.loads(json.dumps(part))
 
 
 @dataclass(frozen=True)

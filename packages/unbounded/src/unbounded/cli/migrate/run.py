@@ -20,8 +20,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.components import PXE_FILE
 from unbounded.cli.deploy.machina_settings import SETTINGS
+from unbounded.cli.deploy.objects import CONFIG_FILE
 from unbounded.cli.deploy.server_side_apply import PODS
-from unbounded.cli.deploy.workloads import CONFIG_FILE
 from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.copied_objects import LEFT, Raw
 from unbounded.cli.migrate.copy_plan import ObjectRef, ServerObject, ServerObjects
