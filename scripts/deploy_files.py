@@ -69,7 +69,7 @@ PLAIN: Final = "requirements.txt"
 WITH_CLOUDS: Final = "cloud-requirements.txt"
 WITH_ALL: Final = "up-requirements.txt"
 WITH_BROWSERS: Final = "console-requirements.txt"
-OF_TOOLS: Final = frozenset({"backports-zstd"})  # an extra of urllib3, which only a tool of the group dev needs
+OF_TOOLS: Final = frozenset({"backports-zstd", "h2"})  # extras of urllib3 and httpx2, which only tools of dev need
 
 
 @dataclass(frozen=True)

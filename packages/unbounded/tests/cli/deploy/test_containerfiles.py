@@ -11,16 +11,19 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from importlib.metadata import requires
 from pathlib import Path
+from typing import Final
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from scripts import packages
 
 from tests.support.paths import ROOT
 
-COMPONENTS = ("machina", "machine-ops-controller", "metalman", "unbounded")
+COMPONENTS = ("machina", "machine-ops-controller", "container-cloud", "unbounded-console", "metalman", "unbounded")
 INSTRUCTIONS = {"ARG", "FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "ENTRYPOINT", "CMD", "VOLUME"}
 
 
@@ -80,38 +83,83 @@ def test_nothing_is_installed_without_its_hash(component: str) -> None:
                 assert "--require-hashes" in command or "--no-index" in command
 
 
-def names_in(file: str) -> set[str]:
+@dataclass(frozen=True)
+class Packages:
+    """Names of packages.
+
+    Attributes:
+        here: on this platform, which is that of the images.
+        elsewhere: on other platforms alone, by their markers.
+    """
+
+    here: set[str]
+    elsewhere: set[str]
+
+
+def names_in(file: str) -> Packages:
     text = (ROOT / "deploy" / "images" / file).read_text()
-    found = re.findall(r"^([a-z0-9-]+)==\S+( ; .*)? \\$", text, flags=re.MULTILINE)
+    found = re.findall(r"^([a-z0-9-]+==\S+(?: ; .*)?) \\$", text, flags=re.MULTILINE)
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", text)) >= len(found)
-    return {name for name, _marker in found}
+    listed = [Requirement(one) for one in found]
+    here = {one.name for one in listed if one.marker is None or one.marker.evaluate()}
+    return Packages(here, {one.name for one in listed} - here)
 
 
-def needed_by(*roots: str) -> set[str]:
-    """Return the requirements of installed packages, and so on."""
-    left, found = list(roots), set[str]()
+def needed_by(*roots: str) -> Packages:
+    """Return what requirements need, with their extras, by the metadata of the installed packages, and so on."""
+    left = [Requirement(one) for one in roots]
+    here, elsewhere, done = set[str](), set[str](), set[tuple[str, str]]()
     while left:
-        one = Requirement(left.pop())
-        name = re.sub(r"[-_.]+", "-", one.name).lower()
-        if name in found or (one.marker is not None and not one.marker.evaluate({"extra": ""})):
-            continue
-        found.add(name)
-        left += requires(name) or []
-    return found
+        one = left.pop()
+        name = canonicalize_name(one.name)
+        here.add(name)
+        for extra in {"", *one.extras} - {extra for of, extra in done if of == name}:
+            done.add((name, extra))
+            for inner in map(Requirement, required_by(name)):
+                if inner.marker is None or inner.marker.evaluate({"extra": extra}):
+                    left.append(inner)
+                elif "extra" not in str(inner.marker):
+                    elsewhere.add(canonicalize_name(inner.name))
+    return Packages(here - set(packages.PACKAGES), elsewhere - here)
+
+
+def required_by(name: str) -> list[str]:
+    """Return the requirements of a package; of our own those of pyproject.toml, as they are installed in place."""
+    if name not in packages.PACKAGES:
+        return requires(name) or []
+    own = packages.project(name)
+    extras = own.get("optional-dependencies", {})
+    return [*own["dependencies"], *(f"{one} ; extra == '{extra}'" for extra in extras for one in extras[extra])]
+
+
+BUILD: Final = tomllib.loads((packages.folder() / "pyproject.toml").read_text())["build-system"]["requires"]
 
 
 @pytest.mark.slow
-def test_the_packages_are_those_that_the_project_needs_and_no_others() -> None:
-    project, server = packages.project(), packages.project(packages.API_SERVER)
-    own, extras = project["dependencies"], project["optional-dependencies"]
-    own += extras["otel"]
-    clouds = needed_by(*own, *extras["azure"], *extras["oci"])
-    assert names_in("requirements.txt") == needed_by(*own)
-    assert names_in("cloud-requirements.txt") == clouds
-    up = clouds | names_in("console-requirements.txt") | needed_by(*server["dependencies"])
-    assert names_in("up-requirements.txt") == up - set(packages.PACKAGES)
-    build = tomllib.loads((packages.folder() / "pyproject.toml").read_text())["build-system"]
-    assert names_in("build-requirements.txt") == needed_by(*build["requires"])
+@pytest.mark.parametrize(
+    ("file", "roots"),
+    [
+        ("requirements.txt", ["unbounded[otel]"]),
+        ("cloud-requirements.txt", ["unbounded[azure,oci,otel]"]),
+        ("console-requirements.txt", ["unbounded[console]"]),
+        ("up-requirements.txt", ["unbounded[azure,console,oci,otel,up]"]),
+        ("build-requirements.txt", BUILD),
+    ],
+)
+def test_the_packages_are_those_that_the_project_needs_and_no_others(file: str, roots: list[str]) -> None:
+    listed, needed = names_in(file), needed_by(*roots)
+    assert listed.here == needed.here
+    assert listed.elsewhere <= needed.elsewhere
+
+
+@pytest.mark.slow
+def test_needed_packages_follow_extras_and_markers() -> None:
+    plain, whole = needed_by("uvicorn"), needed_by("uvicorn[standard]")
+    assert {"click", "h11"} <= plain.here
+    assert whole.here - plain.here >= {"httptools", "uvloop", "watchfiles", "websockets"}
+    assert "h2" in needed_by("httpx2", "httpx2[http2]").here - needed_by("httpx2").here
+    assert needed_by("httpx2").elsewhere >= {"httpx2-jsfetch"}
+    assert needed_by("unbounded[console]").here >= {"nicegui", "uvicorn", "uvloop", "authlib", "cryptography"}
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
@@ -120,7 +168,11 @@ def test_the_packages_of_clouds_are_in_the_images_that_serve_them(component: str
     runs = " ".join(rest for name, rest in instructions(component) if name == "RUN")
     (installed,) = re.findall(r"--requirement ((?!build-)\S+)", runs)
     assert f"deploy/images/{installed} " in copied
-    more = {"machine-ops-controller": "cloud-requirements.txt", "unbounded": "up-requirements.txt"}
+    more = {
+        "machine-ops-controller": "cloud-requirements.txt",
+        "unbounded-console": "console-requirements.txt",
+        "unbounded": "up-requirements.txt",
+    }
     assert installed == more.get(component, "requirements.txt")
 
 
