@@ -17,7 +17,17 @@ from scripts.crd_files import as_yaml
 from scripts.deploy_files import HEADER, ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import workloads
-from unbounded.cli.deploy.console_workload import ALLOW_OPERATIONS, CONSOLE, ConsoleWorkload, console_objects
+from unbounded.cli.deploy.console_workload import (
+    ALLOW_OPERATIONS,
+    CONSOLE,
+    OIDC_CA,
+    OIDC_CA_VOLUME,
+    OIDC_CLIENT,
+    ConsoleOidc,
+    ConsoleWorkload,
+    SecretKey,
+    console_objects,
+)
 from unbounded.cli.deploy.objects import CONFIG_DIGEST, CONFIG_FILE
 from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED, ROOT_CA
 from unbounded.cli.deploy.workloads import (
@@ -28,6 +38,7 @@ from unbounded.cli.deploy.workloads import (
     MachineOpsWorkload,
     MetalmanWorkload,
 )
+from unbounded.console.oidc_settings import CA_FILE, CLIENT_ID, CLIENT_SECRET_FILE, ISSUER_URL, SCOPES
 
 Raw = dict[str, Any]
 
@@ -35,6 +46,8 @@ FOLDER: Final = "deploy/chart"
 SOURCES: Final = ROOT / "scripts" / "chart"
 SITE, PROVIDER, INTERFACE, RELAYS = "xsitex", "xproviderx", "xinterfacex", "xrelaysx"
 MEDIA_SECRET, MEDIA_URL = "xmediasecretx", "xmediaurlx"
+OIDC_SECRET: Final = SecretKey("xsecretx", "xsecretkeyx")
+OIDC: Final = ConsoleOidc("xissuerx", "xclientx", OIDC_SECRET, "xcax", ("xscopesx",))
 KEEP_CONSOLE: Final = "--keep-console-output=false"
 CONTAINER_CLOUD_KEY: Final = "containerCloud"
 VALUES: Final = {  # keys of values.yaml
@@ -166,11 +179,41 @@ def _machina() -> str:
 
 
 def _console() -> str:
-    def optional(text: str) -> str:
-        line = rf"( +)- {ALLOW_OPERATIONS}\n"
-        return re.sub(line, r"\1{{- if $.Values.console.allowOperations }}\n\g<0>\1{{- end }}\n", text)
+    ca, *others = console_objects(ConsoleWorkload(IMAGE, True, OIDC))
+    authorities = as_yaml(ca).replace(f" {OIDC.ca}\n", " |\n{{ $oidc.ca | trim | indent 4 }}\n")
+    return "".join(
+        (
+            HEADER,
+            '{{- with include "unbounded.consoleFault" $ }}{{ fail . }}{{ end }}\n',
+            "{{- $oidc := $.Values.console.oidc | default dict }}\n",
+            "{{- $secret := $oidc.clientSecret | default dict }}\n",
+            f"{{{{- if $oidc.ca }}}}\n{_documents([authorities])}{{{{- end }}}}\n",
+            _written(others, CONSOLE, _optional_in_console),
+        )
+    )
 
-    return HEADER + _written(console_objects(ConsoleWorkload(IMAGE, True)), CONSOLE, optional)
+
+def _optional_in_console(text: str) -> str:
+    """Replace the placeholders of a provider, and put what not every console has under its condition."""
+    for lines, condition in (
+        (rf"( +)- {ALLOW_OPERATIONS}\n", "$.Values.console.allowOperations"),
+        (rf"( +)- {ISSUER_URL.flag}=.*\n", "$oidc.issuerURL"),
+        (rf"( +)- {CLIENT_ID.flag}=.*\n", "$oidc.clientID"),
+        (rf"( +)- {CLIENT_SECRET_FILE.flag}=.*\n", "$secret.name"),
+        (rf"( +)- {CA_FILE.flag}=.*\n", "$oidc.ca"),
+        (rf"( +)- {SCOPES.flag}=.*\n", "$oidc.scopes"),
+        (rf"( +)- name: {OIDC_CLIENT}\n(?:\1  .*\n)+", "$secret.name"),
+        (rf"( +)- name: {OIDC_CA_VOLUME}\n(?:\1  .*\n)+", "$oidc.ca"),
+    ):
+        text = re.sub(lines, rf"\1{{{{- if {condition} }}}}\n\g<0>\1{{{{- end }}}}\n", text)
+    for flag, value in (
+        (ISSUER_URL.flag, "$oidc.issuerURL"),
+        (CLIENT_ID.flag, "$oidc.clientID"),
+        (SCOPES.flag, '(join "," $oidc.scopes)'),
+    ):
+        text = re.sub(rf"- {flag}=.*", f'- {{{{ printf "{flag}=%s" {value} | quote }}}}', text)
+    text = text.replace(f": {OIDC_SECRET.name}\n", ": {{ $secret.name | quote }}\n")
+    return text.replace(f": {OIDC_SECRET.key}\n", ": {{ $secret.key | quote }}\n")
 
 
 def _machine_ops() -> str:
@@ -285,7 +328,7 @@ def _marked(body: Raw) -> Raw:
         template["metadata"].pop("annotations", None)
     template["spec"]["containers"][0]["resources"] = RESOURCES  # a second one has those of its manifest
     for volume in template["spec"].get("volumes", ()):
-        if "configMap" in volume and volume["configMap"]["name"] != ROOT_CA:
+        if "configMap" in volume and volume["configMap"]["name"] not in (ROOT_CA, OIDC_CA):
             volume["configMap"]["name"] = f"{CONFIG_MAP}{volume['configMap']['name']}"
     template["spec"]["imagePullSecrets"] = PULL
     return marked

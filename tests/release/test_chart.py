@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import trustme
 import yaml
 from scripts.deploy_files import REGISTRY
 
 from tests.cli.running import KUBECTL, PATH
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy.console_workload import (
+    CONSOLE,
+    ConsoleOidc,
+    ConsoleWorkload,
+    SecretKey,
+    console_objects,
+)
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.objects import CONFIG_DIGEST
 from unbounded.cli.deploy.workloads import (
@@ -28,6 +36,8 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_objects,
     metalman_objects,
 )
+from unbounded.console import main as console_main
+from unbounded.console.oidc_settings import OidcSettings
 from unbounded.containercloud.settings import add_arguments, parse_settings
 
 Raw = dict[str, Any]
@@ -172,6 +182,60 @@ def test_with_the_console_too(tmp_path: Path) -> None:
     assert container["args"] == [*pod["containers"][0]["args"], "--allow-operations"]
 
 
+CA: Final = trustme.CA().cert_pem.bytes().decode()
+IDP: Final = {"issuerURL": "https://idp.example.com/realms/a", "clientID": "kube: #1"}
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({}, ConsoleOidc(IDP["issuerURL"], IDP["clientID"])),
+        (
+            {"clientSecret": {"name": "true"}, "ca": CA, "scopes": ["openid", "groups"]},
+            ConsoleOidc(
+                IDP["issuerURL"], IDP["clientID"], SecretKey("true", "client-secret"), CA, ("openid", "groups")
+            ),
+        ),
+        (
+            {"clientSecret": {"name": "idp", "key": "42"}},
+            ConsoleOidc(IDP["issuerURL"], IDP["clientID"], SecretKey("idp", "42")),
+        ),
+    ],
+    ids=["public", "all", "confidential"],
+)
+def test_the_console_logs_in_with_a_provider_as_with_install(more: Raw, wanted: ConsoleOidc, tmp_path: Path) -> None:
+    rendered = objects(helm(HERE | {"console": {"enabled": True, "oidc": IDP | more}}, tmp_path))
+    workload = ConsoleWorkload(image_of(CONSOLE, REGISTRY), oidc=wanted)
+    assert {key: body for key, body in rendered.items() if CONSOLE in key[1]} == by_name(console_objects(workload))
+    pod = rendered["Deployment", CONSOLE]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    settings = console_main.parse(container["args"], {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    files = {Path(one["mountPath"]): one["name"] for one in container["volumeMounts"]}
+    assert settings.oidc is not None
+    assert settings.oidc == OidcSettings(
+        issuer=wanted.issuer,
+        client_id=wanted.client_id,
+        client_secret_file=settings.oidc.client_secret_file,
+        ca_file=settings.oidc.ca_file,
+        scopes=wanted.scopes,
+    )
+    for file, is_set in ((settings.oidc.client_secret_file, wanted.client_secret), (settings.oidc.ca_file, wanted.ca)):
+        assert (file is not None) is bool(is_set)
+        assert file is None or files[file.parent] in [one["name"] for one in pod["volumes"]]
+
+
+def test_the_documented_values_let_the_console_log_in_with_a_provider(tmp_path: Path) -> None:
+    given = re.findall(r"--set (\S+)", (ROOT / "docs" / "console.md").read_text())
+    command = [str(HELM), "template", "unbounded", str(CHART), "--set", f"imageRegistry={REGISTRY}"]
+    command += [word for one in given for word in ("--set", one)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": PATH, "HOME": str(tmp_path)})
+    (container,) = objects(ran.stdout)["Deployment", CONSOLE]["spec"]["template"]["spec"]["containers"]
+    oidc = console_main.parse(container["args"], {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}).oidc
+    assert oidc is not None
+    assert (oidc.issuer, oidc.client_id) == ("https://idp.example.com", "kubernetes")
+    assert oidc.client_secret_file is not None
+
+
 @pytest.mark.parametrize(
     ("site", "provider"),
     [("rack1", ""), ("", "AzureVM"), ("phoenix", "OCIInstance"), ("Rack.1", "My_Own"), ("true", ""), ("42", "")],
@@ -258,6 +322,10 @@ def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
     assert kept == {"Namespace", "CustomResourceDefinition"}
 
 
+def console(**oidc: Any) -> Raw:
+    return {"console": {"enabled": True, "oidc": oidc}}
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -299,6 +367,17 @@ def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
             {"machineOps": {"deployments": [{"site": "s" * 60}]}},
             "has more than 63 characters, which a Service's name may have",
         ),
+        (console(issuerURL="http://idp.example.com", clientID="a"), "console/oidc/issuerURL"),
+        (console(issuerURL="https://a?b", clientID="a"), "console/oidc/issuerURL"),
+        (console(issuerURL="https://a"), "console.oidc: issuerURL needs clientID"),
+        (console(clientID="a"), "console.oidc: clientID, clientSecret, ca and scopes need issuerURL"),
+        (console(clientSecret={"name": "a"}), "console.oidc: clientID, clientSecret, ca and scopes need issuerURL"),
+        (console(**IDP, clientSecret="S3cret"), "console/oidc/clientSecret"),
+        (console(**IDP, clientSecret={"name": "S3cret"}), "console/oidc/clientSecret/name"),
+        (console(**IDP, clientSecret={"name": "a", "key": ""}), "console/oidc/clientSecret/key"),
+        (console(**IDP, scopes=["a b"]), "console/oidc/scopes/0"),
+        (console(**IDP, ca="ca.crt"), "console/oidc/ca"),
+        (console(**IDP, ca=f"{CA}-----BEGIN PRIVATE KEY-----"), "console.oidc.ca: has a private key"),
     ],
 )
 def test_values_that_cannot_be_meant_are_named(values: Raw, said: str, tmp_path: Path) -> None:

@@ -52,6 +52,21 @@ machineOps.deployments[{{ $i }}] and [{{ $j }}]: both would work on the same Mac
 {{- end -}}
 {{- end -}}
 
+{{- /* why the log-in of the console cannot be meant; empty where it can */ -}}
+{{- define "unbounded.consoleFault" -}}
+{{- $oidc := .Values.console.oidc | default dict -}}
+{{- $secret := ($oidc.clientSecret | default dict).name -}}
+{{- if and $oidc.issuerURL (not $oidc.clientID) -}}
+console.oidc: issuerURL needs clientID, the client that the provider knows
+{{- end -}}
+{{- if and (not $oidc.issuerURL) (or $oidc.clientID $secret $oidc.ca $oidc.scopes) -}}
+console.oidc: clientID, clientSecret, ca and scopes need issuerURL
+{{- end -}}
+{{- if contains "PRIVATE KEY" ($oidc.ca | default "") -}}
+console.oidc.ca: has a private key: give certificates alone
+{{- end -}}
+{{- end -}}
+
 {{- /* why the sites of metalman cannot be meant; empty where they can */ -}}
 {{- define "unbounded.metalmanFault" -}}
 {{- $before := list -}}

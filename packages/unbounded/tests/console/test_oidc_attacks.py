@@ -413,6 +413,12 @@ def test_an_issuer_is_kept_as_it_was_given(url: str) -> None:
     assert found == OidcSettings(issuer=url, client_id="c", scopes=("openid", "email", "groups"))
 
 
+@pytest.mark.parametrize("scope", ['a"b', "a\\b", "é", "a\x7f"])
+def test_a_scope_that_cannot_be_one_is_refused(scope: str) -> None:
+    with pytest.raises(argparse.ArgumentError, match=r"oidc-scopes: .* is not a scope"):
+        parse("--oidc-issuer-url", "https://a", "--oidc-client-id", "c", "--oidc-scopes", f"groups {scope}")
+
+
 def test_settings_of_a_provider_belong_together() -> None:
     assert parse() is None
     with pytest.raises(SettingsError, match="--oidc-client-id has no meaning without --oidc-issuer-url"):

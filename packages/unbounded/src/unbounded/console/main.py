@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from unbounded.console.oidc_settings import OIDC_OPTIONS, OidcSettings, oidc_settings
@@ -31,8 +32,23 @@ DESCRIPTION: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    environ = dict(os.environ)
+@dataclass(frozen=True)
+class ConsoleSettings:
+    """Settings of the process.
+
+    Attributes:
+        served: its addresses and the API server.
+        oidc: the provider of log-ins; None for none.
+        allow_operations: it offers actions.
+    """
+
+    served: ExplainSettings
+    oidc: OidcSettings | None
+    allow_operations: bool
+
+
+def parse(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> ConsoleSettings:
+    """Return the settings from arguments (None for those of this process) and variables. Exits where one is invalid."""
     parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
     add_version(parser)
     try:
@@ -41,10 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "--allow-operations", action="store_true", help="Offer actions, which users do with their own rights"
         )
         args = parser.parse_args(arguments)
-        settings = parse_settings(args, environ, PREFIX, OIDC_OPTIONS)
+        served = parse_settings(args, environ, PREFIX, OIDC_OPTIONS)
         oidc = oidc_settings(OptionValues(args, PREFIX, environ, (*OPTIONS, *OIDC_OPTIONS)))
     except ValueError as error:
         parser.error(str(error))
+    return ConsoleSettings(served, oidc, args.allow_operations)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    chosen = parse(arguments, dict(os.environ))
+    settings = chosen.served
     with freeze_imports():  # only after the arguments were validated
         import unbounded.console.app  # noqa: F401, PLC0415
         from unbounded.kube.logs import configure  # noqa: PLC0415
@@ -52,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     configure(json=settings.log_format == "json", level=settings.log_level)
     try:
-        return asyncio.run(until_signal(serve(settings, oidc, allow_operations=args.allow_operations)))
+        return asyncio.run(until_signal(serve(settings, chosen.oidc, allow_operations=chosen.allow_operations)))
     except OSError as error:
         where = ", ".join(f"{one.host}:{one.port}" for one in (settings.plain, settings.tls, settings.health) if one)
         print(f"error: {error.strerror or error} (it serves on {where}, and reads {settings.ca})", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from unbounded.explain_api.settings import path_or_none
 from unbounded.kube.options import Option, OptionValues, SettingsError
 
 OPENID: Final = "openid"
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, section 3.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,32 +62,35 @@ def _issuer(text: str) -> str:
 
 def _scopes(text: str) -> tuple[str, ...]:
     scopes = text.replace(",", " ").split()
+    for scope in scopes:
+        if not _SCOPE.fullmatch(scope):
+            raise ValueError(f"{scope!r} is not a scope, such as groups: a quote, a backslash or no ASCII is in it")
     return tuple(dict.fromkeys([OPENID, *scopes])) if scopes else ()
 
 
-_ISSUER: Final = Option(
+ISSUER_URL: Final = Option(
     "oidc-issuer-url",
     _issuer,
     "",
     "Offer the log-in with this OpenID Connect provider, whose ID tokens the API server accepts",
     "URL",
 )
-_CLIENT: Final = Option("oidc-client-id", str, "", "Be this client of the provider", "ID")
-_SECRET: Final = Option(
+CLIENT_ID: Final = Option("oidc-client-id", str, "", "Be this client of the provider", "ID")
+CLIENT_SECRET_FILE: Final = Option(
     "oidc-client-secret-file",
     path_or_none,
     "",
     "Read the secret of the client from this file; a public client has none",
     "FILE",
 )
-_CA: Final = Option(
+CA_FILE: Final = Option(
     "oidc-ca-file",
     path_or_none,
     "",
     "Trust the certificate authorities in this PEM file for the provider, in place of those of the system",
     "FILE",
 )
-_SCOPES: Final = Option(
+SCOPES: Final = Option(
     "oidc-scopes",
     _scopes,
     "",
@@ -93,7 +98,7 @@ _SCOPES: Final = Option(
     "SCOPE",
     many=True,
 )
-OIDC_OPTIONS: Final = (_ISSUER, _CLIENT, _SECRET, _CA, _SCOPES)
+OIDC_OPTIONS: Final = (ISSUER_URL, CLIENT_ID, CLIENT_SECRET_FILE, CA_FILE, SCOPES)
 
 
 def oidc_settings(values: OptionValues) -> OidcSettings | None:
@@ -102,13 +107,13 @@ def oidc_settings(values: OptionValues) -> OidcSettings | None:
     Raises:
         SettingsError: a value is invalid, or lacks another one.
     """
-    issuer, client = values.value(_ISSUER), values.value(_CLIENT)
-    secret, ca, scopes = values.value(_SECRET), values.value(_CA), values.value(_SCOPES)
+    issuer, client = values.value(ISSUER_URL), values.value(CLIENT_ID)
+    secret, ca, scopes = values.value(CLIENT_SECRET_FILE), values.value(CA_FILE), values.value(SCOPES)
     if not issuer:
-        for option, value in ((_CLIENT, client), (_SECRET, secret), (_CA, ca), (_SCOPES, scopes)):
+        for option, value in ((CLIENT_ID, client), (CLIENT_SECRET_FILE, secret), (CA_FILE, ca), (SCOPES, scopes)):
             if value:
-                raise SettingsError(f"{values.given(option)} has no meaning without {_ISSUER.flag}")
+                raise SettingsError(f"{values.given(option)} has no meaning without {ISSUER_URL.flag}")
         return None
     if not client:
-        raise SettingsError(f"{values.given(_ISSUER)} needs {_CLIENT.flag}, the client that the provider knows")
+        raise SettingsError(f"{values.given(ISSUER_URL)} needs {CLIENT_ID.flag}, the client that the provider knows")
     return OidcSettings(issuer=issuer, client_id=client, client_secret_file=secret, ca_file=ca, scopes=scopes)

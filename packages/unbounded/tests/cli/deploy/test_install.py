@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 
 from tests.cli.deploy.conftest import stand_in
@@ -24,8 +25,8 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.console_workload import CONSOLE, CONSOLE_TLS
-from unbounded.cli.deploy.live_machina import image_of, live_args, live_image
+from unbounded.cli.deploy.console_workload import ALLOW_OPERATIONS, CONSOLE, CONSOLE_TLS, OIDC_CA
+from unbounded.cli.deploy.live_machina import args_in, image_of, live_deployment, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
 from unbounded.cli.deploy.workloads import (
@@ -42,6 +43,8 @@ from unbounded.cli.deploy.workloads import (
     stages,
 )
 from unbounded.cli.manifests import CRDS, KINDS, container_cloud_manifests
+from unbounded.console import main as console_main
+from unbounded.console.oidc_settings import OidcSettings
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 
@@ -402,7 +405,7 @@ async def test_install_runs_the_console_on_request(cluster_cli: Cli, cluster_api
     first = await cluster_cli(*words, "--console", "--console-allow-operations", "-v")
     assert first.status == 0, first.err
     created = told(first)["created"]
-    assert "--allow-operations" in await live_args(cluster_api, CONSOLE, CONSOLE)
+    assert ALLOW_OPERATIONS in await console_args(cluster_api)
     assert {f"{kind}/unbounded-console" for kind in ("deployment.apps", "service")} <= set(created)
     assert await live_image(cluster_api, CONSOLE, CONSOLE) == image_of("unbounded-console", HERE)
     command = re.search(r"`(kubectl create secret tls unbounded-console-tls .*)`", first.out + first.err)
@@ -415,11 +418,129 @@ async def test_install_runs_the_console_on_request(cluster_cli: Cli, cluster_api
     assert "deployment.apps/unbounded-console" in told(plain)["unchanged"]
     assert "unbounded-console-tls" not in plain.out + plain.err
     assert (await cluster_cli(*words, "--console", "--console-allow-operations=false")).status == 0
-    assert "--allow-operations" not in await live_args(cluster_api, CONSOLE, CONSOLE)
+    assert ALLOW_OPERATIONS not in await console_args(cluster_api)
     gone = await cluster_cli("uninstall", "--force")
     assert gone.status == 0, gone.err
     assert "deployment.apps/unbounded-console deleted" in gone.out
     assert (await cluster_cli("uninstall", "--delete-data", "--force")).status == 0
+
+
+async def console_args(api: HttpApi) -> tuple[str, ...]:
+    return args_in(await live_deployment(api, CONSOLE), CONSOLE)
+
+
+async def provider_of_console(api: HttpApi) -> OidcSettings | None:
+    """Return what the console's process would read from the arguments of its Deployment, whose files are mounted."""
+    found = console_main.parse(await console_args(api), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}).oidc
+    pod = (await live_deployment(api, CONSOLE))["spec"]["template"]["spec"]
+    mounts = {Path(one["mountPath"]) for one in pod["containers"][0]["volumeMounts"]}
+    for file in () if found is None else (found.client_secret_file, found.ca_file):
+        assert file is None or file.parent in mounts
+    assert ("oidc" in str(pod)) is (found is not None)
+    return found
+
+
+IDP = ("--console-oidc-issuer-url", "https://idp.example.com/realms/a", "--console-oidc-client-id", "kubernetes")
+
+
+async def test_install_lets_the_console_log_in_with_a_provider(
+    cluster: Path, cluster_cli: Cli, cluster_api: HttpApi, tmp_path: Path
+) -> None:
+    ca, secret = tmp_path / "ca.crt", tmp_path / "secret"
+    trustme.CA().cert_pem.write_to_path(str(ca))
+    secret.write_text("S3cret!")
+    words = ("install", "--wait=false", "--image", f"{HERE}/machina:mine")
+    documented = re.search(
+        r"kubectl unbounded (install --console .*\\\n.*)", (ROOT / "docs" / "console.md").read_text()
+    )
+    assert documented is not None
+    done = await cluster_cli(*documented[1].replace("\\\n", "").split(), *words[1:])
+    assert done.status == 0, done.err
+    assert "`kubectl create secret generic unbounded-console-oidc -n unbounded-kube --from-file " in done.out + done.err
+    more = ("--console-oidc-client-secret", "idp/key", "--console-oidc-ca-file", str(ca))
+    first = await cluster_cli(*words, "--console", *IDP, *more, "--console-oidc-scopes", "groups,email")
+    assert first.status == 0, first.err
+    said = first.out + first.err
+    found = await provider_of_console(cluster_api)
+    assert found is not None
+    assert (found.issuer, found.client_id, found.scopes) == (IDP[1], IDP[3], ("openid", "groups", "email"))
+    assert (await cluster_api.get(CONFIG_MAPS, OIDC_CA, namespace=NAMESPACE)).data == {"ca.crt": ca.read_text()}
+    assert f"at {IDP[1]}, register https://HOST[:PORT]/login/oidc/callback as a redirect URI of the client" in said
+    command = re.search(r"`(kubectl create secret generic idp .*)FILE`", said)
+    assert command is not None
+    create = [KUBECTL or "kubectl", "--kubeconfig", str(cluster), *command[1].split()[1:]]
+    create[-1] += str(secret)
+    process = await asyncio.create_subprocess_exec(*create, env={"PATH": PATH, "HOME": str(tmp_path)})
+    assert await process.wait() == 0
+
+    plain = await cluster_cli(*words, "-v")
+    assert (plain.status, set(told(plain))) == (0, {"unchanged"}), plain.err
+    assert f"configmap/{OIDC_CA}" in told(plain)["unchanged"]
+    assert "idp" not in plain.out + plain.err
+    changed = await cluster_cli(*words, "--console", "--console-oidc-client-secret", "idp/other")
+    assert f"Secret {NAMESPACE}/idp has no key other" in changed.err
+    assert await provider_of_console(cluster_api) == found
+    public = await cluster_cli(*words, "--console", "--console-oidc-client-secret", "", "--console-oidc-ca-file", "")
+    assert public.status == 0, public.err
+    assert await provider_of_console(cluster_api) == OidcSettings(
+        issuer=found.issuer, client_id=found.client_id, scopes=found.scopes
+    )
+    none = await cluster_cli(*words, "--console", "--console-oidc-issuer-url", "")
+    assert none.status == 0, none.err
+    assert await provider_of_console(cluster_api) is None
+    lone = await cluster_cli(*words, "--console", "--console-oidc-scopes", "groups")
+    assert (lone.status, "--console-oidc-scopes needs --console-oidc-issuer-url" in lone.err) == (2, True)
+    gone = await cluster_cli("uninstall", "--force")
+    assert gone.status == 0, gone.err
+    assert f"configmap/{OIDC_CA} deleted" in gone.out
+    assert (await cluster_cli("uninstall", "--delete-data", "--force")).status == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (IDP, "--console-oidc-issuer-url applies only to the console"),
+        (("--console", *IDP[:2]), "--console-oidc-issuer-url needs --console-oidc-client-id"),
+        (("--console", *IDP[2:]), "--console-oidc-client-id needs --console-oidc-issuer-url"),
+        (
+            ("--console", IDP[0], "http://idp.example.com"),
+            "--console-oidc-issuer-url: 'http://idp.example.com' is not ",
+        ),
+        (("--console", IDP[0], "http://127.0.0.1"), "--console-oidc-issuer-url: 'http://127.0.0.1' is not https://"),
+        (("--console", IDP[0], "https://a?b"), "--console-oidc-issuer-url: 'https://a?b' has a query or a fragment"),
+        (("--console", *IDP[:3], "two\nlines"), "--console-oidc-client-id: 'two\\nlines' is not the ID of a client"),
+        (("--console", *IDP, "--console-oidc-scopes", 'a "b'), "--console-oidc-scopes: '\"b' is not a scope"),
+        (
+            ("--console", *IDP, "--console-oidc-ca-file", "/nowhere.pem"),
+            "--console-oidc-ca-file: /nowhere.pem: No such file or directory",
+        ),
+        (
+            ("--console", *IDP, "--console-oidc-ca-file", __file__),
+            "--console-oidc-ca-file: " + __file__ + ": must contain PEM certificates of authorities",
+        ),
+    ],
+)
+def test_settings_of_a_provider_that_cannot_be_meant(cluster_cli: Cli, flags: tuple[str, ...], says: str) -> None:
+    ran = cluster_cli.now("install", "--dry-run", "client", "--image", f"{HERE}/machina:mine", *flags)
+    assert (ran.status, ran.out, says in ran.err) == (2, "", True), ran
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "0123456789abcdef", "Sup3r/Secret", "a/b/c", "idp/", "/key"])
+def test_the_secret_of_a_client_is_not_accepted_on_the_command_line(cluster_cli: Cli, secret: str) -> None:
+    words = ("install", "--dry-run", "client", "--image", f"{HERE}/machina:mine", "--console", *IDP)
+    ran = cluster_cli.now(*words, "--console-oidc-client-secret", secret)
+    assert (ran.status, ran.out) == (2, "")
+    assert "--console-oidc-client-secret: must be SECRET/KEY, a Secret of unbounded-kube and its key" in ran.err
+    assert secret not in ran.err
+
+
+def test_a_file_of_authorities_with_a_private_key_is_refused(cluster_cli: Cli, tmp_path: Path) -> None:
+    authority, pem = trustme.CA(), tmp_path / "both.pem"
+    authority.cert_pem.write_to_path(str(pem))
+    authority.private_key_pem.write_to_path(str(pem), append=True)
+    words = ("install", "--dry-run", "client", "--image", f"{HERE}/machina:mine", "--console", *IDP)
+    ran = cluster_cli.now(*words, "--console-oidc-ca-file", str(pem))
+    assert (ran.status, ran.out, f"--console-oidc-ca-file: {pem}: has a private key" in ran.err) == (2, "", True)
 
 
 async def test_install_serves_container_cloud_on_request(cluster_cli: Cli, cluster_api: HttpApi) -> None:

@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 from tests.support.pod_security import baseline, restricted
 from unbounded.api.core import NAMESPACES
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy.console_workload import ConsoleOidc, ConsoleWorkload, SecretKey, console_objects
 from unbounded.cli.deploy.pods import MODES, PRIORITY, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.workloads import (
@@ -53,11 +54,13 @@ def files() -> tuple[Raw, ...]:
 
 @cache
 def brought() -> tuple[Raw, ...]:
-    """Everything that the command line may bring to a cluster, with a site, an interface and two clouds."""
+    """Everything that the command line may bring to a cluster, with a site, an interface, two clouds and a provider."""
     clouds = machine_ops_objects(
         (MachineOpsWorkload("image", "west", "AzureVM"), MachineOpsWorkload("image", "", "OCIInstance")), {}
     )
-    others = (*metalman_objects(MetalmanWorkload("image", "rack1", "eth1")), *clouds)
+    oidc = ConsoleOidc("https://idp.example.com", "kubernetes", SecretKey("idp", "client-secret"), "PEM", ("groups",))
+    console = console_objects(ConsoleWorkload("image", allow_operations=True, oidc=oidc))
+    others = (*metalman_objects(MetalmanWorkload("image", "rack1", "eth1")), *clouds, *console)
     wanted = stages(MachinaWorkload("image", machina_config()), others, level=PRIVILEGED)
     return tuple(body for stage in wanted for body in stage.objects)
 
@@ -111,7 +114,7 @@ def test_every_workload_complies_with_the_pod_security_that_its_namespace_enforc
             assert baseline(pod) == ["hostNetwork", "metalman: capabilities ['NET_RAW']"]
         else:
             assert restricted(pod) == []
-    assert {name.partition("-")[0] for name in found} >= {"machina", "machine", "metalman"}
+    assert {name.partition("-")[0] for name in found} >= {"machina", "machine", "metalman", "unbounded"}
 
 
 def test_the_namespace_is_privileged_only_with_a_metalman() -> None:

@@ -134,6 +134,34 @@ def _install_arguments(parser: ArgumentParser) -> None:
         default=None,
         help="Let the console offer actions, which users do with their own rights (default: as it runs, else false)",
     )
+    for flag, metavar, help_ in (
+        (
+            "--console-oidc-issuer-url",
+            "URL",
+            "Let the console offer the log-in with this OpenID Connect provider, whose ID tokens the API server "
+            "accepts; '' offers none (default: as it runs)",
+        ),
+        ("--console-oidc-client-id", "ID", "Let the console be this client of the provider (default: as it runs)"),
+        (
+            "--console-oidc-client-secret",
+            "SECRET/KEY",
+            "Let the console read the client's secret from this key of a Secret in unbounded-kube; '' is for a public "
+            "client (default: as it runs)",
+        ),
+        (
+            "--console-oidc-ca-file",
+            "FILE",
+            "Let the console trust the certificate authorities in this PEM file for the provider; '' trusts those of "
+            "its image (default: as it runs)",
+        ),
+        (
+            "--console-oidc-scopes",
+            "SCOPES",
+            "Let the console ask for these scopes beside openid, with commas; '' is for offline_access, where the "
+            "provider lists it (default: as it runs)",
+        ),
+    ):
+        parser.add_argument(flag, default=None, metavar=metavar, help=help_)
     add_dry_run(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")
     parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
@@ -174,6 +202,11 @@ COMMANDS: Final = (
                 "run one machine-ops-controller for a site and a cloud instead",
             ),
             ("install --console", "run the console for browsers, too, with a log-in for each user"),
+            (
+                "install --console --console-oidc-issuer-url https://idp.example.com "
+                "--console-oidc-client-id kubernetes",
+                "let the console offer the log-in with an OpenID Connect provider",
+            ),
             ("install --container-cloud", "serve the kinds of Container Cloud, too, on a cluster without Metal3"),
             ("install --artifact-mirror https://mirror.example.com", "let hosts download from a mirror"),
         ),

@@ -10,7 +10,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import apply, console_install, machine_ops
-from unbounded.cli.deploy.console_workload import CONSOLE
+from unbounded.cli.deploy.console_workload import CONSOLE, console_objects
 from unbounded.cli.deploy.live_machina import (
     chosen_image,
     config_in,
@@ -56,14 +56,16 @@ async def run(session: CommandSession) -> int:
     require_usable(args)
     _require_container_cloud(args)
     console_install.require_console(args)
+    oidc = console_install.oidc_changes(args)
     given = settings_from_flags(args)
     scope = machine_ops.requested_scope(args)
     if args.dry_run == apply.CLIENT:
         alone = MachinaWorkload(_image(session), machina_config(given=given))
         clouds_alone = machine_ops.objects_without_cluster(args, scope, alone)
         beside = container_cloud_objects(_container_cloud(session, "", alone.image)) if args.container_cloud else ()
-        console = console_install.objects_without_cluster(session, alone.image)
-        desired = stages(alone, (*clouds_alone, *beside, *console), container_cloud=args.container_cloud)
+        console = console_install.console_without_cluster(session, alone.image, oidc) if args.console else None
+        served = () if console is None else console_objects(console)
+        desired = stages(alone, (*clouds_alone, *beside, *served), container_cloud=args.container_cloud)
         return apply.show(session, (body for stage in desired for body in stage.objects))
     where = await apply.embedded_controllers(session.api)
     machina = None if where else await _machina(session, given)
@@ -72,10 +74,10 @@ async def run(session: CommandSession) -> int:
     if machina is not None:
         clouds, others = await machine_ops.desired_deployments(session, scope, machina)
     own = await _live_container_cloud(session, machina)
-    console = () if machina is None else await console_install.desired_objects(session, machina.image)
+    console = None if machina is None else await console_install.desired_console(session, machina.image, oidc)
     desired = stages(
         machina,
-        (*others, *(own or ()), *console),
+        (*others, *(own or ()), *(() if console is None else console_objects(console))),
         level=await pod_security(session.api),
         container_cloud=own is not None,
     )
@@ -90,7 +92,7 @@ async def run(session: CommandSession) -> int:
     apply.report_embedded(session, where, given)
     if machina is not None and args.wait:
         names = [MACHINA, *(one.name for one in clouds), *[CONTAINER_CLOUD_CONTROLLER] * bool(own)]
-        names += [CONSOLE] * bool(console)
+        names += [CONSOLE] * (console is not None)
         status = await apply.wait_available(session, names, args.timeout)
         if status != DONE:
             return status
@@ -98,8 +100,8 @@ async def run(session: CommandSession) -> int:
         _warn_embedded(session)
     else:
         await _report_other_machines(session)
-    if console:
-        await console_install.report_next_steps(session)
+    if console is not None:
+        await console_install.report_next_steps(session, console, oidc)
     init = f"{session.invocation.program} site init --name SITE"
     session.printer.info(f"Next: create the token with which hosts of a site join: `{init}`")
     return DONE

@@ -79,7 +79,7 @@ async def live_machina(api: Api) -> LiveMachina:
     Raises:
         CliError: its configuration is no YAML.
     """
-    deployment = await _deployment(api, MACHINA)
+    deployment = await live_deployment(api, MACHINA)
     is_embedded = not deployment and "machina" in await components.running(api)
     config_map = COMPONENTS if is_embedded else mounted_config(deployment, "machina", MACHINA_CONFIG)
     config = await config_in(api, config_map)
@@ -97,16 +97,10 @@ async def pod_security(api: Api) -> str:
 
 async def live_image(api: Api, name: str, container: str) -> str:
     """Return the image that a Deployment runs; empty where there is none."""
-    return image_in(await _deployment(api, name), container)
+    return image_in(await live_deployment(api, name), container)
 
 
-async def live_args(api: Api, name: str, container: str) -> tuple[str, ...]:
-    """Return the arguments of a Deployment's container; empty where there is none."""
-    found = (one for one in containers(await _deployment(api, name)) if one.get("name") == container)
-    return tuple(str(word) for one in found for word in one.get("args") or ())
-
-
-async def _deployment(api: Api, name: str) -> Raw:
+async def live_deployment(api: Api, name: str) -> Raw:
     """Read a Deployment; empty where there is none, or where the server does not serve Deployments."""
     try:
         found: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
@@ -120,16 +114,19 @@ def image_in(deployment: Raw, container: str) -> str:
     return next((str(one.get("image", "")) for one in containers(deployment) if one.get("name") == container), "")
 
 
+def args_in(deployment: Raw, container: str) -> tuple[str, ...]:
+    """Return the arguments of a container; empty where there is none of the name."""
+    found = (one for one in containers(deployment) if one.get("name") == container)
+    return tuple(str(word) for one in found for word in one.get("args") or ())
+
+
 def _flags(deployment: Raw, container: str) -> Raw:
     """Return the settings of hosts in a container's arguments, under the keys of machina's file."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for setting in SETTINGS:
         parser.add_argument(setting.flag, dest=setting.key)
-    words = [
-        str(word) for one in containers(deployment) if one.get("name") == container for word in one.get("args") or ()
-    ]
     try:
-        given, _ = parser.parse_known_args(words)
+        given, _ = parser.parse_known_args(args_in(deployment, container))
     except ArgumentError:  # machina does not start with these either
         return {}
     return {key: value for key, value in vars(given).items() if value}
@@ -139,7 +136,7 @@ def mounted_config(deployment: Raw, component: str, otherwise: str) -> str:
     """Return the name of the ConfigMap that a component mounts as its file; `otherwise` where it mounts none."""
     mounts = (mount for one in containers(deployment) for mount in one.get("volumeMounts") or ())
     volumes = {mount["name"] for mount in mounts if mount.get("mountPath", "").rstrip("/") == f"/etc/{component}"}
-    for volume in _pod(deployment).get("volumes") or ():
+    for volume in volumes_in(deployment):
         if volume.get("name") in volumes and (name := (volume.get("configMap") or {}).get("name")):
             return str(name)
     return otherwise
@@ -148,6 +145,11 @@ def mounted_config(deployment: Raw, component: str, otherwise: str) -> str:
 def containers(deployment: Raw) -> Iterator[Raw]:
     """Yield the containers in the Pod template of a Deployment."""
     yield from _pod(deployment).get("containers") or ()
+
+
+def volumes_in(deployment: Raw) -> Iterator[Raw]:
+    """Yield the volumes in the Pod template of a Deployment."""
+    yield from _pod(deployment).get("volumes") or ()
 
 
 def _pod(deployment: Raw) -> Raw:
