@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tests.console.served import set_status
 from unbounded.api.conditions import ConditionType
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import EVENTS, NAMESPACES
@@ -38,9 +39,12 @@ PAYLOADS: Final = (
     "\u202e<b>backwards\u2028",
 )
 NAME: Final = "hostile"  # of the Machine, its site, operation, host, namespace and Cluster
+UPDATES: Final = ("halted", "failing")
 
 # fields that each page shows, and that have all payloads; those with room for one payload are staged, too
 SHOWN: Final = {
+    "/": ("update",),
+    "/rollouts": ("update", "holder", "failed update"),
     f"/machine/{NAME}": (
         *("message", "paused", "disk serial", "disk model", "disk contents", "disk health"),
         *("NIC name", "NIC driver", "LLDP switch", "LLDP port", "BMC part", "BMC health"),
@@ -72,19 +76,22 @@ def _each(**fields: str) -> list[dict[str, Any]]:
 
 
 async def stage_hostile_objects(api: HttpApi) -> None:
-    """Create a Machine of a site, its operation and Event, a host and a Cluster, all of them with these texts."""
+    """Create a Machine of a site, its operation and Event, updates, a host and a Cluster, each with these texts."""
     await install_container_cloud(api)
     for namespace in (NAMESPACE, NAME):
         with suppress(AlreadyExists):
             await api.create(NAMESPACES, {"metadata": {"name": namespace}})
     now = rfc3339()
     await _stage_machine(api, now)
+    await _stage_updates(api, now)
     await _stage_host(api, now)
     await _stage_cluster(api)
 
 
 async def delete_hostile_objects(api: HttpApi) -> None:
-    """Delete the Machine and its operation, which other tests would count."""
+    """Delete the Machine, its operation and the updates, which other tests would count."""
+    for name in UPDATES:
+        await api.delete(MACHINE_CONFIGURATIONS, name)
     await api.delete(MACHINE_OPERATIONS, NAME)
     await api.delete(MACHINES, NAME)
 
@@ -179,6 +186,19 @@ async def _stage_machine(api: HttpApi, now: str) -> None:
         "message": _all("event"),
     }
     await api.create(EVENTS, event, namespace="default")
+
+
+async def _stage_updates(api: HttpApi, now: str) -> None:
+    failed = [{"machine": f"failed-{number}", **one} for number, one in enumerate(_each(message="failed update"))]
+    waiting = {"reason": "Hostile", "heldBy": _all("holder"), "since": now}
+    halted, failing = UPDATES
+    for name, rollout in (
+        (halted, {"phase": "Halted", "message": _all("update"), "waiting": waiting}),
+        (failing, {"phase": "InProgress", "failed": failed}),
+    ):
+        await api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": name}, "spec": {"template": {}}})
+        status = {"rollout": {"version": 1, **rollout}}
+        await api.patch(MACHINE_CONFIGURATIONS, name, {"status": status}, subresource="status")
 
 
 async def _stage_host(api: HttpApi, now: str) -> None:
