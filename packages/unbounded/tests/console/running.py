@@ -57,10 +57,10 @@ class Console:
 
 
 @asynccontextmanager
-async def console(kubeconfig: Path, *flags: str) -> AsyncIterator[Console]:
+async def console(kubeconfig: Path, *flags: str, module: str = "unbounded.cli.plugin.main") -> AsyncIterator[Console]:
     """Run the console inside of the context."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "unbounded.cli.plugin.main", "console", "--kubeconfig", str(kubeconfig), *flags),
+        *(sys.executable, "-m", module, "console", "--kubeconfig", str(kubeconfig), *flags),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser
 
-from tests.console.browser import CHROMIUM, tab
+from tests.console.browser import CHROMIUM, Tab, tab
 from tests.console.running import Console, console
 from tests.console.served import (
     FLEET,
@@ -41,6 +42,7 @@ pytestmark = [
 RATE = 200  # changes a second
 CHANGES = 600
 WRITERS = 8
+LOST = ".lost-notice"
 
 
 async def test_no_end_state_is_lost_among_200_changes_a_second(
@@ -187,12 +189,63 @@ async def test_a_console_that_ends_is_noticed_and_another_one_asks_for_its_addre
         async with tab(browser, url) as found:
             await found.shows("m-041")
             await first.stop()
-            await found.shows("Connection lost")
+            await found.page.locator(LOST).get_by_text("Connection lost").wait_for()
+            await found.page.locator(LOST).get_by_text(re.compile("data are [1-9][0-9]* s old")).wait_for()
+            await found.shows("m-041")  # what was read stays
+            assert await found.serious_findings() == []
             port = url.split("/")[2].partition(":")[2]
-            async with console(kubeconfig, "--port", port) as second:
+            async with console(kubeconfig, "--port", port, module="tests.console.failing_page") as second:
                 await second.url()
                 await found.shows("No session", within_s=20)  # sessions are in the memory of a process
                 await found.lacks("m-041")
                 await found.page.goto(await second.next_url())
                 await found.shows("m-041")
+                await _check_failures(found, second, api)
             found.errors.clear()  # Chromium reports the status 401 of the page
+
+
+async def _check_failures(found: Tab, running: Console, api: HttpApi) -> None:
+    """A page that fails, by an event or a refresh, shows nothing old, and names its line of the log."""
+    await found.page.goto(f"{found.page.url.rstrip('/')}/failing")
+    await found.shows("counted 1")
+    await found.page.get_by_role("button", name="Fail").click()
+    await _check_failure(found, running, "a button that fails this page")
+    await found.page.get_by_role("link", name="Reload the page").click()
+    await found.shows("counted 1")
+    await create_machine(api, "fails", "rack")
+    await _check_failure(found, running, "a Machine that fails this page")
+    await found.page.reload()
+    await _check_failure(found, running, "a Machine that fails this page")
+    await api.delete(MACHINES, "fails")
+
+
+async def _check_failure(found: Tab, running: Console, cause: str) -> None:
+    await found.shows("This page has failed")
+    assert "counted" not in await found.page.content()
+    text = await found.page.locator("main p").first.inner_text()
+    (id_,) = re.findall("as failure ([0-9a-f]{8})", text)
+    async with asyncio.timeout(10):
+        while cause not in running.printed.partition(f"failure={id_}")[2]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_a_press_without_a_connection_is_not_sent_once_it_is_back(
+    running: Console, browser: Browser, api: HttpApi
+) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows("1 to 50 of")
+        await found.page.evaluate(
+            """() => {
+                window.socket.io.randomizationFactor(0);
+                window.socket.io.reconnectionDelay(4000);
+                window.socket.io.engine.close();
+            }"""
+        )
+        await found.page.locator(LOST).wait_for()
+        await found.page.get_by_role("button", name="Next").click()
+        await found.page.locator(LOST).wait_for(state="hidden")
+        await set_status(api, "m-041", phase="Failed", message="after the loss")
+        await found.shows("after the loss")
+        await found.shows("1 to 50 of")
+        assert "first=" not in found.page.url
+        await set_status(api, "m-041", phase=None, message=None)

@@ -62,6 +62,30 @@ async def test_a_retired_page_shows_nothing_else_and_does_no_work(session: Brows
     assert shown == [
         "This page has ended",
         f"It has ended, as {MAX_PAGES} newer pages are open. Reload it to continue.",
+        "Reload the page",
     ]
     for one in (client, *others):
         one.delete()
+
+
+async def test_a_page_whose_work_fails_shows_nothing_old_and_names_the_line_of_the_log(
+    session: BrowserSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    view, client = new_view(session)
+    with client:
+        TextElement("p", "old")
+
+    async def fails() -> None:
+        raise ValueError("a bug")
+
+    await asyncio.wait({view.spawn(fails())})
+    shown = [one.text for one in client.content.descendants() if isinstance(one, TextElement)]
+    (record,) = caplog.records
+    id_ = vars(record)["fields"]["failure"]
+    assert shown == [
+        "This page has failed",
+        f"The console has logged the cause, as failure {id_}. What was asked for last may have been done.",
+        "Reload the page",
+    ]
+    assert "a bug" in caplog.text
+    client.delete()

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from unbounded.cli.plugin.command import CliError, CommandSession, Printer
+from unbounded.kube.logs import configure
 
 LIBRARY: Final = "nicegui"
 EXTRA: Final = "unbounded[console]"
@@ -21,6 +22,7 @@ async def run(session: CommandSession) -> int:
         )
     from unbounded.console.loopback import serving_loopback  # noqa: PLC0415  # an extra
 
+    configure(json=False, level="ERROR")  # a page that fails names its line of the log
     port: int = session.invocation.args.port
     allows: bool = session.invocation.args.allow_operations
     issued = partial(_print_url, session.printer)

@@ -26,8 +26,7 @@ from unbounded.console.layout import THEME_COOKIE, frame
 from unbounded.console.login import TITLE, SessionStart, plain_page
 from unbounded.console.pages import PAGES, PageRoute
 from unbounded.console.sessions import BrowserSessions
-from unbounded.console.view import View
-from unbounded.kube.logs import Log
+from unbounded.console.view import View, log_failure
 
 STATIC: Final = Path(__file__).parent / "static"
 RECONNECT_S: Final = 10.0  # a page that lost its websocket for longer is loaded again
@@ -35,8 +34,6 @@ HISTORY: Final = 300  # messages that are sent again after a reconnect
 _TO_FLEET: Final = f'<p><a href="{urls.FLEET}">Fleet</a></p>'
 _FROM_BROWSER: Final = ("handshake", "event", "javascript_response", "ack")  # messages that name a page
 _NOT_TAKEN: Final = "log"  # text of a browser for the log of the server
-
-log = Log(__name__)
 
 
 class _NonceLoader(jinja2.BaseLoader):
@@ -106,9 +103,10 @@ async def _not_found(_request: Request, _error: Exception) -> Response:
     return plain_page("No such page", _TO_FLEET, 404)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    log.warning("a page cannot be built", error=error, path=request.url.path)
-    return plain_page("This page has failed", _TO_FLEET, 500)
+async def _failed(request: Request, _error: Exception) -> Response:
+    id_ = log_failure("a page cannot be built", path=request.url.path)
+    cause = f"<p>The console has logged the cause, as failure {id_}.</p>"
+    return plain_page("This page has failed", cause + _TO_FLEET, 500)
 
 
 def _check_senders() -> None:
@@ -146,6 +144,7 @@ def _add_page(page: PageRoute, *, allow_operations: bool) -> None:
             shown = show(view, **request.path_params)
             if inspect.isawaitable(shown):
                 await shown
+        client.on_exception(view.fail)
         view.end_unopened()
 
     ui.page(page.path)(build_page)

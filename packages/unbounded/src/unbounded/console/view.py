@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from unbounded.api.meta import Kind
 from unbounded.console import urls
 from unbounded.console.live import LiveData, LiveKind
 from unbounded.console.sessions import BrowserSession
-from unbounded.console.widgets import TextElement, box, heading
+from unbounded.console.widgets import Link, TextElement, box, heading
 from unbounded.explain.cached_reads import CachedReads
 from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import Log
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 REFRESH_S: Final = 0.2  # at least, between two refreshes of a page
 REST: Final = 4.0  # a refresh may use a fifth of the time
+FAILURE_BYTES: Final = 4  # of the id of a failure
 UNOPENED_S: Final = 10.0  # a page ends that no browser has opened for so long after it was built
 
 log = Log(__name__)
@@ -117,7 +119,7 @@ class View:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run work until the page is closed, or until the returned task is cancelled."""
-        task = asyncio.create_task(_logged(work))
+        task = asyncio.create_task(self._watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -139,11 +141,16 @@ class View:
 
     def retire(self, reason: str) -> None:
         """Show nothing but why the page has ended, while its session goes on."""
-        self._empty(reason)
-        if not self._client.is_deleted:
-            with self._client, box("main", "page"):
-                heading(1, "This page has ended")
-                TextElement("p", f"It has ended, as {reason}. Reload it to continue.").props["role"] = "alert"
+        self._replace(reason, "This page has ended", f"It has ended, as {reason}. Reload it to continue.")
+
+    def fail(self) -> None:
+        """Show nothing but that the page has failed, in place of old data; call it where an exception is handled."""
+        id_ = log_failure("a page has failed")
+        self._replace(
+            f"failure {id_}",
+            "This page has failed",
+            f"The console has logged the cause, as failure {id_}. What was asked for last may have been done.",
+        )
 
     def end_unopened(self) -> None:
         """End the page unless a browser opens its websocket soon."""
@@ -156,6 +163,24 @@ class View:
 
     def _note_opened(self) -> None:
         self._opened = True
+
+    def _replace(self, reason: str, title: str, text: str) -> None:
+        """Show a text in place of the page."""
+        self._empty(reason)
+        if not self._client.is_deleted:
+            with self._client, box("main", "page"):
+                heading(1, title)
+                TextElement("p", text).props["role"] = "alert"
+                with box("p"):
+                    Link("Reload the page", "").props["href"] = ""  # the address of the page
+
+    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            self.fail()
 
     def _empty(self, reason: str) -> None:
         log.debug("page ended", reason=reason)
@@ -219,10 +244,8 @@ class Refresher:
             await asyncio.sleep(max(REFRESH_S, REST * (loop.time() - began)))
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except asyncio.CancelledError:
-        raise
-    except Exception:
-        log.exception("a page has failed")
+def log_failure(text: str, **fields: Any) -> str:
+    """Log the exception that is being handled; return an id of the line, for the page."""
+    id_ = secrets.token_hex(FAILURE_BYTES)
+    log.exception(text, failure=id_, **fields)
+    return id_
