@@ -58,10 +58,12 @@ PROGRAM = (sys.executable, "-m", "unbounded.cli.plugin.main")
 LIMIT_S = 60.0
 READER = "joe"  # may read the project's own kinds, and no Secrets
 HELPER = "ann"  # may read all that `support` reads, and no Secrets
+LISTER = "lee"  # may read Pods, and no logs
 RULES = {
     READER: {"unbounded-cloud.io": ["*"]},
+    LISTER: {"unbounded-cloud.io": ["*"], "": ["pods"]},
     HELPER: {
-        "": ["nodes", "events", "configmaps"],
+        "": ["nodes", "events", "configmaps", "pods", "pods/log"],
         "coordination.k8s.io": ["leases"],
         **{group: ["*"] for group in ("unbounded-cloud.io", *GROUPS)},
     },

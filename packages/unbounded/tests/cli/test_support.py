@@ -6,7 +6,7 @@ import base64
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import ssh_hosts
+from tests.cli.controller_pods import controller_pods
 from tests.cli.ssh_hosts import Hosts, api, hosts, journald, say
 from tests.cli.test_logs import PROVISIONING, keep_console, provision
 from tests.support.embedded_server import CRDS
@@ -58,7 +59,7 @@ CANARIES = {
             "labelled",
             "nodeAnnotation",
         ),
-        *("eventAnnotation", "hostAnnotation", "nested"),
+        *("eventAnnotation", "hostAnnotation", "nested", "variable"),
     )
 }
 C = CANARIES
@@ -213,6 +214,23 @@ def journal(hosts: Hosts) -> Iterator[None]:
         yield
 
 
+def logs_with_canaries(*lines: str) -> dict[str, str]:
+    """Return logs of controllers with canaries in every form, and with these lines."""
+    record = {"level": "info", "message": telling("record"), "password": C["bmcPassword"], "token": C["tokenSecret"]}
+    more = "\n".join([*lines, *(json.dumps({"message": line}) for line in lines)])
+    return {
+        "machina-1/machina": f"{json.dumps(record)}\n{telling('text')}\n{more}\n",
+        "machina-1/machina.previous": f"{telling('previous')}\n{json.dumps(record)}\n",
+        "machina-1/explain": json.dumps(record | {"data": [record]}) + "\n",
+    }
+
+
+@pytest.fixture
+async def controllers(hosts: Hosts) -> AsyncIterator[None]:
+    async with controller_pods(hosts.kubeconfig, logs_with_canaries(), variable=C["variable"]):
+        yield
+
+
 async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     hosts: Hosts, api: HttpApi, journal: None, tmp_path: Path
 ) -> None:
@@ -222,8 +240,10 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     script = f"echo installs; echo {C['userData']}; cat <<'END'\n{telling('install')}\nEND\nexit 3"
     await provision(hosts, machine, script, settle_s=30)
     path = tmp_path / "one.tar.zst"
+    logs = logs_with_canaries(f"{NAME} has {C['userData']} and {C['profileScript']}")
     with hosts.own_key():
-        ran = await hosts.run("support", machine.name, "-o", str(path))
+        async with controller_pods(hosts.kubeconfig, logs, variable=C["variable"]):
+            ran = await hosts.run("support", machine.name, "-o", str(path))
     assert ran.status == 0, ran.err
     assert path.stat().st_mode & 0o777 == 0o600
     files = unpacked(path)
@@ -231,7 +251,8 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     assert leaks({"stdout": ran.out, "stderr": ran.err}) == []
     assert set(files) >= {
         *("README.txt", "versions.json", "tree.json", "events.json", f"explain/{NAME}.json", "logs/install.log"),
-        *("logs/agent.log", "objects/machines.unbounded-cloud.io.json", "objects/nodes.json"),
+        *("logs/agent.log", "objects/machines.unbounded-cloud.io.json", "objects/nodes.json", "objects/pods.json"),
+        *(f"controllers/machina-1/{name}.log" for name in ("machina", "machina.previous", "explain")),
         *(
             "objects/baremetalhosts.metal3.io.json",
             "objects/machineoperations.unbounded-cloud.io.json",
@@ -250,6 +271,11 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
         assert HIDDEN in files[f"logs/{log}.log"]
     assert "installs\n" in files["logs/install.log"]
     assert "journal: GET https://" in files["logs/agent.log"]
+    first, *text = files["controllers/machina-1/machina.log"].splitlines()
+    assert json.loads(first)["message"].startswith(f"record: GET https://{HIDDEN}@bmc.example.com/")
+    assert text[0].startswith(f"text: GET https://{HIDDEN}@bmc.example.com/")
+    assert f"{NAME} has {HIDDEN} and {HIDDEN}" in text
+    assert "previous: GET https://" in files["controllers/machina-1/machina.previous.log"]
     (event,) = [one for one in json.loads(files["events.json"])["items"] if one["reason"] == "Failed"]
     assert event["message"].startswith("event: GET https://")
     assert json.loads(files["versions.json"])["kubernetes"].startswith("v1.")
@@ -257,7 +283,7 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
 
 
 async def test_the_archive_of_all_has_the_objects_that_the_user_may_read(
-    hosts: Hosts, api: HttpApi, tmp_path: Path
+    hosts: Hosts, api: HttpApi, controllers: None, tmp_path: Path
 ) -> None:
     """The reader may read the project's kinds; the administrator gets the rest, and nobody gets a canary."""
     partly, whole = tmp_path / "partly.tar.gz", tmp_path / "whole.tgz"
@@ -269,6 +295,8 @@ async def test_the_archive_of_all_has_the_objects_that_the_user_may_read(
     names = {one["metadata"]["name"] for one in machines}
     assert NAME in names
     assert f"explain/{NAME}.json" in files
+    assert "record: GET https://" in files["controllers/machina-1/machina.log"]
+    assert "LICENSE" in files["objects/pods.json"]
     ran = await hosts.run("support", "--all", "--as", ssh_hosts.READER, "-o", str(partly))
     assert ran.status == 0, ran.err
     less = unpacked(partly)
@@ -277,13 +305,29 @@ async def test_the_archive_of_all_has_the_objects_that_the_user_may_read(
         one["metadata"]["name"] for one in json.loads(less["objects/machines.unbounded-cloud.io.json"])["items"]
     } == names
     assert "objects/nodes.json" not in less
-    for left_out in ("nodes: ", "events: ", "leases.coordination.k8s.io of namespace unbounded-kube: "):
+    for left_out in (
+        *("nodes: ", "events: ", "leases.coordination.k8s.io of namespace unbounded-kube: "),
+        "Pods and logs of the controllers: ",
+    ):
         assert f"note: left out: {left_out}" in ran.err
         assert f"\n- {left_out}" in less["README.txt"]
 
 
+async def test_the_logs_of_controllers_need_the_right_to_read_them(
+    hosts: Hosts, controllers: None, tmp_path: Path
+) -> None:
+    ran = await hosts.run("support", "--all", "--as", ssh_hosts.LISTER, "-o", str(tmp_path / "a.tgz"))
+    assert ran.status == 0, ran.err
+    files = unpacked(tmp_path / "a.tgz")
+    assert leaks(files) == []
+    assert "objects/pods.json" in files
+    assert not [name for name in files if name.startswith("controllers/")]
+    assert ran.err.count("note: left out: logs of the controllers: ") == 1
+    assert 'cannot get resource "pods/log"' in files["README.txt"]
+
+
 async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
-    hosts: Hosts, api: HttpApi, journal: None, tmp_path: Path
+    hosts: Hosts, api: HttpApi, journal: None, controllers: None, tmp_path: Path
 ) -> None:
     """Run after the test that creates the Machine: the command has tried to read no Secret."""
     with hosts.own_key():
@@ -293,7 +337,7 @@ async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
     helper, admin = unpacked(tmp_path / "helper.tgz"), unpacked(tmp_path / "admin.tgz")
     assert helper.keys() == admin.keys()
     same = {name for name in helper if helper[name] == admin[name]}
-    assert same >= {name for name in helper if name.startswith(("objects/", "logs/", "events"))}
+    assert same >= {name for name in helper if name.startswith(("objects/", "logs/", "controllers/", "events"))}
     assert "Left out this time:\n- nothing" in helper["README.txt"]
 
 

@@ -20,7 +20,7 @@ from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MA
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS
-from unbounded.api.core import EVENTS, LEASES, NODES
+from unbounded.api.core import EVENTS, LEASES, NODES, PODS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.failures import Failure
@@ -29,6 +29,8 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
+from unbounded.cli.controller_logs import read_controller_logs
+from unbounded.cli.deploy.pods import SELECTOR
 from unbounded.cli.events import AllObjects, Scope, scope_of
 from unbounded.cli.machine_logs import AGENT, INSTALL, LogRange, read_logs
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
@@ -41,7 +43,7 @@ from unbounded.explain.facts_reader import FactsReader
 from unbounded.explain.links import Topic
 from unbounded.explain.tree import tree_of
 from unbounded.join.boot_secrets import boot_secrets
-from unbounded.kube.api import ApiError, NotFound, is_kind_missing
+from unbounded.kube.api import ApiError, Forbidden, NotFound, is_kind_missing
 from unbounded.kube.clock import rfc3339, utc_now
 
 Raw = dict[str, Any]
@@ -56,15 +58,15 @@ ALWAYS_LEFT_OUT: Final = (
     "Secrets: none was read, so that the kept output of consoles is not here either",
     "ConfigMaps and BareMetalHostCredentials",
     "scripts and files of MachineProfiles, and user data",
-    "managedFields, and annotations of other tools",
+    "managedFields, annotations of other tools, and values of environment variables",
     "queries of URLs, and texts under names such as password or token",
-    "logs of the controllers: `kubectl logs --namespace unbounded-kube DEPLOYMENT` prints them",
 )
 MOST_SECRETS: Final = 2000  # to search for in a log
 MOST_EXPLAINED: Final = 100  # Machines
 LOG_LINES: Final = 5000
 OBJECT_BYTES: Final = 48 * 1024 * 1024
 EVENT_BYTES: Final = 8 * 1024 * 1024
+CONTROLLER_BYTES: Final = 16 * 1024 * 1024  # of the logs of all controllers
 
 
 @dataclass
@@ -124,6 +126,7 @@ async def run(session: CommandSession) -> int:
                 await _add_all(bundle)
             else:
                 await _add_one(bundle, found)
+            await _add_controllers(bundle)
             await _add_versions(bundle)
             _add_readme(bundle, args.name or "all Machines")
     except OSError as error:
@@ -202,6 +205,35 @@ def _phase(machine: Raw) -> str:
 async def _add_leases(bundle: SupportBundle) -> None:
     leases = await _listed(bundle, LEASES, namespace=NAMESPACE)
     bundle.add_objects(f"objects/{_file_of(LEASES)}.json", leases, OBJECT_BYTES)
+
+
+async def _add_controllers(bundle: SupportBundle) -> None:
+    """Add the Pods of the controllers, and the end of their logs."""
+    try:
+        pods = (await bundle.session.api.list(PODS.raw(), namespace=NAMESPACE, labels=SELECTOR)).items
+    except ApiError as error:
+        bundle.leave_out(f"Pods and logs of the controllers: {error}")
+        return
+    if not pods:
+        bundle.leave_out(
+            f"logs of the controllers: {NAMESPACE} has no Pod of them. `unbounded up` prints its log on its terminal, "
+            "and keeps none"
+        )
+    bundle.add_objects(f"objects/{_file_of(PODS)}.json", pods, OBJECT_BYTES)
+    left = CONTROLLER_BYTES
+    async for log in read_controller_logs(bundle.session.api, pods, bundle.known):
+        if isinstance(log.error, Forbidden):
+            bundle.leave_out(f"logs of the controllers: {log.error}")
+            return
+        size = len(log.text.encode())
+        if log.error is not None:
+            bundle.leave_out(f"the log of {log.name}: {log.error}")
+        elif size > left or not bundle.archive.add(f"controllers/{log.name}.log", log.text):
+            bundle.leave_out(f"the log of {log.name}: the archive has reached its size for logs of controllers")
+        else:
+            left -= size
+            if log.is_cut:
+                bundle.leave_out(f"the newest lines in the log of {log.name}: it has too many bytes")
 
 
 async def _add_explanation(bundle: SupportBundle, name: str) -> None:

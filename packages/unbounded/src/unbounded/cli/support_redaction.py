@@ -1,7 +1,7 @@
 """Objects of the API without secrets, for a bundle that leaves the cluster. Pure.
 
-Kept are names, addresses and states. Removed are managedFields, annotations of others, scripts and user data, texts
-under the name of a secret, queries of URLs, and what looks like a secret in any text.
+Kept are names, addresses and states. Removed are managedFields, annotations of others, scripts and user data, values
+of environment variables, texts under the name of a secret, queries of URLs, and what looks like a secret in any text.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def _redacted(key: str, value: Any, known: Collection[str]) -> Any:
         case dict():
             kept = {name: one for name, one in value.items() if name != "managedFields"}
             return {_text(name, known): _redacted(name, one, known) for name, one in kept.items()}
+        case list() if key == "env":
+            return [_variable(one, known) for one in value]
         case list() | tuple():
             return [_redacted(key, one, known) for one in value]
         case str() if value and SECRET_KEY.search(key):
@@ -61,6 +63,14 @@ def _annotation(name: str, text: Any, known: Collection[str]) -> Any:
     domain = name.partition("/")[0]
     ours = f".{domain}".endswith((*(f".{group}" for group in (GROUP, *GROUPS)), ".kubernetes.io", ".k8s.io"))
     return _redacted(name, text, known) if ours else LEFT_OUT.format(len(str(text)))
+
+
+def _variable(value: Any, known: Collection[str]) -> Any:
+    """Return an environment variable of a container; its value may be anything."""
+    kept = _redacted("", value, known)
+    if isinstance(kept, dict) and (text := kept.get("value")):
+        kept["value"] = LEFT_OUT.format(len(str(text)))
+    return kept
 
 
 def _text(text: str, known: Collection[str]) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
+from unbounded.api.core import LEASES, PODS, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.meta import Kind
 from unbounded.kube import api, object_codec
 from unbounded.kube.clock import utc_now
@@ -253,6 +253,19 @@ class HttpApi:
         request = _Request("create", TOKEN_REQUESTS, "POST", path, body=_encode(_TOKEN_REQUEST))
         status = _written(request, await self._call(request)).status
         return IssuedToken(status.token, status.expiration_timestamp)
+
+    async def pod_log(
+        self, pod: str, *, namespace: str, container: str, lines: int, most_bytes: int, previous: bool = False
+    ) -> bytes:
+        """Return the last lines of a container's log.
+
+        Args:
+            most_bytes: more of these lines are left out, from their end.
+            previous: the log of the instance before the last restart.
+        """
+        query = {"container": container, "tailLines": str(lines), "limitBytes": str(most_bytes)}
+        path = _object_path(PODS, pod, namespace, "log")
+        return await self._call(_Request("get", PODS, "GET", path, query | ({"previous": "true"} if previous else {})))
 
     def now(self) -> datetime:
         """Return the server's time, from its last answer and this process's clock; this host's time before the first

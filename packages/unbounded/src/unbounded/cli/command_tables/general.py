@@ -256,16 +256,16 @@ COMMANDS: Final = (
         help="Write an archive with the state of a Machine, or of all, for a person who helps you",
         examples=(
             ("support web-01", "collect objects, Events, explanation, versions and logs of web-01"),
-            ("support --all -o fleet.tar.gz", "collect those of all Machines, without logs"),
+            ("support --all -o fleet.tar.gz", "collect those of all Machines, without logs of hosts"),
         ),
         arguments=_support_arguments,
         run="unbounded.cli.support:run",
         text=(
             "Write an archive with the state of a Machine and the objects around it, or of all Machines: objects, "
-            "Events, what `why` and `tree` say, logs of the host, and versions. The command reads no Secret, and "
-            "removes what may be one. Whatever you may not read is left out, and named on stderr and in README.txt of "
-            "the archive, which has at most 64 MiB before compression. It has names and addresses: look through it "
-            "before you pass it on."
+            "Events, what `why` and `tree` say, logs of the host and of the controllers, and versions. The command "
+            "reads no Secret, and removes what may be one. Whatever you may not read is left out, and named on stderr "
+            "and in README.txt of the archive, which has at most 64 MiB before compression. It has names and "
+            "addresses: look through it before you pass it on."
         ),
     ),
     CliCommand(
