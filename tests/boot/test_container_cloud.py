@@ -30,6 +30,7 @@ from tests.support.hosts.mirror import Mirror, mirror_on
 from tests.support.paths import ROOT
 from tests.support.qemu import Hardware, Segment
 from tests.support.qemu.segment import ip
+from unbounded.containercloud.machines.report import FACTS_S
 from unbounded_lab.bmc.power import HostBootOverride, HostPower
 
 pytestmark = [
@@ -316,7 +317,7 @@ async def is_ready_by_the_example(cloud: ContainerCloudRack) -> None:
     assert machine["status"]["nodeRef"]["name"] == NAME
     assert [one["size"] for one in machine["status"]["providerStatus"]["hardware"]["storage"]] == [17, 17]
     path = "status.providerStatus.currentDistribution"
-    await cloud.until("ma", MACHINE, path, "debian/bookworm", within_s=120)  # what it runs
+    await cloud.until("ma", MACHINE, path, "debian/bookworm", within_s=FACTS_S + 60)  # what it runs
     assert machine["status"]["providerStatus"]["privateIp"] == HOST
     assert await pings(HOST)
 
