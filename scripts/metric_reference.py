@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from scripts.api_reference import table
 from unbounded.api.operation import OperationPhase
 from unbounded.cli.backup_schedule import BackupMetrics
+from unbounded.kube.certificate_expiry import certificate_expiry
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.fleet_metrics import MAX_REASONS, MAX_SITES, OTHER, FleetMetrics, TimeLeft
 from unbounded.machina.machines.host_runs import MachineMetrics
@@ -47,7 +48,8 @@ def _listed(values: type[OperationPhase | BmcState | Blocker | TimeLeft]) -> str
 
 LABELS: Final[Mapping[str, str]] = {
     "by": f"Party that an operation waits for: {_listed(Blocker)}.",
-    "certificate": "Purpose: `ca` and `server` of the embedded API server, `virtual media` of metalman.",
+    "certificate": "Purpose: `ca` and `server` of the embedded API server, `virtual media` of metalman, `console` of "
+    "unbounded-console, `explain` of unbounded-explain.",
     "code": "HTTP status of the answer; 0 without an answer.",
     "controller": "Controller of the process.",
     "group": "API group.",
@@ -113,6 +115,7 @@ PROCESSES: Final[Mapping[str, tuple[Callable[[CollectorRegistry], object], ...]]
     "All controllers": (ControllerMetrics, OperationMetrics),
     "machina": (FleetMetrics, MachineMetrics),
     "metalman": (HttpMetrics, NetbootMetrics),
+    "unbounded-console and unbounded-explain": (certificate_expiry,),
     "Backups of unbounded up": (BackupMetrics,),
     "Embedded API server": (_api_server,),
 }

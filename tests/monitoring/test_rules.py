@@ -31,6 +31,7 @@ ALL: Final = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS: Final = {rule["alert"]: rule for rule in ALL if "alert" in rule}
 RECORDED: Final = frozenset(rule["record"] for rule in ALL if "record" in rule)
 LEASE: Final = "unbounded-operations"
+EXPIRY: Final = "unbounded_certificate_expiry_timestamp_seconds"
 LEADS: Final = "unbounded_leading"
 Body = dict[str, Any]
 
@@ -222,13 +223,12 @@ def of_leaders(recording: Recording) -> Iterator[Body]:
     yield case("no process", input_series(gone), "10m", (absent,))
 
 
-def of_certificates(recording: Recording) -> Iterator[Body]:
-    expiry = "unbounded_certificate_expiry_timestamp_seconds"
-    days = Recording({key: value // 86400 * 86400 for key, value in recording.samples.items() if key[0] == expiry})
-    (left_s,) = days.of_name(expiry, certificate="server").values()
+def of_certificates(recording: Recording, certificate: str, job: str) -> Iterator[Body]:
+    days = Recording({key: value // 86400 * 86400 for key, value in recording.samples.items() if key[0] == EXPIRY})
+    (left_s,) = days.of_name(EXPIRY, certificate=certificate).values()
     at = int(left_s // 86400) - 12  # the second evaluation below 14 days
-    labels = {"certificate": "server", "job": "target-1"}
-    firing = Firing("UnboundedCertificateExpires", "Certificate server expires in 12d 0h 0m 0s", labels)
+    labels = {"certificate": certificate, "job": job}
+    firing = Firing("UnboundedCertificateExpires", f"Certificate {certificate} expires in 12d 0h 0m 0s", labels)
     yield case("certificate, early", input_series(days), f"{at - 3}d", (), interval="1d", of=(firing.alert,))
     yield case("certificate", input_series(days), f"{at}d", (firing,), interval="1d", of=(firing.alert,))
 
@@ -320,4 +320,4 @@ async def test_alerts_fire_on_metrics_of_a_plane_in_trouble_and_not_on_those_of_
     cases += [*of_trouble(trouble), *of_leaders(healthy), *of_errors(healthy)]
     cases.append(of_dashboard(trouble))
     await asyncio.to_thread(run_rules, tmp_path, cases)
-    await asyncio.to_thread(run_rules, tmp_path, of_certificates(healthy), every="1d")
+    await asyncio.to_thread(run_rules, tmp_path, of_certificates(healthy, "server", "target-1"), every="1d")

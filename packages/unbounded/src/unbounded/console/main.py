@@ -89,6 +89,7 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
     from unbounded.console.server import listen, serving, serving_tls  # noqa: PLC0415
     from unbounded.console.sessions import BrowserSessions  # noqa: PLC0415
     from unbounded.explain_api.server import TlsFiles  # noqa: PLC0415
+    from unbounded.kube.certificate_expiry import certificate_expiry  # noqa: PLC0415
     from unbounded.kube.config import ClientConfig  # noqa: PLC0415
     from unbounded.kube.logs import Log  # noqa: PLC0415
     from unbounded.kube.metrics import ControllerMetrics  # noqa: PLC0415
@@ -125,7 +126,8 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
             await stack.enter_async_context(serving(app, listener))
             await asyncio.Event().wait()
         elif settings.certificate is not None and settings.key is not None:
-            await serving_tls(app, listener, TlsFiles(settings.certificate, settings.key))
+            files = TlsFiles(settings.certificate, settings.key)
+            await serving_tls(app, listener, files, certificate_expiry(metrics.registry))
 
 
 def _oidc_login(settings: OidcSettings, own: ConsoleOrigin, now: Callable[[], float]) -> OidcLogin:

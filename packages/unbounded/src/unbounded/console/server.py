@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import uvicorn
+from prometheus_client import Gauge
 
 from unbounded.console.guard import AsgiApp
 from unbounded.explain_api.server import RENEWAL_S, TlsFiles
+from unbounded.kube.certificate_expiry import expiry_timestamp
 from unbounded.kube.logs import Log
 from unbounded.kube.settings import Address
 
@@ -72,8 +74,12 @@ async def serving(app: AsgiApp, listener: socket.socket, tls: ssl.SSLContext | N
         await task
 
 
-async def serving_tls(app: AsgiApp, listener: socket.socket, files: TlsFiles) -> None:
-    """Serve with the certificate of the files, from when they exist, and with each new one of them."""
+async def serving_tls(app: AsgiApp, listener: socket.socket, files: TlsFiles, expiry: Gauge) -> None:
+    """Serve with the certificate of the files, from when they exist, and with each new one of them.
+
+    Args:
+        expiry: has the end of the served certificate.
+    """
     loaded: tuple[bytes, bytes] | None = None
     context: ssl.SSLContext | None = None
     async with contextlib.AsyncExitStack() as stack:
@@ -89,6 +95,7 @@ async def serving_tls(app: AsgiApp, listener: socket.socket, files: TlsFiles) ->
                     else:
                         context.load_cert_chain(files.certificate, files.key)
                         log.info("certificate of the console renewed")
+                    expiry.labels("console").set(expiry_timestamp(found[0]))
                 except ssl.SSLError as error:
                     log.warning("cannot use the certificate of the console", error=error)
             await asyncio.sleep(RENEWAL_S)

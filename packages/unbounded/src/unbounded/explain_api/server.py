@@ -22,6 +22,7 @@ from aiohttp import web
 from unbounded.explain_api.releases import HEADER
 from unbounded.explain_api.service import BODY_BYTES, JSON, ExplainService, ServedReply, ServedRequest, rejection
 from unbounded.explain_api.statuses import RequestRejected, bad_request
+from unbounded.kube.certificate_expiry import certificate_expiry, expiry_timestamp
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, Impersonation, StaticCredentials
@@ -73,7 +74,7 @@ class ExplainServer:
 
     Args:
         config: address and authority of the API server. Its credentials are not used.
-        metrics: of the process; they count the reads of all callers.
+        metrics: of the process; they count the reads of all callers, and have the end of the served certificate.
         renewal_s: between two looks at the files of the certificate.
     """
 
@@ -81,6 +82,7 @@ class ExplainServer:
         self._config = replace(config, credentials=StaticCredentials(AuthInfo()))
         self._service = ExplainService()
         self._metrics = metrics
+        self._expiry = certificate_expiry(metrics.registry)
         self._renewal_s = renewal_s
         self._tally = RejectionCounters(log, asyncio.get_running_loop().time, "connection not served")
 
@@ -128,6 +130,7 @@ class ExplainServer:
                         else:
                             context.load_cert_chain(files.certificate, files.key)
                             log.info("certificate of explanations renewed")
+                        self._expiry.labels("explain").set(expiry_timestamp(found[0]))
                     except ssl.SSLError as error:
                         log.warning("cannot use the certificate of explanations", error=error)
                 await asyncio.sleep(self._renewal_s)

@@ -18,10 +18,10 @@ from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
 
-from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from unbounded.kube.certificate_expiry import certificate_expiry
 from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.dhcp import model
 from unbounded.metalman.dhcp import server as dhcp
@@ -90,12 +90,7 @@ class NetbootMetrics:
             registry, "unbounded_netboot_media_refusals", "Requests for boot images without an answer, by reason."
         )
 
-        self.certificate_expiry = Gauge(
-            "unbounded_certificate_expiry_timestamp_seconds",
-            "Time at which a certificate of this process expires, by its purpose.",
-            ("certificate",),
-            registry=registry,
-        )
+        self.certificate_expiry = certificate_expiry(registry)
 
 
 class NetbootServers:
