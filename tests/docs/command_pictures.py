@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from tests.cli.test_terminal import terminal
 from tests.docs.runner import user_environment
 from tests.e2e.plane import Plane
 
@@ -43,6 +44,19 @@ class CommandPicture:
     shows: str
     before: str = ""
     status: int = 0
+
+
+@dataclass(frozen=True)
+class CompletionPicture:
+    """Lines that a user has begun, with what bash offers for each.
+
+    Args:
+        name: of the picture.
+        lines: each with a candidate that bash offers.
+    """
+
+    name: str
+    lines: tuple[tuple[str, str], ...]
 
 
 HOSTS: Final = """kubectl unbounded site init --name rack1
@@ -76,6 +90,16 @@ PICTURES: Final = (
     ),
     CommandPicture("why", "kubectl unbounded why machine/lab-01", "machine resume lab-01", before=PAUSED),
 )
+COMPLETION: Final = CompletionPicture(
+    "completion",
+    (
+        ("unbounded machine re", "replace"),
+        ("unbounded why lab-0", "lab-02"),
+        ("unbounded machine host-reboot lab-01 --", "--wait"),
+    ),
+)
+BASHRC: Final = "source <(unbounded completion bash)\nPS1='$ '\n"
+INPUTRC: Final = "set enable-bracketed-paste off\nset bell-style none\n"
 
 
 async def make(it: Plane, picture: CommandPicture) -> str:
@@ -87,7 +111,26 @@ async def make(it: Plane, picture: CommandPicture) -> str:
     )
     assert status == picture.status, f"{picture.command}\nstatus {status}\n{output}"
     assert picture.shows in output, f"{picture.command}\n{picture.shows!r} is missing\n{output}"
-    return _drawn(picture.command, output)
+    return _drawn((Text(picture.command, "bold"), output))
+
+
+async def make_completion(it: Plane, picture: CompletionPicture) -> str:
+    """Begin lines in an interactive bash; return the picture as SVG. Raises AssertionError if bash offers others."""
+    folder, parts = it.shell.folder, []
+    (folder / "bashrc").write_text(BASHRC)
+    (folder / "inputrc").write_text(INPUTRC)
+    environment = user_environment(folder, it.shell.kubeconfig) | {"INPUTRC": str(folder / "inputrc")}
+    bash = ("bash", "--noprofile", "--rcfile", str(folder / "bashrc"), "-i")
+    async with terminal(*bash, columns=COLUMNS, environ=environment) as shell:
+        for begun, offered in picture.lines:
+            await shell.shows(r"\$ $")
+            shell.type(f"{begun}\t\t")
+            line = rf"\$ {re.escape(begun)}\S*"
+            found = await shell.shows(rf"{line}\r\n([^$]+){line}$")
+            assert offered in found[1].split(), found[1]
+            parts.append((Text.assemble((begun, "bold"), (" Tab Tab", "dim italic")), found[1].replace("\r\n", "\n")))
+            shell.type("\x03")
+    return _drawn(*parts)
 
 
 async def _in_terminal(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -124,9 +167,11 @@ def _received(terminal: int) -> str:
     return b"".join(parts).decode(errors="replace").replace("\r\n", "\n")
 
 
-def _drawn(command: str, output: str) -> str:
+def _drawn(*parts: tuple[Text, str]) -> str:
+    """Draw lines that a user has typed, each with the output after it."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-    console.print(Text.from_ansi(output.rstrip()))
+    for typed, output in parts:
+        console.print(Text.assemble(("$ ", "bold green"), typed))
+        console.print(Text.from_ansi(output.rstrip()))
     svg = console.export_svg(title="", theme=MONOKAI, unique_id="terminal")
     return _FONTS.sub("", svg)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.command_pictures import PICTURES, make
+from tests.docs.command_pictures import COMPLETION, PICTURES, make, make_completion
 from tests.docs.runner import DOCS
 from tests.e2e.plane import plane
 
@@ -26,10 +26,11 @@ async def test_each_command_prints_what_its_picture_shows(tmp_path: Path) -> Non
         await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
         for picture in PICTURES:
             (folder / f"{picture.name}.svg").write_text(await make(it, picture))
+        (folder / f"{COMPLETION.name}.svg").write_text(await make_completion(it, COMPLETION))
 
 
 def test_each_picture_is_shown_by_a_guide() -> None:
-    names = {f"{picture.name}.svg" for picture in PICTURES}
+    names = {f"{picture.name}.svg" for picture in (*PICTURES, COMPLETION)}
     assert {path.name for path in FOLDER.glob("*.svg")} == names
     guides = "".join(path.read_text() for path in DOCS.glob("*.md"))
     assert [name for name in names if f"(screenshots/{name})" not in guides] == []
