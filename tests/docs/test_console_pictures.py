@@ -123,7 +123,7 @@ async def follow_many(tour: Tour, data: Path) -> None:
     await tour.visit("/")
     await tour.found.page.get_by_role("link", name="lab", exact=True).last.click()
     await tour.found.page.wait_for_url("**/site/lab")
-    await tour.take("site", "Boot servers and controllers", "reachable")
+    await tour.take("site", "runs in the process of the API server", "reachable")
 
 
 async def test_the_tour_shows_what_its_pictures_show(tmp_path: Path) -> None:
