@@ -22,11 +22,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks import children
+from benchmarks.fleet_data import SITES
 from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
-from unbounded.api.core import SERVICE_ACCOUNTS
+from unbounded.api.core import LEASES, SERVICE_ACCOUNTS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
+from unbounded.api.names import NAMESPACE
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.config import from_kubeconfig
 
 START_S: Final = 60.0
@@ -38,7 +41,7 @@ SETTLED_S: Final = 3.0
 CHROMIUM_FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
 PATH: Final = str(Path(sys.prefix) / "tools" / "bin")
 
-VIEWS: Final = ("/", "/?site=site-1", "/machine/machine-1", "/operation/reboot-1", "/rollouts")  # of the sessions
+VIEWS: Final = ("/", "/site/site-1", "/machine/machine-1", "/operation/reboot-1", "/rollouts")  # of the sessions
 
 # In the page: when rows were there first, since the navigation began; and when a text came, by the machine's clock.
 FIRST_ROWS: Final = """() => new Promise(done => {
@@ -97,6 +100,7 @@ class Size:
 FULL: Final = Size(machines=10_000, operations=500, sessions=5, loads=7, filters=15, changes=60, busy=3000)
 QUICK: Final = Size(machines=120, operations=20, sessions=2, loads=2, filters=3, changes=6, busy=100)
 BUSY_RATE: Final = 100
+RENEWED: Final = 10  # one of so many changes comes with the renewal of a Lease: each is renewed every two seconds
 
 
 def chromium() -> str | None:
@@ -143,6 +147,7 @@ class Run:
     async def measured(self) -> Measured:
         size = self._size
         tokens = [await self._user(f"user-{number}") for number in range(2)]
+        await self._create_leases()
         await self._server_cost()  # the first writes cost more
         began_s = self._server.cpu_s()
         async with children.start("benchmarks.plain_watch", self._server.ready["kubeconfig"]):
@@ -194,6 +199,16 @@ class Run:
         await self._api.create(BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
         return (await self._api.token(name, namespace="default")).token
 
+    async def _create_leases(self) -> None:
+        """Create a Lease of metalman for each site."""
+        for site in range(SITES):
+            body = {"metadata": {"name": f"metalman-site-{site}"}, "spec": {"holderIdentity": f"pod-{site}"}}
+            await self._api.create(LEASES, body, namespace=NAMESPACE)
+
+    async def _renew(self, number: int) -> None:
+        spec = {"spec": {"renewTime": rfc3339(micro=True)}}
+        await self._api.patch(LEASES, f"metalman-site-{number % SITES}", spec, namespace=NAMESPACE)
+
     @asynccontextmanager
     async def _console(self) -> AsyncIterator[tuple[Process, str]]:
         config = from_kubeconfig(Path(self._server.ready["kubeconfig"]))
@@ -221,6 +236,8 @@ class Run:
                 # the first page of the list has a hundredth of the changes: the others show nothing
                 machine = number * 7 % self._size.machines if number % 10 else number // 10 % 10
                 group.create_task(self._write(number, machine))
+                if number % RENEWED == 0:
+                    group.create_task(self._renew(number // RENEWED))
         await asyncio.sleep(1.0)
         return self._server.cpu_s() - since
 

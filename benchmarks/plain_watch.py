@@ -1,4 +1,4 @@
-"""A child process with a plain watch of Machines and of operations: `python -m benchmarks.plain_watch KUBECONFIG`."""
+"""A child process that watches each kind that the console watches: `python -m benchmarks.plain_watch KUBECONFIG`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,32 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from benchmarks import children
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.core import LEASES
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
+from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
+KINDS: Final[tuple[tuple[Kind[Any], str], ...]] = (
+    (MACHINES, ""),
+    (MACHINE_OPERATIONS, ""),
+    (MACHINE_CONFIGURATIONS, ""),
+    (MACHINE_DISRUPTION_BUDGETS, ""),
+    (LEASES, NAMESPACE),
+)
+"""The kinds, each with its namespace; empty for all."""
 
-async def follow(api: HttpApi, kind: Kind[Any], begun: asyncio.Event) -> None:
+
+async def follow(api: HttpApi, kind: Kind[Any], namespace: str, begun: asyncio.Event) -> None:
     """Read all objects of a kind and their changes."""
-    stream = cast("Any", api.watch(kind, resource_version=""))
+    stream = cast("Any", api.watch(kind, resource_version="", namespace=namespace))
     async with aclosing(stream):
         events: AsyncIterator[Any] = stream
         async for event in events:
@@ -29,9 +42,8 @@ async def follow(api: HttpApi, kind: Kind[Any], begun: asyncio.Event) -> None:
 
 async def main(kubeconfig: Path) -> None:
     async with HttpApi(from_kubeconfig(kubeconfig)) as api, asyncio.TaskGroup() as group:
-        kinds: tuple[Kind[Any], ...] = (MACHINES, MACHINE_OPERATIONS)
-        begun = [asyncio.Event() for _ in kinds]
-        tasks = [group.create_task(follow(api, *one)) for one in zip(kinds, begun, strict=True)]
+        begun = [asyncio.Event() for _ in KINDS]
+        tasks = [group.create_task(follow(api, *one, event)) for one, event in zip(KINDS, begun, strict=True)]
         for event in begun:
             await event.wait()
         await children.serve({"watching": True})
