@@ -30,5 +30,5 @@ def show(view: View) -> None:
 
 
 if __name__ == "__main__":
-    vars(pages)["PAGES"] = (*pages.PAGES, PageRoute("/failing", "Failing", "tests.console.failing_page:show"))
+    vars(pages)["PAGES"] = (*pages.PAGES, PageRoute("/failing", "Failing", "failing_page:show"))
     sys.exit(main())

@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGTERM
@@ -14,6 +14,7 @@ from signal import SIGTERM
 from unbounded.kube.config import from_kubeconfig
 
 START_S = 60.0
+PLUGIN = ("-m", "unbounded.cli.plugin.main")
 URL = re.compile(r"http://127\.0\.0\.1:[0-9]+/start/[-_A-Za-z0-9]+")
 
 
@@ -57,10 +58,10 @@ class Console:
 
 
 @asynccontextmanager
-async def console(kubeconfig: Path, *flags: str, module: str = "unbounded.cli.plugin.main") -> AsyncIterator[Console]:
+async def console(kubeconfig: Path, *flags: str, program: Sequence[str] = PLUGIN) -> AsyncIterator[Console]:
     """Run the console inside of the context."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, "console", "--kubeconfig", str(kubeconfig), *flags),
+        *(sys.executable, *program, "console", "--kubeconfig", str(kubeconfig), *flags),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

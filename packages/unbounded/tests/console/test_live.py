@@ -43,6 +43,7 @@ RATE = 200  # changes a second
 CHANGES = 600
 WRITERS = 8
 LOST = ".lost-notice"
+FAILING = (str(Path(__file__).with_name("failing_page.py")),)
 
 
 async def test_no_end_state_is_lost_among_200_changes_a_second(
@@ -194,7 +195,7 @@ async def test_a_console_that_ends_is_noticed_and_another_one_asks_for_its_addre
             await found.shows("m-041")  # what was read stays
             assert await found.serious_findings() == []
             port = url.split("/")[2].partition(":")[2]
-            async with console(kubeconfig, "--port", port, module="tests.console.failing_page") as second:
+            async with console(kubeconfig, "--port", port, program=FAILING) as second:
                 await second.url()
                 await found.shows("No session", within_s=20)  # sessions are in the memory of a process
                 await found.lacks("m-041")
