@@ -93,7 +93,10 @@ class Up:
         )
         async with asyncio.timeout(LIMIT_S):
             output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
+        has_ended = self.process.returncode is not None
+        assert process.returncode == 0, output.decode() + (
+            f"the server has ended:\n{self.printed}" if has_ended else ""
+        )
         return output.decode()
 
     async def get(self, *arguments: str) -> dict[str, Any]:

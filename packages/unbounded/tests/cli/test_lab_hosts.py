@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +43,7 @@ DISK: Final = zstandard.ZstdCompressor().compress(b"the disk\n" * 10_000)
 ROOTFS: Final = zstandard.ZstdCompressor().compress(b"an archive\n" * 1_000)
 TOKEN: Final = "bootstrap-token-labhos"
 GRANT: Final = "metalman-lab-hosts"
+PORTS: Final = range(10_000, 20_000)  # below those of outgoing connections, and those of the lab's BMCs
 ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", dict, namespaced=True)
 ROLE_BINDINGS: Final = Kind(ROLES.group, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
 
@@ -135,13 +138,17 @@ async def grant_token(api: HttpApi) -> None:
 
 
 def free_ports(count: int) -> list[str]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    found = [str(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
+    """Return ports that are free now; no outgoing connection takes them before they are used."""
+    return [str(port) for port in islice(filter(_is_free, random.sample(PORTS, len(PORTS))), count)]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 async def test_a_host_is_installed_joins_and_renews_its_node(tmp_path: Path) -> None:
