@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from axe_playwright_python.base import AXE_FILE_PATH
-from playwright.async_api import Browser, ConsoleMessage, Page, ViewportSize, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Locator, Page, ViewportSize, async_playwright, expect
 
 from tests.cli.running import PATH
 
@@ -66,9 +66,18 @@ class Tab:
             "text => !document.documentElement.outerHTML.includes(text)", arg=text, timeout=within_s * 1000
         )
 
+    @property
+    def rows(self) -> Locator:
+        """The rows of the list of Machines."""
+        return self.page.locator("section >> nth=2").locator("tbody tr")
+
     async def names(self) -> list[str]:
         """Return the Machines of the list in their order."""
-        return await self.page.locator("section >> nth=2").locator("tbody tr td:first-child").all_inner_texts()
+        return await self.rows.locator("td:first-child").all_inner_texts()
+
+    async def lists(self, names: Sequence[str], *, within_s: float = 10.0) -> None:
+        """Wait until the list has these Machines in this order, and no others."""
+        await expect(self.rows.locator("td:first-child")).to_have_text(names, timeout=within_s * 1000)
 
     async def serious_findings(self) -> list[str]:
         """Return what axe finds serious or critical."""
