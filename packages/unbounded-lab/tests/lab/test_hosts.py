@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
 import pytest
 
 from tests.lab.boot_server import ADDRESS, UID, BootFake, booting, happens, is_asked
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.hosts.installer import InstalledSystem, boot_parameters
-from unbounded_lab.hosts.wire import HostFailed
+from unbounded_lab.hosts.node import LabKubelet
+from unbounded_lab.hosts.wire import ClusterApi, HostFailed
+
+RECORDED: Final = Path(__file__).parents[4] / "tests" / "goldens" / "kubelet" / "exchanges.json"
 
 
 async def test_a_host_installs_and_starts_from_its_disk() -> None:
@@ -82,3 +91,41 @@ def test_the_agents_configuration_is_read_from_vendor_data() -> None:
     system = InstalledSystem("m1", UID, ADDRESS, "http://s", "0" * 64, {"vendor-data": vendor})
     assert system.agent_config == {"MachineName": "m1"}
     assert InstalledSystem("m1", UID, ADDRESS, "http://s", "0" * 64).agent_config == {}
+
+
+class NodeWrites(ClusterApi):
+    """An API server that keeps the bodies written to the status of a Node, and accepts all."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Mapping[str, Any]] = []
+        self.more = asyncio.Event()
+
+    async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        if method == "PATCH" and path.endswith("/status") and body is not None:
+            self.bodies.append(body)
+            self.more.set()
+        return 201 if method == "POST" else 200, {"metadata": {"uid": "u-1"}}
+
+
+def ready_times(bodies: list[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the distinct times of heartbeat and transition in a row of Ready conditions with the same status."""
+    conditions = [one for body in bodies for one in body["status"].get("conditions", []) if one["type"] == "Ready"]
+    times = [(one["lastHeartbeatTime"], one["lastTransitionTime"]) for one in conditions if "lastTransitionTime" in one]
+    return list(dict.fromkeys(times))
+
+
+async def test_heartbeats_keep_the_time_of_the_transition_as_those_of_kubelet_do() -> None:
+    api = NodeWrites()
+    kubelet = LabKubelet("n1", "192.0.2.1", {}, "v1.34.0", 0.0, renew_s=0.3)
+    kubelet.api = api
+    await kubelet.start("")
+    async with asyncio.timeout(20):
+        while len(ready_times(api.bodies)) < 2:
+            api.more.clear()
+            await api.more.wait()
+    await kubelet.stop()
+    recorded = [one["response"] for one in json.loads(RECORDED.read_text()) if one["n"] in (26, 28)]
+    for bodies in (api.bodies, recorded):
+        times = ready_times(bodies)
+        assert len({heartbeat for heartbeat, _ in times}) > 1
+        assert len({transition for _, transition in times}) == 1

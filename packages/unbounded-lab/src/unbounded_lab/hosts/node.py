@@ -147,13 +147,24 @@ class LabKubelet:
         settings: of kubelet, in the agent's configuration.
         version: of Kubernetes, where the start names none.
         start_s: time of a start.
+        renew_s: between two heartbeats.
     """
 
     api: ClusterApi
 
-    def __init__(self, name: str, address: str, settings: Mapping[str, Any], version: str, start_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        settings: Mapping[str, Any],
+        version: str,
+        start_s: float,
+        *,
+        renew_s: float = RENEW_S,
+    ) -> None:
         self._name = name
         self._start_s = start_s
+        self._renew_s = renew_s
         self._address = address
         self._settings = settings
         self._default = version
@@ -165,6 +176,7 @@ class LabKubelet:
         self._version = (version or self._default).removeprefix("v")
         self._boot_id = str(uuid.uuid4())  # of the machine in which a kubelet runs
         await asyncio.sleep(self._start_s)
+        self._ready_since = _now()
         await self._register()
         while not (uid := await self._renew()):
             await asyncio.sleep(POLL_S)
@@ -182,7 +194,7 @@ class LabKubelet:
 
     async def _renew_forever(self) -> None:
         while True:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(self._renew_s)
             await self._renew()  # a Node that was deleted is registered at the next start only
 
     async def _register(self) -> None:
@@ -198,14 +210,14 @@ class LabKubelet:
 
     async def _renew(self) -> str:
         """Report the Node as Ready, and renew its lease; return the UID of the Node, empty after a failure."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = _now()
         ready = {
             "type": "Ready",
             "status": "True",
             "reason": "KubeletReady",
             "message": "the lab's kubelet runs",
             "lastHeartbeatTime": f"{now[:19]}Z",
-            "lastTransitionTime": f"{now[:19]}Z",
+            "lastTransitionTime": f"{self._ready_since[:19]}Z",
         }
         status = {
             "conditions": [ready],
@@ -229,6 +241,10 @@ class LabKubelet:
             }
             await self.api.call("POST", LEASES, body)
         return str(node["metadata"]["uid"])
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _taint(text: str) -> dict[str, str]:
