@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser
 
 from tests.console.browser import CHROMIUM, NARROW, WIDE, tab
@@ -38,18 +40,22 @@ async def test_a_person_searches_filters_and_turns_pages(running: Console, brows
         await found.shows("1 to 10 of 10 Machines")
         await found.page.get_by_label("Site").select_option("site-1")
         await found.shows("1 to 4 of 4 Machines")
-        assert await found.names() == ["m-010", "m-013", "m-016", "m-019"]
+        await found.lists(["m-010", "m-013", "m-016", "m-019"])
         await found.page.reload()  # the address shows the same to others
         await found.shows("1 to 4 of 4 Machines")
-        assert await found.names() == ["m-010", "m-013", "m-016", "m-019"]
+        await found.lists(["m-010", "m-013", "m-016", "m-019"])
         await found.page.get_by_label("Labels").fill("a in b")
         await found.shows("labels: ")
     await set_status(api, "m-077", phase=None, reason=None, message=None)
 
 
-async def test_states_are_filtered_and_the_first_screen_has_the_list(
-    running: Console, browser: Browser, api: HttpApi
-) -> None:
+ROLLOUTS = [f"workers-{number}" for number in range(3)]
+PLACES = [f"z-{number}" for number in range(SITES_SHOWN)]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def troubled(api: HttpApi) -> AsyncIterator[None]:
+    """A fleet with a Machine in each state that needs attention and with more sites, until the test ends."""
     await set_status(api, "m-077", phase="Failed", message="no route")
     await api.patch(MACHINES, "m-011", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
     await api.patch(MACHINES, "m-012", {"spec": {"maintenance": {"enabled": True}}})
@@ -61,50 +67,19 @@ async def test_states_are_filtered_and_the_first_screen_has_the_list(
     failed = {"name": "m-014-off", "uid": "u-14", "kind": "HostPowerOff", "phase": "Failed", "message": "no answer"}
     await set_status(api, "m-014", phase="Ready", recentOperations=[failed])
     await _fail_rollouts(api)
-    more = [f"z-{number}" for number in range(SITES_SHOWN)]
-    for name in more:
+    for name in PLACES:
         await create_machine(api, name, f"place-{name}")
-    async with tab(browser, await running.next_url()) as found:
-        await found.shows(f"{SITES + len(more) - SITES_SHOWN} more sites")
-        assert (await found.names())[:5] == ["m-077", "m-014", "m-013", "m-011", "m-012"]
-        await found.shows("AgentReset stuck: rack1 allows 0")
-        await found.shows("HostPowerOff m-014-off failed: no answer")
-        rollouts = found.page.get_by_role("region", name="Failing rollouts")
-        *links, more_link = await rollouts.get_by_role("link").all_inner_texts()
-        assert (set(links), more_link) == ({"all-racks", *ROLLOUTS[1:]}, "1 more")
-        assert "HostReboot: m-020: the BMC refuses" in await rollouts.inner_text()
-        assert await found.serious_findings() == []
-        top = await found.page.get_by_role("link", name="m-077").bounding_box()
-        assert top is not None
-        assert top["y"] + top["height"] < WIDE["height"]
-        by_state = {"failed": "m-014", "blocked": "m-013", "paused": "m-011", "maintenance": "m-012"}
-        for state, name in by_state.items():
-            await found.page.get_by_label("State").select_option(state)
-            await found.shows("1 to 1 of 1 Machine")
-            assert await found.names() == [name]
-        await found.page.get_by_role("link", name="1 needs attention").click()
-        await found.page.wait_for_url("**/?state=attention")
-        await found.shows("1 to 1 of 1 Machine")
-        assert await found.names() == ["m-077"]
-        await found.page.get_by_role("link", name="1 with a failed operation").click()
-        await found.page.wait_for_url("**/?state=failed")
-        assert await found.names() == ["m-014"]
-        await found.page.get_by_role("link", name="all-racks").click()
-        await found.page.wait_for_url("**/operation/all-racks")
-        await found.shows("the BMC refuses")
+    yield
     for name in ROLLOUTS:
         await api.delete(MACHINE_CONFIGURATIONS, name)
     await api.delete(MACHINE_OPERATIONS, "all-racks")
     await set_status(api, "m-014", phase=None, recentOperations=None)
-    for name in more:
+    for name in PLACES:
         await api.delete(MACHINES, name)
     await api.delete(MACHINE_OPERATIONS, "stuck")
     await api.patch(MACHINES, "m-011", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
     await api.patch(MACHINES, "m-012", {"spec": {"maintenance": None}})
     await set_status(api, "m-077", phase=None, message=None)
-
-
-ROLLOUTS = [f"workers-{number}" for number in range(3)]
 
 
 async def _fail_rollouts(api: HttpApi) -> None:
@@ -120,6 +95,37 @@ async def _fail_rollouts(api: HttpApi) -> None:
     target = {"machineRef": "m-020", "phase": "Failed", "message": "the BMC refuses"}
     status = {"phase": "InProgress", "targets": [target, {"machineRef": "m-023", "phase": "InProgress"}]}
     await api.patch(MACHINE_OPERATIONS, "all-racks", {"status": status}, subresource="status")
+
+
+@pytest.mark.usefixtures("troubled")
+async def test_states_are_filtered_and_the_first_screen_has_the_list(running: Console, browser: Browser) -> None:
+    async with tab(browser, await running.next_url()) as found:
+        await found.shows(f"{SITES + len(PLACES) - SITES_SHOWN} more sites")
+        assert (await found.names())[:5] == ["m-077", "m-014", "m-013", "m-011", "m-012"]
+        await found.shows("AgentReset stuck: rack1 allows 0")
+        await found.shows("HostPowerOff m-014-off failed: no answer")
+        rollouts = found.page.get_by_role("region", name="Failing rollouts")
+        *links, more_link = await rollouts.get_by_role("link").all_inner_texts()
+        assert (set(links), more_link) == ({"all-racks", *ROLLOUTS[1:]}, "1 more")
+        assert "HostReboot: m-020: the BMC refuses" in await rollouts.inner_text()
+        assert await found.serious_findings() == []
+        top = await found.page.get_by_role("link", name="m-077").bounding_box()
+        assert top is not None
+        assert top["y"] + top["height"] < WIDE["height"]
+        by_state = {"failed": "m-014", "blocked": "m-013", "paused": "m-011", "maintenance": "m-012"}
+        for state, name in by_state.items():
+            await found.page.get_by_label("State").select_option(state)
+            await found.lists([name])
+            await found.shows("1 to 1 of 1 Machine")
+        await found.page.get_by_role("link", name="1 needs attention").click()
+        await found.page.wait_for_url("**/?state=attention")
+        await found.lists(["m-077"])
+        await found.page.get_by_role("link", name="1 with a failed operation").click()
+        await found.page.wait_for_url("**/?state=failed")
+        await found.lists(["m-014"])
+        await found.page.get_by_role("link", name="all-racks").click()
+        await found.page.wait_for_url("**/operation/all-racks")
+        await found.shows("the BMC refuses")
 
 
 async def test_a_change_is_on_the_screen_within_a_second(running: Console, browser: Browser, api: HttpApi) -> None:
