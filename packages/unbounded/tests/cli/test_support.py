@@ -379,6 +379,7 @@ async def test_a_machine_without_a_host_and_a_user_without_rights(hosts: Hosts, 
     [
         ((), "name a Machine, or give --all"),
         (("m", "--all"), "name a Machine, or give --all"),
+        (("--all", "-n", "stock"), "-n stock: --all collects all namespaces"),
         (("m", "-o", "x.zip"), "-o x.zip: it has to end in .tar.zst, .tar.gz, .tgz"),
         (("none", "-o", "x.tgz"), "Machine none does not exist"),
         (("--all", "-o", "/nowhere/x.tgz"), "-o /nowhere/x.tgz: No such file or directory"),
@@ -406,7 +407,11 @@ def test_an_archive_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
 
 PLACES = st.sampled_from(
-    ["password", "bmcPassword", "passwd", "userData", "preDeployScript", "managedFields", "apiToken", "clientSecret"]
+    [
+        *("password", "bmcPassword", "passwd", "auth_pass", "apiToken", "clientSecret", "apiKey", "access-key"),
+        *("private_key", "credentials", "Authorization", "Set-Cookie"),
+        *("userData", "preDeployScript", "cloud_config", "kubeconfig", "env", "managedFields"),
+    ]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
@@ -415,14 +420,55 @@ JSON = st.recursive(
 )
 
 
-@given(PLACES, st.sampled_from(["text", "list", "value"]), JSON)
+@given(PLACES, st.sampled_from(["text", "list", "value", "items"]), JSON)
 def test_a_text_under_the_name_of_a_secret_is_removed_at_any_depth(place: str, form: str, around: Any) -> None:
     canary = C["nested"]
-    inner: Any = {"text": canary, "list": [canary], "value": {"value": canary}}[form]
-    if place == "passwd" or (place in {"userData", "preDeployScript"} and form == "value"):
-        return
+    inner: Any = {
+        "text": canary,
+        "list": [canary],
+        "value": {"value": canary, "name": {"inner": canary}},
+        "items": [{"value": canary}],
+    }[form]
+    if place == "env" and form in {"text", "list"}:  # no environment
+        inner = {"A": canary}
     shown = json.dumps(redacted_object({"a": [{"b": {place: inner}}, around]}))
     assert canary not in shown
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"password": 40917533},
+        {"pin": {"passcode": 40917533.0}},
+        {"httpHeaders": [{"name": "Authorization", "value": "40917533"}]},
+        {"parameters": [{"key": "db_password", "value": "40917533"}]},
+        {"args": ["--user", "joe", "--password", "40917533"]},
+        {"command": ["run", "--api-key", "40917533", "--verbose"]},
+        {"env": {"DATABASE": "40917533"}},
+        {"env": ["DATABASE=40917533"]},
+        {"message": r'request {"user":"joe","password":"40917533"} failed'},
+        {"message": r'body="{\"user\":\"joe\",\"token\":\"40917533\"}"'},
+        {"message": r"{\\\"apiKey\\\": \\\"4 40917533\\\"}"},
+    ],
+    ids=lambda item: next(iter(item)),
+)
+def test_a_secret_is_removed_in_any_form(item: Raw) -> None:
+    shown = json.dumps(redacted_object({"spec": [item]}))
+    assert "40917533" not in shown
+    assert HIDDEN in shown or "left out" in shown
+
+
+def test_what_is_no_secret_stays() -> None:
+    item = {
+        "automountServiceAccountToken": False,
+        "passwordRef": {"name": "bmc", "namespace": "unbounded-kube", "key": "password"},
+        "networkData": {"name": "rack1", "namespace": "default"},
+        "metadata": {"name": "m", "labels": {"rack": "1"}},
+        "taints": [{"key": "pool", "value": "web"}],
+        "args": ["--site", "rack1", "--leader-elect"],
+        "goodCredentials": {"credentials": {"name": "bmc", "namespace": "default"}, "credentialsVersion": "7"},
+    }
+    assert redacted_object(item) == item
 
 
 @given(st.lists(st.sampled_from([*CANARIES.values()]), min_size=1, max_size=5), st.text(max_size=30))

@@ -59,7 +59,7 @@ ALWAYS_LEFT_OUT: Final = (
     "ConfigMaps and BareMetalHostCredentials",
     "scripts and files of MachineProfiles, and user data",
     "managedFields, annotations of other tools, and values of environment variables",
-    "queries of URLs, and texts under names such as password or token",
+    "queries of URLs, and values under names such as password or token",
 )
 MOST_SECRETS: Final = 2000  # to search for in a log
 MOST_EXPLAINED: Final = 100  # Machines
@@ -114,6 +114,8 @@ async def run(session: CommandSession) -> int:
     args, now = session.invocation.args, utc_now()
     if bool(args.name) == args.all:
         raise CliError("name a Machine, or give --all", status=USAGE)
+    if args.all and args.namespace:
+        raise CliError(f"-n {args.namespace}: --all collects all namespaces", next_step="omit -n", status=USAGE)
     stamp = now.strftime("%Y%m%d-%H%M%S")
     path = Path(args.output or f"unbounded-support-{stamp}.tar.zst")
     if not path.name.endswith(ENDINGS):

@@ -30,7 +30,7 @@ _PW_LABEL: Final = r"\b[\w.-]{0,40}pass(?:word|wd|phrase|code)?s?"
 _LABEL: Final = (
     r"\b[\w.-]{0,40}(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)(?:[_-]\w{1,20})?"
 )
-_IS: Final = r"[\"']?(?:[ \t]*[:=]+[ \t]*|[ \t]+(?:for \S{1,40} )?is[ \t]+)"
+_IS: Final = r"(?:\\{0,3}[\"'])?(?:[ \t]*[:=]+[ \t]*|[ \t]+(?:for \S{1,40} )?is[ \t]+)"  # a quote may be escaped
 _PEM: Final = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 _FORMS: Final = (
     re.compile(r"(?<![a-z0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![a-z0-9])"),  # bootstrap token
@@ -40,7 +40,7 @@ _FORMS: Final = (
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),  # JSON web token
     re.compile(r"\$(?:1|2[aby]?|5|6|7|y|gy|sha1|argon2\w*)\$[\w./$,=+-]+"),  # hash of a password
     re.compile(rf"(?i){_PW_LABEL}{_IS}(?P<value>[^\n]*\S)"),
-    re.compile(rf"(?i){_LABEL}{_IS}(?P<value>\"[^\"\n]*\"?|'[^'\n]*'?|\S+)"),
+    re.compile(rf"(?i){_LABEL}{_IS}(?P<value>\\{{0,3}}\"[^\"\n]*\"?|'[^'\n]*'?|\S+)"),
     re.compile(r"(?i)following 'random' passwords\s*\n(?P<value>(?:[^\s:]+:\S+\s*)+)"),  # of cloud-init
     re.compile(rf"{_PEM}(?:(?!-----END).)*(?:-----END [A-Z0-9 ]*-----)?", re.DOTALL),
     # a key of which the beginning is lost
