@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from scripts.language import faults, shared_names, trees
+from scripts.language import faults, raised_in, shared_names, trees
 
 
 def parsed(**modules: str) -> dict[str, ast.Module]:
@@ -29,6 +29,27 @@ def test_a_docstring_that_begins_with_a_question_word_is_refused(text: str) -> N
 @pytest.mark.parametrize("first", ["Return whether it is there.", "Whatever happens, stop.", "Howitzer.", ""])
 def test_other_docstrings_pass(first: str) -> None:
     assert not faults(parsed(a=f'def read():\n    """{first}"""'), frozenset())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Read it. Raises Absent.",
+        "Read it. Raises ValueError, or Absent where it is gone.",
+        "Read it.\n\n    Raises:\n        Absent: it is gone.\n    ",
+        "Read it.\n\n    Args:\n        a: b.\n    Raises:\n        ValueError\n        Present, Absent\n    ",
+    ],
+)
+def test_an_error_that_does_not_exist_is_refused(text: str) -> None:
+    present = "class Present(Exception): ...\n"
+    (fault,) = faults(parsed(a=f'{present}def read(a):\n    """{text}"""'), frozenset())
+    assert fault == "a.py:2: the docstring says that it raises Absent, which does not exist"
+    assert not faults(parsed(a=f'{present}def read(a):\n    """{text}"""', b="from x import y as Absent"), frozenset())
+
+
+def test_only_names_of_classes_count_as_errors() -> None:
+    text = "It raises PCR 7. Raises ssl.SSLError.\n\nRaises:\n    OSError: Other words.\n        More: words.\n"
+    assert raised_in(text) == ["OSError"]
 
 
 def test_two_public_classes_of_one_name_are_refused_unless_listed() -> None:

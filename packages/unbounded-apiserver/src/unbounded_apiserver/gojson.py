@@ -41,7 +41,7 @@ _decoder: Final = msgspec.json.Decoder(float_hook=_number)
 
 
 def decode(data: bytes) -> Any:
-    """Return the plain values of a JSON document. Raises Malformed."""
+    """Return the plain values of a JSON document. Raises MalformedJson."""
     try:
         value = _decoder.decode(data)
     except RecursionError:
@@ -77,7 +77,7 @@ def _members(holder: Any) -> Iterable[Any]:
 
 
 def decode_yaml(data: bytes) -> tuple[Any, list[str]]:
-    """Return the plain values of a YAML document, and go-yaml's messages about duplicate keys. Raises Malformed.
+    """Return the plain values of a YAML document, and go-yaml's messages about duplicate keys. Raises MalformedJson.
 
     JSON is YAML too, and is decoded faster.
     """

@@ -62,7 +62,7 @@ def decode(data: bytes, expected: type_descriptors.StructType) -> dict[str, Any]
     """Return the object in an envelope, with apiVersion and kind. For another kind, return only these two.
 
     Raises:
-        Unreadable
+        NotProtobuf
     """
     if not data:
         raise NotProtobuf("empty data")

@@ -102,7 +102,7 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     """Return the body of a request.
 
     Raises:
-        MsgspecError: it is no JSON object.
+        msgspec.MsgspecError: it is no JSON object.
     """
     return msgspec.json.decode(await request.read(), type=dict[str, Any])
 

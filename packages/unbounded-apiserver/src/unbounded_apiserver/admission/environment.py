@@ -124,7 +124,7 @@ class Expression:
         return self._program.evaluate(*given, budget=budget)
 
     def value(self, values: Values, budget: Meter) -> Any:
-        """Return its value. Raises Failed, OutOfBudget."""
+        """Return its value. Raises ExpressionFailed, OutOfBudget."""
         try:
             return self.raw(values, budget)
         except (EvalError, CostExceeded) as error:
@@ -149,7 +149,7 @@ class Environment:
         self._variables: dict[str, types.PropertyDecl] | None = {} if composed else None
 
     def define(self, name: str, source: str) -> Expression:
-        """Define a variable for later expressions; a rejected one has any type. Raises Refused."""
+        """Define a variable for later expressions; a rejected one has any type. Raises ExpressionRejected."""
         if self._variables is None:
             raise ExpressionRejected("variable composition is not allowed")
         self._variables[name] = types.PropertyDecl(name, ANY)
@@ -158,7 +158,7 @@ class Environment:
         return expression
 
     def compile(self, source: str, *wanted: types.CelType, authorizer: bool = True) -> Expression:
-        """Compile an expression of one of the given types, or of any. Raises Refused."""
+        """Compile an expression of one of the given types, or of any. Raises ExpressionRejected."""
         expression = self._compile(source, authorizer=authorizer)
         if wanted and expression.type not in wanted:
             names = [_shown(one) for one in wanted]

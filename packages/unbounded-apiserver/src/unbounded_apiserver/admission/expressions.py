@@ -109,7 +109,11 @@ class CompiledPolicy:
             return PolicyVerdict([ValidationFailure(0, str(error))]) if self.fail_closed else PolicyVerdict()
 
     def _applies(self, values: Values) -> bool:
-        """Return whether all match conditions hold; a false one outweighs failing ones. Raises Failed, OutOfBudget."""
+        """Return whether all match conditions hold; a false one outweighs failing ones.
+
+        Raises:
+            ExpressionFailed, OutOfBudget
+        """
         budget, errors = Meter(MATCH_BUDGET), []
         for condition in self.conditions:
             try:

@@ -42,7 +42,7 @@ def collect(store: Store, resource: Resource, reference: Mapping[str, Any], name
     """Return the objects of a paramRef, for a request in `namespace`; none where missing parameters are allowed.
 
     Raises:
-        Unusable: there are none although they are required, or the reference does not fit the resource.
+        ParamsUnavailable: there are none although they are required, or the reference does not fit the resource.
     """
     place = ""
     if resource.namespaced:

@@ -57,7 +57,7 @@ class BmcAccounts:
         """Open a session.
 
         Raises:
-            Problem: a wrong password, a locked account, or too many sessions.
+            RedfishProblem: a wrong password, a locked account, or too many sessions.
         """
         self.advance(now, faults)
         if faults.session_service == "refuses":
@@ -82,7 +82,7 @@ class BmcAccounts:
         """Authenticate a request by its token or its Basic authorization.
 
         Raises:
-            Problem: it has neither, or it is not valid, or the password has to be changed before anything else.
+            RedfishProblem: it has neither, or it is not valid, or the password has to be changed before anything else.
         """
         self.advance(now, faults)
         token = request.headers.get(TOKEN_HEADER)
@@ -104,7 +104,7 @@ class BmcAccounts:
         """Change the password as the faults require, now or later.
 
         Raises:
-            Problem: the BMC's rules forbid this password.
+            RedfishProblem: the BMC's rules forbid this password.
         """
         if faults.rotation == "refused":
             raise RedfishProblem("PropertyValueFormatError", password, "Password")

@@ -1,7 +1,7 @@
 """Actions of a BMC on POST, PATCH and DELETE: a table of paths for each method, and their functions.
 
-Each function takes the BMC, the segments at the `*` of its pattern, the request and the time. It raises Problem to
-reject the request.
+Each function takes the BMC, the segments at the `*` of its pattern, the request and the time. It raises RedfishProblem
+to reject the request.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _boot_from(
     """Return the override that a PATCH requests.
 
     Raises:
-        Problem: an unknown property, or a value that is not listed.
+        RedfishProblem: an unknown property, or a value that is not listed.
     """
     values = {**BOOT_VALUES, "BootSourceOverrideTarget": targets}
     for name, value in requested.items():

@@ -87,7 +87,7 @@ class BmcRequest(http.LabRequest):
         """Return the body as an object; an empty body is an empty object.
 
         Raises:
-            Problem: the body is not a JSON object.
+            RedfishProblem: the body is not a JSON object.
         """
         if not self.body:
             return {}

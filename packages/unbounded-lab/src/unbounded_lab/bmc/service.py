@@ -145,7 +145,7 @@ def _check_etag(bmc: SimulatedBmc, method: str, path: str, request: BmcRequest, 
     """Check a request's If-Match.
 
     Raises:
-        Problem: it is missing, not accepted, or differs from the resource's ETag.
+        RedfishProblem: it is missing, not accepted, or differs from the resource's ETag.
     """
     given = request.headers.get("if-match")
     if method == "POST" and given is not None and bmc.faults.if_match_on_post == "refused":

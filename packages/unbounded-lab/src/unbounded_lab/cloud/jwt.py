@@ -33,7 +33,7 @@ def claims_by_secret(token: str, secret: bytes) -> dict[str, Any]:
     """Return the claims of a token of the cloud itself.
 
     Raises:
-        Invalid: it is none.
+        InvalidToken: it is none.
     """
     head, claims, signature = _parts(token, "HS256")
     if not hmac.compare_digest(signature, hmac.digest(secret, head, hashlib.sha256)):
@@ -45,7 +45,7 @@ def claims(token: str, key: RSAPublicKey) -> dict[str, Any]:
     """Return the claims of a token that the owner of a key signed.
 
     Raises:
-        Invalid: it is none.
+        InvalidToken: it is none.
     """
     head, claims, signature = _parts(token, "RS256")
     try:

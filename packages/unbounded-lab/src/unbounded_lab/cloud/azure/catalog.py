@@ -111,7 +111,7 @@ def checked(value: Any, shape: Shape) -> Any:
     """Return a request without null and read-only properties, with enumerated values in their usual case.
 
     Raises:
-        Problem: an unknown name, or an invalid value; names its path.
+        AzureProblem: an unknown name, or an invalid value; names its path.
     """
     try:
         return _checked(value, shape, "")

@@ -35,7 +35,7 @@ def create(estate: AzureResources, resource: ResourceId, body: Document, now: fl
     """Accept the creation of a machine that does not exist.
 
     Raises:
-        Problem: it is not possible; nothing was changed.
+        AzureProblem: it is not possible; nothing was changed.
     """
     model = rules.model_of(body)
     custom_data, user_data = rules.check_new(estate, resource, model, now)
@@ -172,7 +172,7 @@ def update(
     """Accept a change of an existing machine; properties that the request does not name stay.
 
     Raises:
-        Problem: it is not possible; nothing was changed.
+        AzureProblem: it is not possible; nothing was changed.
     """
     change = rules.model_of(body)
     _check_change(estate, machine, change)
@@ -283,7 +283,7 @@ def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now
     """Begin a reimage.
 
     Raises:
-        Problem: the machine cannot be reimaged, or not with these parameters.
+        AzureProblem: the machine cannot be reimaged, or not with these parameters.
     """
     given = checked(body, REIMAGE)
     is_ephemeral = "diffDiskSettings" in machine.os_disk

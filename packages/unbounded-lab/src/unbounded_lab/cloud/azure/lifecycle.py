@@ -37,7 +37,7 @@ def claim(estate: AzureResources, machine: model.VirtualMachine, action: str, no
     """Check that a machine can be changed now.
 
     Raises:
-        Problem: it is being deleted, or another operation is in progress.
+        AzureProblem: it is being deleted, or another operation is in progress.
     """
     if machine.doomed and action != "delete":
         raise AzureProblem("MarkedForDeletion", detail=action, name=machine.id.name)
@@ -60,7 +60,7 @@ def act(
     """Begin a power action, `Start`, `PowerOff`, `Restart` or `Deallocate`.
 
     Raises:
-        Problem: the machine's state does not allow it.
+        AzureProblem: the machine's state does not allow it.
     """
     claim(estate, machine, action[0].lower() + action[1:], now)
     machine = estate.machine(machine.id)
@@ -129,7 +129,7 @@ def delete_disk(estate: AzureResources, disk: model.Disk, now: float) -> model.L
     """Begin the deletion of a disk.
 
     Raises:
-        Problem: it belongs to a machine, or is locked.
+        AzureProblem: it belongs to a machine, or is locked.
     """
     check_lock(estate, disk.id)
     if disk.owner is not None:
@@ -156,7 +156,7 @@ def delete_nic(estate: AzureResources, nic: model.Nic, now: float) -> None:
     """Delete a network interface.
 
     Raises:
-        Problem: it belongs to a machine, is locked, or is reserved for one whose creation failed.
+        AzureProblem: it belongs to a machine, is locked, or is reserved for one whose creation failed.
     """
     check_lock(estate, nic.id)
     if nic.owner is not None:
@@ -172,7 +172,7 @@ def put_extension(
     """Begin to install or change an extension.
 
     Raises:
-        Problem: the machine is not running, or a property is missing.
+        AzureProblem: the machine is not running, or a property is missing.
     """
     body = checked(body, EXTENSION)
     if not body.get("location"):

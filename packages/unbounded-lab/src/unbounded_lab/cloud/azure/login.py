@@ -85,7 +85,7 @@ class LoginEndpoint:
         """Return the client that sends a request.
 
         Raises:
-            Problem: it has no valid token.
+            AzureProblem: it has no valid token.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:

@@ -55,7 +55,7 @@ def check(model: Document, name: str) -> None:
     """Check the model of a machine of that name.
 
     Raises:
-        Problem: for the first rule that it breaks.
+        AzureProblem: for the first rule that it breaks.
     """
     for rule in RULES:
         for found in rule.offends(model):

@@ -109,7 +109,7 @@ class Throttling:
         """Count a request.
 
         Raises:
-            Problem: it exceeds a limit; with the time of the next attempt.
+            AzureProblem: it exceeds a limit; with the time of the next attempt.
         """
         refused = self._buckets.take(_limits(request), now)
         if refused is None:
@@ -169,7 +169,7 @@ def check_scope(estate: AzureResources, call: str, names: Sequence[str], query: 
         names: the subscription, and the following names in the path.
 
     Raises:
-        Problem: one of them is invalid or does not exist.
+        AzureProblem: one of them is invalid or does not exist.
     """
     kind = TYPES[call.partition(".")[0]]
     group = names[1] if len(names) > 1 and "/locations" not in kind else None
@@ -233,7 +233,7 @@ class ResourceManagerRequest:
         """Return the body, a JSON object.
 
         Raises:
-            Problem: it is none.
+            AzureProblem: it is none.
         """
         try:
             return msgspec.json.decode(self.request.body, type=dict[str, Any])

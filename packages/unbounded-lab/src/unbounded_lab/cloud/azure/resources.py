@@ -64,7 +64,7 @@ class AzureResources:
         """Return a machine in its true state.
 
         Raises:
-            Problem: there is none.
+            AzureProblem: there is none.
         """
         machine = self.machines.get(resource.key)
         if machine is None:
@@ -166,7 +166,7 @@ class AzureResources:
         """Accept a long-running operation.
 
         Args:
-            done: executes it, at its end; it fails with a Problem that this raises.
+            done: executes it, at its end; it fails with an AzureProblem that this raises.
             undone: sets the state after a failure.
         """
         operation = model.LongRunningOperation(self.new_uuid(), call, subject, location, now)

@@ -193,7 +193,7 @@ def custom_data_of(profile: Mapping[str, Any]) -> str | None:
     """Return the custom data for a host's first boot; None without any.
 
     Raises:
-        Problem: it is too large, or not in base64.
+        AzureProblem: it is too large, or not in base64.
     """
     return _data(profile.get("customData"), "customData", "Custom data")
 
@@ -329,7 +329,7 @@ def nic_of(estate: AzureResources, resource: ResourceId, given: str, location: s
     """Return the network interface of an id in a machine's model.
 
     Raises:
-        Problem: there is none, or not in the location of the machine.
+        AzureProblem: there is none, or not in the location of the machine.
     """
     parsed = ResourceId.parse(given)
     nic = estate.nics.get(parsed.key) if parsed is not None and parsed.type.lower() == NICS.lower() else None

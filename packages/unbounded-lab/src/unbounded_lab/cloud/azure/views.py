@@ -303,7 +303,7 @@ def of_marketplace(estate: AzureResources, subscription: str, location: str, *im
     """Return a version of an image, by its publisher, offer, SKU and version.
 
     Raises:
-        Problem: it is not offered.
+        AzureProblem: it is not offered.
     """
     publisher, offer, sku, version = image
     match offered(estate, *image):
@@ -331,7 +331,7 @@ def managed(estate: AzureResources, image: str, location: str) -> dict[str, Any]
     """Return an image of the subscription itself.
 
     Raises:
-        Problem: there is none.
+        AzureProblem: there is none.
     """
     name = image.rpartition("/")[2]
     if image.lower() not in estate.others:
@@ -344,7 +344,7 @@ def version_of_gallery(estate: AzureResources, version: str, location: str) -> d
     """Return a version of a gallery's image, by its path; shared and community galleries have a shorter form.
 
     Raises:
-        Problem: there is none.
+        AzureProblem: there is none.
     """
     if version.lower() not in estate.others:
         raise AzureProblem("NotFound", detail=f"The gallery image version {version} was not found.")

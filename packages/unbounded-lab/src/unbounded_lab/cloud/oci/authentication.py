@@ -141,7 +141,7 @@ class OciAccess:
         """Check a request's signature.
 
         Raises:
-            Problem: it is not signed, its key is unknown, or its signature is invalid.
+            OciProblem: it is not signed, its key is unknown, or its signature is invalid.
         """
         fields = signature_fields(request)
         key = self._key(fields["keyId"], now)
@@ -161,7 +161,7 @@ def signature_fields(request: LabRequest) -> dict[str, str]:
     """Return the fields of a request's signature.
 
     Raises:
-        Problem: it has none, or lacks one of them.
+        OciProblem: it has none, or lacks one of them.
     """
     scheme, _, rest = request.headers.get("authorization", "").partition(" ")
     fields = dict(FIELD.findall(rest))
@@ -181,7 +181,7 @@ def check_signature(
         needed: the headers that must be signed, in addition to those of a body.
 
     Raises:
-        Problem: a required header is not signed, the date or the body differs, or the signature is wrong.
+        OciProblem: a required header is not signed, the date or the body differs, or the signature is wrong.
     """
     names = fields["headers"].split()
     if request.method in WITH_BODY:
@@ -259,7 +259,7 @@ class Workload:
         """Answer as the proxy of the cluster: the token, as JSON in Base64.
 
         Raises:
-            Problem: the service account is another, or the key cannot be read.
+            OciProblem: the service account is another, or the key cannot be read.
         """
         if request.headers.get("authorization") != f"Bearer {self.service_account_token}":
             raise not_authenticated("the service account is not known")
@@ -345,7 +345,7 @@ class InstancePrincipal:
         """Issue a token for the key that the bearer of this instance's certificate sends.
 
         Raises:
-            Problem: the certificate is not of this instance, or the request is not signed with its key.
+            OciProblem: the certificate is not of this instance, or the request is not signed with its key.
         """
         fields = signature_fields(request)
         key_id = f"{self._tenancy_id}/fed-x509/{self._leaf.fingerprint(SHA1()).hex(':').upper()}"  # noqa: S303

@@ -212,7 +212,7 @@ def parsed(body: bytes, kind: type[T]) -> T:
     """Parse a request's body.
 
     Raises:
-        Problem: it is no JSON, lacks a field, or has an unknown one or one of another type; names it.
+        OciProblem: it is no JSON, lacks a field, or has an unknown one or one of another type; names it.
     """
     try:
         return msgspec.json.decode(body, type=kind)

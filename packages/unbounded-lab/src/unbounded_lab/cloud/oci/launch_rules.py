@@ -35,7 +35,7 @@ def check_token(token: str | None) -> None:
     """Check a retry token.
 
     Raises:
-        Problem: it is empty, or too long.
+        OciProblem: it is empty, or too long.
     """
     if token is not None and not 1 <= len(token) <= TOKEN_LENGTH:
         raise invalid(f"opc-retry-token size must be between 1 and {TOKEN_LENGTH}")
@@ -45,7 +45,7 @@ def check(tenancy: Tenancy, details: Launch) -> tuple[OciShape, OciImage, OciSub
     """Check a launch against the rules.
 
     Raises:
-        Problem: it breaks one.
+        OciProblem: it breaks one.
     """
     if details.compartment_id not in (tenancy.id, tenancy.compartment_id):
         raise not_found()
@@ -113,7 +113,7 @@ def check_metadata(metadata: dict[str, str], extended: dict[str, Any]) -> None:
     """Check metadata.
 
     Raises:
-        Problem: it is too large, or has user data that is not in base64.
+        OciProblem: it is too large, or has user data that is not in base64.
     """
     size = len(msgspec.json.encode(metadata)) + (len(msgspec.json.encode(extended)) if extended else 0)
     if size > METADATA_BYTES:  # oracle/terraform-provider-oci#635
@@ -128,7 +128,7 @@ def check_tags(tenancy: Tenancy, freeform: dict[str, str], defined: DefinedTags)
     """Check tags.
 
     Raises:
-        Problem: there are too many, one is too long, or one is not defined.
+        OciProblem: there are too many, one is too long, or one is not defined.
     """
     if len(freeform) > FREEFORM_TAGS:
         raise invalid(f"freeformTags: there are {len(freeform)}; at most {FREEFORM_TAGS} are allowed")
@@ -183,7 +183,7 @@ def image_of(tenancy: Tenancy, source: SourceDetails, shape: OciShape) -> OciIma
     """Return the image for a boot volume.
 
     Raises:
-        Problem: there is none, or it does not fit.
+        OciProblem: there is none, or it does not fit.
     """
     if source.image_id is None:
         raise OciProblem("MissingParameter", "sourceDetails.imageId is missing")

@@ -21,7 +21,7 @@ def launch(tenancy: Tenancy, body: bytes, token: str | None, now: float) -> tupl
     """Create an instance, or find the one of an earlier request with the same token; with the id of its work request.
 
     Raises:
-        Problem: the request breaks a rule, the token was used for another one, or a limit is reached.
+        OciProblem: the request breaks a rule, the token was used for another one, or a limit is reached.
     """
     request = hashlib.sha256(body).digest()
     if (used := earlier_result(tenancy, token, request, now)) is not None:
@@ -42,7 +42,7 @@ def earlier_result(tenancy: Tenancy, token: str | None, request: bytes, now: flo
     """Return the result of an earlier request with this token, which is not executed again; None without one.
 
     Raises:
-        Problem: the token is invalid, it was used for another request, or a later change has invalidated it.
+        OciProblem: the token is invalid, it was used for another request, or a later change has invalidated it.
     """
     check_token(token)
     used = tenancy.tokens.get(token or "")

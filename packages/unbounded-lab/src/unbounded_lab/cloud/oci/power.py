@@ -26,7 +26,7 @@ def act(
     """Begin a power action; returns its work request, if the faults give it one.
 
     Raises:
-        Problem: the instance's state does not allow it, or another action is in progress.
+        OciProblem: the instance's state does not allow it, or another action is in progress.
     """
     _interfere(tenancy, instance, now)
     if not _is_needed(tenancy, instance, action, now):
@@ -67,7 +67,7 @@ def _is_needed(tenancy: Tenancy, instance: model.OciInstance, action: InstanceAc
     """Return whether an action changes anything.
 
     Raises:
-        Problem: it is not possible.
+        OciProblem: it is not possible.
     """
     if instance.launch.preemptible_instance_config is not None and action is not InstanceAction.TERMINATE:
         # docs.oracle.com, Preemptible Instances; the error is not documented
@@ -144,7 +144,7 @@ def terminate(
         keep_data_volumes: those created with the instance; required where there are any.
 
     Raises:
-        Problem: it is TERMINATED, or another action is in progress.
+        OciProblem: it is TERMINATED, or another action is in progress.
     """
     if EFFECTS[instance.state][InstanceAction.TERMINATE] is ActionEffect.ALREADY:
         return None

@@ -64,7 +64,7 @@ def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = 
     """Check the required parameters of a list.
 
     Raises:
-        Problem: a parameter is missing, or the compartment is none of this tenancy.
+        OciProblem: a parameter is missing, or the compartment is none of this tenancy.
     """
     for name in needed:
         if not query.get(name):
@@ -88,7 +88,7 @@ def one_of(query: Query, name: str, *values: str) -> str | None:
     """Return a parameter with a fixed set of values.
 
     Raises:
-        Problem: it has another one.
+        OciProblem: it has another one.
     """
     given = query.get(name)
     if given is not None and given not in values:

@@ -58,7 +58,7 @@ def seed_instance(tenancy: Tenancy, requested: SeededInstance, now: float) -> mo
     """Create an instance in the described state, with all its resources.
 
     Raises:
-        Problem: the service would have rejected its launch.
+        OciProblem: the service would have rejected its launch.
     """
     details = _details(tenancy, requested)
     _, image, subnet = check(tenancy, details)

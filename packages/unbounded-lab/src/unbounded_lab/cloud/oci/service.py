@@ -35,7 +35,7 @@ LIMITS: Final[Mapping[bool, CloudRateLimit]] = {
 }
 """Of a tenancy, for reads and for changes. Oracle publishes no figures: that of changes is Azure's, reads get more."""
 Login = Callable[[LabRequest, float], LabReply]
-"""Issues a token for a valid credential, by the time of clients that sign requests; raises Problem."""
+"""Issues a token for a valid credential, by the time of clients that sign requests; raises OciProblem."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _found(shelf: HistoryMap[Any], ident: str, request: LabRequest) -> Any:
     """Return the true resource, if If-Match fits its present ETag.
 
     Raises:
-        Problem: it does not exist, or If-Match has an older ETag.
+        OciProblem: it does not exist, or If-Match has an older ETag.
     """
     thing = shelf.get(ident)
     if thing is None:
@@ -136,7 +136,7 @@ def check_source(tenancy: Tenancy, instance: model.OciInstance, source: UpdateSo
     """Check a new boot source against the rules.
 
     Raises:
-        Problem: the instance cannot boot from it, or not now.
+        OciProblem: the instance cannot boot from it, or not now.
     """
     if instance.state not in SETTLED:
         raise OciProblem("Conflict", f"instance {instance.id} is {instance.state.value}, try again later")

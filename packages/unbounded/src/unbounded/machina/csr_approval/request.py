@@ -85,7 +85,7 @@ def requested_machine(request: CertificateRequest, purpose: JoinPurpose) -> str:
     """Return the Machine that the certificate would name.
 
     Raises:
-        Unfit: not a certificate of an agent or a kubelet.
+        UnfitRequest: not a certificate of an agent or a kubelet.
     """
     _check_usages(request.spec.usages, _CLIENT_AUTH)
     found = _read(request.spec.request)
@@ -98,7 +98,7 @@ def serving_names(request: CertificateRequest) -> tuple[str, tuple[x509.DNSName 
     """Return the Machine of a serving certificate, and all names and addresses of the certificate.
 
     Raises:
-        Unfit: not a serving certificate of a kubelet.
+        UnfitRequest: not a serving certificate of a kubelet.
     """
     _check_usages(request.spec.usages, _SERVER_AUTH)
     if _OF_KEYS[0] not in request.spec.usages:  # required by the signer

@@ -120,7 +120,7 @@ class DrivenReplacement:
         """Take all steps.
 
         Raises:
-            Cut: before that call of the cloud.
+            ProcessCut: before that call of the cloud.
         """
         async with session_of(self.subject, cut_at) as (session, budget):
             self.keep.budget = budget

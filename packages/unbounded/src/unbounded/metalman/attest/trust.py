@@ -56,7 +56,7 @@ def trust(
     """Decide about the endorsement key of a request.
 
     Raises:
-        Untrusted: the key is another one, or its maker is not trusted.
+        EndorsementKeyRejected: the key is another one, or its maker is not trusted.
     """
     pinned = machine.status.tpm.ek_public_key if machine.status.tpm else None
     known = None if pinned is None else _fingerprint_of_pem(pinned)

@@ -80,7 +80,7 @@ def decode(data: bytes) -> Packet:
     """Parse a packet; options in `file` and `sname` are merged into `options`.
 
     Raises:
-        Malformed: the bytes are not a DHCP packet.
+        MalformedDhcpPacket: the bytes are not a DHCP packet.
     """
     if len(data) < HEADER.size:
         raise MalformedDhcpPacket("shorter than a header")
@@ -125,7 +125,7 @@ def encode(packet: Packet, largest_message: int = LEAST_MESSAGE_BYTES) -> bytes:
     Options that do not fit into the options area continue in `file` and `sname` if these are free.
 
     Raises:
-        Malformed: not all options fit, or a field is too long.
+        MalformedDhcpPacket: not all options fit, or a field is too long.
     """
     room = max(largest_message, LEAST_MESSAGE_BYTES) - IP_AND_UDP_BYTES - HEADER.size
     sname, file = packet.sname, packet.file
@@ -234,7 +234,7 @@ def parse_options(found: dict[int, bytes], area: bytes) -> None:
     A missing end option is accepted, as some boot ROMs leave it out.
 
     Raises:
-        Malformed: an option is cut off.
+        MalformedDhcpPacket: an option is cut off.
     """
     at, size = 0, len(area)
     while at < size:

@@ -85,7 +85,7 @@ class BmcGate:
 
         Raises:
             CircuitOpen: at once, also for waiting callers when the circuit opens.
-            Busy: the turn did not come within `within_s`.
+            BmcBusy: the turn did not come within `within_s`.
         """
         self._check_circuit()
         await self._take_turn(within_s)

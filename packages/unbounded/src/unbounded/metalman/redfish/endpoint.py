@@ -101,7 +101,7 @@ def endpoint_of(url: str) -> BmcEndpoint:
     """Parse `spec.pxe.redfish.url`.
 
     Raises:
-        Misaddressed: not an http or https URL of a host, or a URL with a password.
+        InvalidBmcUrl: not an http or https URL of a host, or a URL with a password.
     """
     try:
         parts = urlsplit(url.strip())

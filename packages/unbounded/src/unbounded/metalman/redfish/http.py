@@ -141,7 +141,7 @@ class Http:
             changes: the request changes something, so a lost answer leaves its result in doubt.
         Raises:
             BmcAnswerLost: `changes` is set, and the request may have been executed.
-            Unreachable: no answer, and nothing changed.
+            BmcUnreachable: no answer, and nothing changed.
             CertificateUntrusted: the connection was closed before anything was sent on it.
         """
         data = None if body is None else msgspec.json.encode(body)
@@ -213,7 +213,7 @@ class Http:
         """Open an answer that does not end.
 
         Raises:
-            Unreachable: no answer, or its connection broke.
+            BmcUnreachable: no answer, or its connection broke.
         """
         try:
             response = await self._pool.request(
@@ -238,7 +238,7 @@ class Http:
         """Open a web socket; return the BMC's answer if it refuses one.
 
         Raises:
-            Unreachable: no answer.
+            BmcUnreachable: no answer.
         """
         try:
             return await self._session.ws_connect(

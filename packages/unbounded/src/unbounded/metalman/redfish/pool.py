@@ -105,7 +105,7 @@ class BmcPool:
 
         Raises:
             Rejected: not an https URL.
-            Unreachable: no answer.
+            BmcUnreachable: no answer.
         """
         return await self._http(bmc_interface.BmcAccount(url, "", ""), tls=False).certificate()
 

@@ -58,7 +58,7 @@ def decode(data: bytes) -> TftpRequest | Ack | ErrorPacket:
     """Parse a packet of a client.
 
     Raises:
-        Malformed: the bytes are not a request, an acknowledgement or an error.
+        MalformedTftpPacket: the bytes are not a request, an acknowledgement or an error.
     """
     kind = int.from_bytes(data[:2], "big")
     if len(data) < 4:

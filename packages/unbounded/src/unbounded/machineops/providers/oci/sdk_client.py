@@ -152,7 +152,7 @@ class OciClient:
         """Make a call that changes nothing, and return its response.
 
         Raises:
-            NotThere, Refusal, Throttled, Transient
+            OciNotFound, Refusal, Throttled, Transient
         """
         return _reply(await self._call(instance, name, args, query, None))
 
@@ -164,7 +164,7 @@ class OciClient:
         Args:
             before: time of the loop after which the request is not sent any more.
         Raises:
-            NotThere, TokenUsed, Refusal, NotDone, Throttled, Transient, Uncertain
+            OciNotFound, TokenUsed, Refusal, NotDone, Throttled, Transient, Uncertain
         """
         return _reply(await self._call(instance, name, args, options, before))
 
@@ -177,7 +177,7 @@ class OciClient:
         """Return all items of a list, page by page.
 
         Raises:
-            NotThere, Refusal, Throttled, Transient
+            OciNotFound, Refusal, Throttled, Transient
         """
         found: list[Body] = []
         page: dict[str, str] = {}
