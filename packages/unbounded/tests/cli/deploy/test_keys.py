@@ -102,6 +102,18 @@ def test_what_is_no_key_is_refused_by_what_it_is(tmp_path: Path) -> None:
         read_key(tmp_path / "large", nobody)
     with pytest.raises(UnusableKey, match="No such file"):
         read_key(tmp_path / "missing", nobody)
+    with pytest.raises(UnusableKey, match=r"'a\\x00b' is not the name of a file"):
+        read_key(Path("a\0b"), nobody)
+
+
+@pytest.mark.parametrize("lines", [None, 2])
+def test_a_key_in_place_of_a_file_is_not_shown(lines: int | None, tmp_path: Path) -> None:
+    """`--ssh-private-key "$(cat id)"`, whole, or the lines that a name of a file may have."""
+    text = written(tmp_path, KEYS["ed25519"], PrivateFormat.OpenSSH, NoEncryption()).read_text()
+    given = "\n".join(text.splitlines()[:lines])
+    with pytest.raises(UnusableKey, match="must be the name of a file, and not the key itself") as raised:
+        read_key(Path(given), nobody)
+    assert text.splitlines()[1] not in str(raised.value)
 
 
 def test_nothing_of_a_key_is_in_what_is_shown_of_it(tmp_path: Path) -> None:

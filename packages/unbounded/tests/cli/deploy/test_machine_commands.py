@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
@@ -619,6 +620,17 @@ async def test_a_metalman_without_dhcp_serves_boot_images_with_the_certificate_o
 async def test_settings_of_network_boot_are_checked(up_cli: Cli, words: list[str], said: str) -> None:
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", *words)
     assert (ran.status, said in ran.err) == (2, True), ran.err
+
+
+async def test_roots_with_a_private_key_are_not_published(up_cli: Cli, tmp_path: Path) -> None:
+    authority, pem = trustme.CA(), tmp_path / "both.pem"
+    authority.cert_pem.write_to_path(str(pem))
+    words = ("site", "deploy-pxe", "--site", "rack1", "--dry-run", "client", "--image", "r.example.com/m:1")
+    ran = await up_cli(*words, "--ek-ca", str(pem))
+    assert ran.status == 0, ran.err
+    authority.private_key_pem.write_to_path(str(pem), append=True)
+    ran = await up_cli(*words, "--ek-ca", str(pem))
+    assert (ran.status, ran.out, f"--ek-ca: {pem}: has a private key" in ran.err) == (2, "", True)
 
 
 async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:

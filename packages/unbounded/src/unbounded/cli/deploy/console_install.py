@@ -98,9 +98,10 @@ def _certificates(path: str) -> str:
         raise ValueError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"{path}: must contain PEM certificates of authorities: {error}") from error
-    if "PRIVATE KEY" in text:
-        raise ValueError(f"{path}: has a private key: give a file with certificates alone")
-    return text
+    try:
+        return validation.without_private_key(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 _OIDC_FLAGS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {  # each with its field, and its check

@@ -244,9 +244,11 @@ def _ek_ca(path: str) -> str:
     try:
         file = Path(path).expanduser()
         TrustedRoots.load(file)
-        return file.read_text()
+        return validation.without_private_key(file.read_text())
     except Rejected as error:
         raise CliError(f"--ek-ca: {error}", status=USAGE) from None
+    except ValueError as error:
+        raise CliError(f"--ek-ca: {path}: {error}", status=USAGE) from None
 
 
 def _interface(text: str) -> str:

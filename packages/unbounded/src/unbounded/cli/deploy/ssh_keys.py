@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from unbounded.api.core import SECRETS
 from unbounded.api.machine_spec import SSH_PRIVATE_KEY
 from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.cli.deploy import validation
 from unbounded.cli.deploy.machine_manifests import bastion_secret_of, secret_of
 from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube import logs
@@ -64,6 +65,8 @@ def read_key(path: Path, ask: PassphrasePrompt | None) -> PrivateKey:
     Raises:
         UnusableKey
     """
+    if validation.PRIVATE_KEY in str(path):  # no message may show it
+        raise UnusableKey("must be the name of a file, and not the key itself")
     content = _content(path)
     text = content.decode("ascii", "replace")
     try:
@@ -87,6 +90,8 @@ def _content(path: Path) -> bytes:
             content = file.read(LONGEST_KEY + 1)
     except OSError as error:
         raise UnusableKey(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # a NUL
+        raise UnusableKey(f"{str(path)!r} is not the name of a file") from error
     if len(content) > LONGEST_KEY:
         raise UnusableKey(f"{path} is too large for a key")
     return content

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 image: Final = image_name
 
+PRIVATE_KEY: Final = "PRIVATE KEY"  # in the first line of each such key in PEM
 LONGEST_LABEL: Final = 63
 LONGEST_SITE: Final = 43  # so that metalman-controller-SITE fits into a label of a Pod and into the name of a Service
 
@@ -131,6 +132,13 @@ def release(text: str) -> str:
     if not re.fullmatch(fields.RELEASE_VERSION, text):
         raise ValueError(f"{text!r} is not a version, such as v1.34.0")
     return text
+
+
+def without_private_key(pem: str) -> str:
+    """Check certificates that go into a ConfigMap, which more users may read than Secrets."""
+    if PRIVATE_KEY in pem:
+        raise ValueError("has a private key: give a file with certificates alone")
+    return pem
 
 
 def host_key(text: str) -> str:
