@@ -193,6 +193,17 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 6
     assert f'"OCIImage": "{HERE}/node:v1"' in ran.out
 
+    # flags in the Deployment override the file, also for hosts that are set up by hand
+    deployment: Raw = await cluster_api.get(DEPLOYMENTS, MACHINA, namespace=NAMESPACE)
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    containers[0]["args"] += ["--api-server-endpoint=api.flag.example.com:6443", "--cluster-dns", "10.96.0.11"]
+    change = {"spec": {"template": {"spec": {"containers": containers}}}}
+    await cluster_api.patch(DEPLOYMENTS, MACHINA, change, namespace=NAMESPACE)
+    ran = await cluster_cli(*bootstrap)
+    assert (ran.status, ran.err) == (0, "")
+    assert "api.flag.example.com:6443" in ran.out
+    assert "10.96.0.11" in ran.out
+
 
 async def test_install_names_the_other_groups_that_have_machines(cluster_cli: Cli, cluster_api: HttpApi) -> None:
     schema = {"openAPIV3Schema": {"type": "object"}}

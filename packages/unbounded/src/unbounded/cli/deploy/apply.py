@@ -227,7 +227,7 @@ def _own_endpoint(server: str) -> str:
 
 async def warn_unknown_endpoint(session: CommandSession, live: LiveMachina) -> None:
     """Warn where neither machina nor the cluster has an address of the API server for hosts."""
-    if not live.config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
+    if not live.settings.get("apiServerEndpoint") and not await _publishes_itself(session.api):
         session.printer.warn(
             f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, and no apiServerEndpoint in "
             f"{live.config_map}: hosts do not get the address of the API server; set it with "
@@ -249,8 +249,8 @@ class Rollout:
     """Progress of a rollout.
 
     Args:
+        text: the progress.
         failed: it will not complete by itself.
-        says: the progress as text.
     """
 
     done: bool

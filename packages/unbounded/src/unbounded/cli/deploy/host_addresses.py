@@ -156,7 +156,7 @@ async def published_endpoint(api: Api, config: Mapping[str, Any]) -> str:
     """Return the URL of the API server that hosts get; empty where none is configured or published.
 
     Args:
-        config: the file of machina.
+        config: keys and values of machina's file, overridden by its flags.
     """
     try:
         if given := str(config.get("apiServerEndpoint") or ""):

@@ -96,12 +96,12 @@ async def _facts(session: CommandSession, live: LiveMachina) -> ClusterFacts:
     Raises:
         CliError: a fact is missing.
     """
-    endpoint = str(live.config.get("apiServerEndpoint", ""))
+    endpoint = str(live.settings.get("apiServerEndpoint") or "")
     follower = FactsFollower(
         session.api,
         session.api.version,
         apiserver_url=endpoint_url(endpoint) if endpoint else "",
-        cluster_dns=str(live.config.get("clusterDns", "")),
+        cluster_dns=str(live.settings.get("clusterDns") or ""),
         release_key=str(live.settings.get("agentPublicKey") or ""),
         root_ca_namespace="" if live.embedded else NAMESPACE,  # `unbounded up` publishes its CA in cluster-info alone
     )

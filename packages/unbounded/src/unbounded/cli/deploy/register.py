@@ -209,7 +209,7 @@ class ClusterReads:
             return
         session, (live, endpoint) = self._session, settings
         require_origin(session, msgspec.convert(registration.machine, Machine), live)
-        unless = "" if live.embedded else ", unless a flag of machina sets another one"
+        unless = "" if live.embedded else ", unless a variable of machina sets another one"
         if not _is_on_api_server(registration.described, session.api.config.server):
             host_addresses.warn_unreachable(session, endpoint, live, unless=unless)
 
@@ -217,7 +217,7 @@ class ClusterReads:
         if not self._settings_are_read:
             with contextlib.suppress(Forbidden):
                 live = await live_machina(self._session.api)
-                self._settings = live, await host_addresses.published_endpoint(self._session.api, live.config)
+                self._settings = live, await host_addresses.published_endpoint(self._session.api, live.settings)
             self._settings_are_read = True
         return self._settings
 
