@@ -637,6 +637,8 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
         ([ENABLE, "--site", "West"], "--site: 'West' is not the name of a site"),
         ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is not the name of a provider"),
         ([ENABLE, "--machine-ops-image", "https://x/y"], "--machine-ops-image: "),
+        (["--console", "--console-image", "https://x/y"], "--console-image: "),
+        (["--container-cloud", "--container-cloud-image", "r.example.com/A:1"], "--container-cloud-image: "),
     ],
     ids=[
         "namespace",
@@ -650,6 +652,8 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
         "site",
         "provider",
         "cloud image",
+        "console image",
+        "container-cloud image",
     ],
 )
 async def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str, up_cli: Cli) -> None:

@@ -30,6 +30,7 @@ from unbounded.operations.component_record import COMPONENTS
 
 Raw = dict[str, Any]
 
+IMAGE_FLAGS: Final = ("--image", "--container-cloud-image", "--console-image")
 _NONE: Final[Raw] = {}
 
 
@@ -180,8 +181,8 @@ async def config_in(api: Api, name: str) -> Raw:
 
 
 def require_usable(args: Namespace) -> None:
-    """Raise CliError where --image-registry or --image is invalid, as far as the command has these flags."""
-    given = {"--image-registry": validation.registry, "--image": validation.image}
+    """Raise CliError where a flag for images is invalid, as far as the command has these flags."""
+    given = {"--image-registry": validation.registry, **dict.fromkeys(IMAGE_FLAGS, validation.image)}
     try:
         for flag, check in given.items():
             if text := getattr(args, flag.strip("-").replace("-", "_"), ""):
