@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.deploy.test_install import HERE, revision
 from tests.cli.plugin.conftest import Cli
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from unbounded.api.core import NAMESPACES, SECRETS
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy.pods import MODES
-from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PROMETHEUS_RULES, SERVICE_MONITORS, kind_of
 from unbounded.cli.deploy.uninstall import names, workloads
 from unbounded.cli.manifests import CRDS
 from unbounded.kube.api import NotFound
@@ -204,6 +210,44 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     # and all of it comes back
     back = await cluster_cli("install", "--wait=false", "--image-registry", HERE)
     assert (back.status, "definitions: 7 created" in back.out) == (0, True), back.err
+
+
+async def test_uninstall_deletes_the_objects_for_prometheus(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    """As kustomize has brought them: an alert about a controller that is gone would never end."""
+    kinds = (SERVICE_MONITORS, PROMETHEUS_RULES)
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    for kind in kinds:
+        spec = {
+            "group": kind.group,
+            "names": {"kind": kind.kind, "plural": kind.plural},
+            "scope": "Namespaced",
+            "versions": [{"name": kind.version, "served": True, "storage": True, "schema": schema}],
+        }
+        await cluster_api.create(CRDS, {"metadata": {"name": f"{kind.plural}.{kind.group}"}, "spec": spec})
+    try:
+        ran = await cluster_cli("install", "--wait=false", "--image-registry", HERE)
+        assert ran.status == 0, ran.err
+        path = ROOT / "deploy" / "components" / "monitoring"
+        for file in sorted(path.glob("*.yaml")):
+            body = yaml.safe_load(file.read_text())
+            if (one := kind_of(body)) is not None:
+                await eventually(partial(served, cluster_api, one))
+                await cluster_api.create(one, body, namespace=NAMESPACE)
+        assert [await names(cluster_api, kind, NAMESPACE) for kind in kinds] != [[], []]
+        ran = await cluster_cli("uninstall", "--force")
+        assert ran.status == 0, ran.err
+        assert "prometheusrule.monitoring.coreos.com/unbounded-alerts deleted" in ran.out.splitlines()
+        assert [await names(cluster_api, kind, NAMESPACE) for kind in kinds] == [[], []]
+    finally:
+        for kind in kinds:
+            await cluster_api.delete(CRDS, f"{kind.plural}.{kind.group}")
+
+
+async def served(api: HttpApi, kind: Kind[Any]) -> bool:
+    with contextlib.suppress(NotFound):
+        await api.list(kind, namespace=NAMESPACE)
+        return True
+    return False
 
 
 async def test_beside_unbounded_up_there_is_nothing_to_take_back(up_cli: Cli, beside: Path) -> None:

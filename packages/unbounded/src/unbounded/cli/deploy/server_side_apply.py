@@ -37,6 +37,9 @@ PRIORITY_CLASSES: Final[Kind[Raw]] = Kind("scheduling.k8s.io", "v1", "PriorityCl
 SERVICE_MONITORS: Final[Kind[Raw]] = Kind(
     "monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", dict, namespaced=True
 )
+PROMETHEUS_RULES: Final[Kind[Raw]] = Kind(
+    "monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules", dict, namespaced=True
+)
 
 _ALL: Final[tuple[Kind[Any], ...]] = (
     NAMESPACES,
@@ -49,6 +52,7 @@ _ALL: Final[tuple[Kind[Any], ...]] = (
     NETWORK_POLICIES,
     PRIORITY_CLASSES,
     SERVICE_MONITORS,
+    PROMETHEUS_RULES,
     MACHINES,
     MACHINE_OPERATIONS,
     MACHINE_CONFIGURATIONS,
