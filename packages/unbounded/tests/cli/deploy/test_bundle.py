@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
+import ssl
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+import trustme
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 
-from unbounded.cli.deploy.bundle import UnusableBundle, load
+from unbounded.cli.deploy.bundle import MOST_FILES, UnusableBundle, load
 
 ACCOUNT = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"
 CONFIG = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: machina-config}\n"
@@ -67,6 +74,52 @@ async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
         await load(str(bomb))
     with pytest.raises(UnusableBundle, match="more than 8 MiB"):
         await load(str(folder(tmp_path / "f", one="#" * (8 * 1024**2 + 1))))
+
+
+async def test_a_folder_with_too_many_files_is_refused(tmp_path: Path) -> None:
+    folder(tmp_path / "f", **{str(number): ACCOUNT for number in range(MOST_FILES + 1)})
+    with pytest.raises(UnusableBundle, match=f"more than {MOST_FILES} files of manifests"):
+        await load(str(tmp_path / "f"))
+
+
+async def test_a_download_never_leaves_https(tmp_path: Path) -> None:
+    """In a process of its own, which trusts the server's authority."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    content = packed(tmp_path / "a.tar.gz", a=ACCOUNT).read_bytes()
+
+    async def plain(_request: web.BaseRequest) -> web.Response:
+        return web.Response(body=content)
+
+    async def encrypted(request: web.BaseRequest) -> web.Response:
+        if request.path == "/plain":
+            return web.Response(status=302, headers={"Location": str(insecure.make_url("/a.tar.gz"))})
+        return web.Response(body=content)
+
+    secure = RawTestServer(encrypted)
+    await secure.start_server(ssl=context)
+    async with secure, RawTestServer(plain) as insecure:
+        for path, says in (("/a.tar.gz", "1 ServiceAccount"), ("/plain", "manifests come over https alone")):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", _LOAD, f"https://127.0.0.1:{secure.port}{path}"),
+                env={**os.environ, "SSL_CERT_FILE": str(tmp_path / "ca.crt")},
+                stdout=asyncio.subprocess.PIPE,
+            )
+            out, _ = await process.communicate()
+            assert says in out.decode()
+
+
+_LOAD = """
+import asyncio, sys
+from unbounded.cli.deploy.bundle import UnusableBundle, load
+try:
+    found = asyncio.run(load(sys.argv[1]))
+    print(len(found), found[0]["kind"])
+except UnusableBundle as error:
+    print(error)
+"""
 
 
 async def test_a_place_that_is_none_is_named(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ def _local(path: Path) -> list[tuple[str, bytes]]:
 
 def _of_folder(path: Path) -> Iterator[tuple[str, bytes]]:
     left = LARGEST
-    for file in sorted(one for one in path.rglob("*") if one.suffix in ENDINGS and one.is_file())[:MOST_FILES]:
+    found = sorted(one for one in path.rglob("*") if one.suffix in ENDINGS and one.is_file())
+    if len(found) > MOST_FILES:
+        raise UnusableBundle(f"{path}: more than {MOST_FILES} files of manifests")
+    for file in found:
         try:
             content = file.read_bytes()
         except OSError as error:
@@ -96,6 +99,8 @@ async def _downloaded(url: str) -> bytes:
     timeout = aiohttp.ClientTimeout(total=DOWNLOAD_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as http, http.get(url) as answer:
+            if any(one.url.scheme != "https" for one in (*answer.history, answer)):
+                raise UnusableBundle(f"{url}: the server leads to {answer.url}, and manifests come over https alone")
             if answer.status != 200:
                 raise UnusableBundle(f"{url}: the server answered {answer.status} {answer.reason}")
             content = await answer.content.read(LARGEST + 1)
