@@ -25,6 +25,7 @@ from tests.cli.running import Up, up
 from tests.support.paths import ROOT
 from unbounded.explain.results import RELEASE
 from unbounded.explain_api.client import ExplainClient, ReleaseMismatch
+from unbounded.explain_api.main import main as explain_main
 from unbounded.explain_api.requests import PlanRequest
 from unbounded.kube.api import Forbidden
 from unbounded.kube.config import from_kubeconfig
@@ -465,6 +466,13 @@ async def test_certificate_of_the_process_may_come_later_and_change(tmp_path: Pa
     finally:
         process.terminate()
         await process.wait()
+
+
+def test_an_address_for_tls_needs_a_certificate(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        explain_main(["--api-server", "https://127.0.0.1:9", "--tls-addr", "192.0.2.1:443"])
+    assert ended.value.code == 2
+    assert "error: --tls-addr needs --tls-cert-file and --tls-private-key-file" in capsys.readouterr().err
 
 
 _QUICK: Final = """

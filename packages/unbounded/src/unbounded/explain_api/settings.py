@@ -124,8 +124,11 @@ def parse_settings(
     certificate, key = values.value(_CERTIFICATE), values.value(_KEY)
     if (certificate is None) != (key is None):
         raise SettingsError(f"{_CERTIFICATE.flag} and {_KEY.flag} belong together: give both, or none")
-    tls = values.value(_TLS) if certificate is not None else None
-    plain = values.value(_PLAIN)
+    tls, plain = values.value(_TLS), values.value(_PLAIN)
+    if certificate is None:
+        if tls not in (None, parse_address(_TLS.default)):
+            raise SettingsError(f"{values.given(_TLS)} needs {_CERTIFICATE.flag} and {_KEY.flag}")
+        tls = None
     if tls is None and plain is None:
         raise SettingsError(f"nothing is served: {_PLAIN.flag} is 0, and there is no {_CERTIFICATE.flag}")
     return ExplainSettings(
