@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.operations.staging import Announced, announcing_steward, story
 from tests.operations.world import World
-from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.operations.metrics import OperationMetrics
+from tests.support.spans import SpanList
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.tracing import Tracer
+from unbounded.operations.agent_results import LONGEST_S, AgentResults
+from unbounded.operations.metrics import MAX_LABELS, OTHER, OperationMetrics
+from unbounded.operations.reasons import WAITING_FOR_BUDGET
 
 
 def _ended(registry: CollectorRegistry, kind: str, reason: str, phase: str = "Failed") -> float | None:
@@ -90,3 +96,51 @@ async def test_the_leader_counts_and_times_what_an_agent_does(world: World) -> N
     await world.ended("lost", within_s=3600)
     await asyncio.sleep(5)
     assert _ended(registry, "NodeReboot", "ExecutorLost") == 1
+
+
+def reported(name: str, stage: str, spent_s: int, **status: Any) -> MachineOperation:
+    """Return an operation as an agent has written its status."""
+    execution = {"executor": "unbounded-agent/m1", "incarnation": "i", "machineUID": "u", "binding": "b"}
+    body = {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"operationKind": "NodeReboot", "machineRef": "m1"},
+        "status": {
+            "phase": "InProgress",
+            "execution": {**execution, "spentSeconds": spent_s},
+            "targets": [{"machineRef": "m1", "stage": stage}],
+            **status,
+        },
+    }
+    return msgspec.convert(body, MachineOperation)
+
+
+def test_an_agent_makes_few_series_and_no_time_without_limit() -> None:
+    registry, sink = CollectorRegistry(), SpanList()
+    results = AgentResults(OperationMetrics(registry), Tracer(sink))
+    before: MachineOperation | None = None
+    for number in range(500):
+        now = reported("stages", f"S{number}", 2**62 if number % 2 else 0)
+        results.changed(before, now)
+        before = now
+    for number in range(500):
+        running = reported(f"op-{number}", "Restarting", 1)
+        results.changed(running, reported(f"op-{number}", "", 1, phase="Failed", reason=f"R{number}"))
+    families = {one.name: one.samples for one in registry.collect()}
+    stages = [one for one in families["unbounded_operation_stage_duration_seconds"] if one.name.endswith("_sum")]
+    assert len(stages) == MAX_LABELS + 1
+    assert all(0 <= one.value <= 500 * LONGEST_S for one in stages)
+    ended = [one for one in families["unbounded_operations"] if one.name.endswith("_total")]
+    assert len(ended) == MAX_LABELS + 1
+    assert sum(one.value for one in ended) == 500
+    assert all(0 <= one.start_ns <= one.end_ns for one in sink.spans)
+
+
+def test_the_reasons_of_executors_for_a_wait_are_limited() -> None:
+    registry = CollectorRegistry()
+    metrics = OperationMetrics(registry)
+    for number in range(500):
+        metrics.unblocked("Host", f"R{number}", 1)
+    metrics.unblocked("Budget", WAITING_FOR_BUDGET, 1)
+    (family,) = [one for one in registry.collect() if one.name == "unbounded_operation_blocked_duration_seconds"]
+    counts = {one.labels["reason"]: one.value for one in family.samples if one.name.endswith("_count")}
+    assert (len(counts), counts[OTHER], counts[WAITING_FOR_BUDGET]) == (MAX_LABELS + 2, 500 - MAX_LABELS, 1)

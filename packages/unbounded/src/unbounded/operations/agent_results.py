@@ -1,12 +1,20 @@
-"""Metrics and traces of the operations that agents execute. An agent serves none: they follow from the status."""
+"""Metrics and traces of the operations that agents execute. An agent serves none: they follow from the status.
+
+An agent writes the status, and may write any text and any number there. So the number of series has a limit, and so
+has each time.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.tracing import Tracer
 from unbounded.operations.executor_selection import is_agent
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.metrics import LimitedLabel, OperationMetrics
 from unbounded.operations.traces import trace_end, traced
+
+LONGEST_S: Final = 30 * 86400
 
 
 def is_executed_by_agent(operation: MachineOperation) -> bool:
@@ -25,6 +33,7 @@ class AgentResults:
         self._metrics = metrics
         self._tracer = tracer
         self._entered: dict[str, int] = {}  # seconds spent before the present stage, by UID
+        self._stages, self._reasons = LimitedLabel(), LimitedLabel()
 
     def changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
         """Take a change of the cache into account."""
@@ -38,17 +47,22 @@ class AgentResults:
         if execution is None or (before == stage and not new.terminal):
             return
         if before is not None and uid in self._entered:
-            seconds = execution.spent_seconds - self._entered[uid]
-            self._metrics.left_stage(new.spec.operation_kind, before, seconds)
+            seconds = _limited(execution.spent_seconds - self._entered[uid])
+            self._metrics.left_stage(new.spec.operation_kind, self._stages.value(before), seconds)
             self._tracer.left_stage(uid, before, seconds, traced(new, execution.executor))
         if stage is not None:
             self._entered[uid] = execution.spent_seconds - execution.stage_seconds
         if new.terminal:
             self._entered.pop(uid, None)
-            self._metrics.ended(new, execution.spent_seconds)
+            reason = self._reasons.value(new.status.reason or "")
+            self._metrics.ended(new, _limited(execution.spent_seconds), reason=reason)
             trace_end(self._tracer, new, execution.executor)
 
 
 def _stage(operation: MachineOperation) -> str | None:
     targets = operation.status.targets
     return targets[0].stage if targets else None
+
+
+def _limited(seconds: int) -> int:
+    return min(max(seconds, 0), LONGEST_S)

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from unbounded.api.operation import MachineOperation
+from unbounded.operations.reasons import is_known_wait
+
+MAX_LABELS: Final = 64
+OTHER: Final = "Other"
+
+
+class LimitedLabel:
+    """A label with texts of others, of which the first MAX_LABELS are values: a series is never removed."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def value(self, text: str) -> str:
+        """Return a text as the value of the label; OTHER where there are too many."""
+        if text not in self._known and len(self._known) >= MAX_LABELS:
+            return OTHER
+        self._known.add(text)
+        return text
 
 
 class OperationMetrics:
@@ -46,6 +66,7 @@ class OperationMetrics:
             buckets=(5, 30, 60, 300, 900, 3600, 14400, 86400),
             registry=registry,
         )
+        self._own_reasons = LimitedLabel()  # of executors
 
     def overrode(self, kind: str) -> None:
         """Count an operation that was granted over a disruption budget."""
@@ -61,15 +82,17 @@ class OperationMetrics:
         Args:
             by: the blocker, as `reasons.blocker_of` names it.
         """
-        self._blocked_seconds.labels(by, reason).observe(seconds)
+        known = reason if is_known_wait(reason) else self._own_reasons.value(reason)
+        self._blocked_seconds.labels(by, known).observe(seconds)
 
-    def ended(self, operation: MachineOperation, seconds: float | None) -> None:
+    def ended(self, operation: MachineOperation, seconds: float | None, *, reason: str | None = None) -> None:
         """Count an operation whose status is terminal.
 
         Args:
             seconds: from its claim, by the clock of the component that ended it; None for one that was never claimed.
+            reason: in place of that of the status.
         """
         kind, status = operation.spec.operation_kind, operation.status
-        self._ended.labels(kind, status.phase or "", status.reason or "").inc()
+        self._ended.labels(kind, status.phase or "", reason or status.reason or "").inc()
         if seconds is not None:
             self._seconds.labels(kind, status.phase or "").observe(seconds)

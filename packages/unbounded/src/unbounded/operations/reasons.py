@@ -158,6 +158,11 @@ _BLOCKERS: Final[Mapping[str, Blocker | None]] = {
 }
 
 
+def is_known_wait(reason: str) -> bool:
+    """Return whether the reason of a wait is one of this module, and not an executor's own."""
+    return reason in _BLOCKERS
+
+
 def blocker_of(reason: str) -> Blocker | None:
     """Return the blocker of a wait; None for progress. An executor's own reason is about the host."""
     return _BLOCKERS.get(reason, Blocker.HOST)
