@@ -19,6 +19,7 @@ from tests.cli.running import KUBECTL, PATH
 from tests.join.signing import PUBLIC_KEY
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy.console_workload import ConsoleOidc, ConsoleWorkload, SecretKey, console_objects
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machina_settings import SETTINGS, settings_from_flags
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
@@ -28,9 +29,11 @@ from unbounded.cli.deploy.workloads import (
     MACHINA_CONFIG,
     MACHINE_OPS,
     MACHINE_OPS_CONFIG,
+    ContainerCloudWorkload,
     MachinaWorkload,
     MachineOpsWorkload,
     MetalmanWorkload,
+    container_cloud_objects,
     machina_config,
     machina_objects,
     machine_ops_config,
@@ -189,8 +192,14 @@ def test_no_field_is_one_that_kubernetes_does_not_know() -> None:
     from kubernetes import client
 
     api: Any = client.ApiClient()
-    clouds = machine_ops_objects((MachineOpsWorkload("image"), MachineOpsWorkload("image", "west", "AzureVM")), {})
-    for stage in stages(MachinaWorkload("image"), (*metalman_objects(MetalmanWorkload("image", "rack1")), *clouds)):
+    oidc = ConsoleOidc("https://idp.example.com", "kubernetes", SecretKey("idp", "key"), "PEM", ("groups",))
+    others = (
+        *metalman_objects(MetalmanWorkload("image", "rack1")),
+        *machine_ops_objects((MachineOpsWorkload("image"), MachineOpsWorkload("image", "west", "AzureVM")), {}),
+        *container_cloud_objects(ContainerCloudWorkload("image")),
+        *console_objects(ConsoleWorkload("image", allow_operations=True, oidc=oidc)),
+    )
+    for stage in stages(MachinaWorkload("image"), others, container_cloud=True):
         for body in stage.objects if stage.name != "definitions" else ():
             read = api.deserialize(json.dumps(body), f"V1{body['kind']}", "application/json")
             assert api.sanitize_for_serialization(read) == body
