@@ -26,19 +26,26 @@ from tests.support.agent_rights import (
     active,
     condition,
     drained,
+    execution,
     obj,
+    recent,
     stage,
     status,
 )
+from tests.support.spans import SpanList
 from tests.support.waiting import eventually
 from unbounded.api.conditions import CONDITIONS
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.manifests import manifests
+from unbounded.console.models.fleet import FleetFilter, FleetIndex, Need
+from unbounded.kube.tracing import Tracer
 from unbounded.operations import machine_lock
+from unbounded.operations.agent_results import AgentResults
 from unbounded.operations.disruption.model import started_change
 from unbounded.operations.execution_record import Run, running_patch, terminal_patch
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
+from unbounded.operations.metrics import OperationMetrics
 from unbounded_apiserver.server import ApiServer
 
 pytestmark = pytest.mark.slow
@@ -125,6 +132,27 @@ async def test_agent_may_take_the_lock_only_if_free_or_holder_lost(
             counted = {"status": {"activeOperation": change}}
             assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", counted, headers=MERGE)).status == code
         assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", mine, headers=MERGE)).status == 200
+
+
+async def test_an_agent_hides_no_machine_by_a_time_of_another_form(served: tuple[ApiServer, Client]) -> None:
+    """The console showed no fleet to anybody."""
+    server, admin = served
+    await status(admin, MACHINES, "m1", {"activeOperation": active("unbounded-agent/m1")})
+    failed = {**recent("x"), "phase": "Failed", "reason": "Broken", "completedAt": "2026-01-01t00:00:00z"}
+    async with acting(server, AGENT, AGENTS) as agent:
+        history = {"recentOperations": [recent("old"), failed], "activeOperation": None}
+        machine = msgspec.convert(await agent.merge(f"{MACHINES}/m1/status", {"status": history}), Machine)
+        start = {"execution": execution("unbounded-agent/m1"), "startedAt": "2026-01-01T00:00:00z"}
+        running = await agent.merge(f"{OPERATIONS}/mine/status", {"status": {**start, "phase": "InProgress"}})
+        ended = await agent.merge(f"{OPERATIONS}/mine/status", {"status": {"phase": "Failed", "reason": "Broken"}})
+    fleet = FleetIndex()
+    fleet.changed(None, machine)
+    (row,) = fleet.page(FleetFilter(), 0).rows
+    assert (row.need, row.failed_at) == (Need.FAILED, 1767225600.0)
+    sink = SpanList()
+    results = AgentResults(OperationMetrics(), Tracer(sink))
+    results.changed(*(msgspec.convert(one, MachineOperation) for one in (running, ended)))
+    assert [one.name for one in sink.spans] == ["NodeReboot"]
 
 
 def test_the_policies_name_the_conditions_and_kinds_that_are_an_agents() -> None:

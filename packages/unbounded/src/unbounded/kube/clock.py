@@ -30,6 +30,17 @@ def rfc3339(at: datetime | None = None, *, micro: bool = False) -> str:
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds' if micro else 'seconds')}Z"
 
 
+def timestamp_of(text: str | None) -> float | None:
+    """Return a time in seconds since the epoch; None for none, or for one that cannot be read.
+
+    An API server accepts forms of RFC 3339 that no component writes, such as a lower-case z.
+    """
+    try:
+        return None if text is None else datetime.fromisoformat(text.upper()).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
 def seconds_since(earlier: str | None, now: datetime) -> float:
     """Return the seconds from a time that Kubernetes wrote until now; 0 where it wrote none."""
     return 0.0 if earlier is None else (now - datetime.fromisoformat(earlier)).total_seconds()

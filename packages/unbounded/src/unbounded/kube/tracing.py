@@ -190,7 +190,7 @@ class Tracer:
                 trace_id(uid),
                 span_id,
                 parent_id,
-                min(start_ns, end_ns),
+                max(min(start_ns, end_ns), 0),
                 end_ns,
                 attributes=attributes,
                 error=error,

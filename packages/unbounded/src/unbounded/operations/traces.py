@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from unbounded.api.operation import MachineOperation, OperationPhase
+from unbounded.kube.clock import timestamp_of
 from unbounded.kube.tracing import Attributes, Tracer
 
 
@@ -22,14 +21,15 @@ def traced(operation: MachineOperation, executor: str = "") -> Attributes:
 def trace_end(tracer: Tracer, operation: MachineOperation, executor: str = "") -> None:
     """Record an operation that has ended, from its claim, or from its creation if it was never claimed."""
     status = operation.status
-    began = status.started_at or operation.metadata.creation_timestamp or status.completed_at
+    times = (status.started_at, operation.metadata.creation_timestamp, status.completed_at)
+    began = next((at for text in times if (at := timestamp_of(text)) is not None), None)
     if began is None:
         return
     has_failed = status.phase == OperationPhase.FAILED
     tracer.ended(
         operation.metadata.uid,
         operation.spec.operation_kind,
-        datetime.fromisoformat(began).timestamp(),
+        began,
         {
             **traced(operation, executor),
             "unbounded.operation.phase": status.phase or "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
@@ -14,6 +13,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.console.live import Derived
 from unbounded.console.models.failures import in_order, last_failure, set_or_drop, unrecorded_failure
+from unbounded.kube.clock import timestamp_of
 from unbounded.kube.selectors import SelectorError, label_test
 from unbounded.operations.claim_gates import in_maintenance, is_paused
 from unbounded.operations.reasons import blocker_of
@@ -105,12 +105,8 @@ def fleet_row(machine: Machine, unrecorded: Iterable[RecentOperation] = ()) -> F
         cause=cause,
         labels=machine.metadata.labels,
         search="\n".join(texts).lower(),
-        failed_at=_seconds(failure.completed_at) if need is Need.FAILED and failure is not None else 0.0,
+        failed_at=(timestamp_of(failure.completed_at) or 0.0) if need is Need.FAILED and failure is not None else 0.0,
     )
-
-
-def _seconds(at: str | None) -> float:
-    return datetime.fromisoformat(at).timestamp() if at else 0.0
 
 
 def need_of(machine: Machine, failure: RecentOperation | None) -> Need:
