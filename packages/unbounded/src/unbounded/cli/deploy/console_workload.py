@@ -23,7 +23,6 @@ OIDC_CA_VOLUME: Final = "oidc-ca"
 OIDC_CA_FILE: Final = f"/etc/unbounded-console/{OIDC_CA_VOLUME}/ca.crt"
 _CONSOLE: Final = {"name": "console", "port": 443, "targetPort": "console"}
 _CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "metrics"}
-_CONSOLE_HEALTH: Final = {"path": "/healthz", "port": "metrics"}
 # about 60 MiB for each user of a fleet of 10,000 Machines, beside 80 MiB
 _CONSOLE_RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "256Mi"},
@@ -94,35 +93,17 @@ def console_network() -> Raw:
 
 
 def console_deployment(workload: ConsoleWorkload) -> Raw:
-    """Return the Deployment: one process, as sessions are in its memory.
-
-    The account's token is not in it: the mount of the authority takes the place of that of the account.
-    """
-    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
+    """Return the Deployment: one process, as sessions are in its memory."""
     container: Raw = {
         "name": CONSOLE,
         "image": workload.image,
         "command": [CONSOLE],
-        "args": [
-            *(f"{flag}={CONSOLE_TLS_FOLDER}/{file}" for flag, file in files.items()),
-            *[ALLOW_OPERATIONS] * workload.allow_operations,
-            *([] if workload.oidc is None else _oidc_args(workload.oidc)),
-        ],
+        **pods.tls_server("console", "metrics", "tls", CONSOLE_TLS_FOLDER, objects.copied(_CONSOLE_RESOURCES)),
+        "readinessProbe": pods.probe("/healthz", delay_s=3, period_s=5, port="metrics"),
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
-        "ports": [
-            {"name": "console", "containerPort": 8443, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": 8082, "protocol": "TCP"},
-        ],
-        "livenessProbe": {**pods.probe("/healthz", delay_s=5, period_s=10), "httpGet": _CONSOLE_HEALTH},
-        "readinessProbe": {**pods.probe("/healthz", delay_s=3, period_s=5), "httpGet": _CONSOLE_HEALTH},
-        "resources": objects.copied(_CONSOLE_RESOURCES),
-        "securityContext": pods.confined(),
-        "volumeMounts": [
-            {"name": "api-server-ca", "mountPath": pods.ACCOUNT_FOLDER, "readOnly": True},
-            {"name": "tls", "mountPath": CONSOLE_TLS_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        ],
     }
+    container["args"] += [ALLOW_OPERATIONS] * workload.allow_operations
+    container["args"] += [] if workload.oidc is None else _oidc_args(workload.oidc)
     pod: Raw = {
         "automountServiceAccountToken": False,
         "priorityClassName": pods.PRIORITY,

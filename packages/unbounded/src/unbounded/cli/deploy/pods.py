@@ -100,12 +100,39 @@ def _policy(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> Ra
     }
 
 
-def probe(path: str, *, delay_s: int, period_s: int) -> Raw:
+def probe(path: str, *, delay_s: int, period_s: int, port: str = "health") -> Raw:
     return {
-        "httpGet": {"path": path, "port": "health"},
+        "httpGet": {"path": path, "port": port},
         "initialDelaySeconds": delay_s,
         "periodSeconds": period_s,
         "timeoutSeconds": 5,
+    }
+
+
+def tls_server(port: str, health: str, tls: str, folder: str, resources: Raw) -> Raw:
+    """Return the fields of a container that serves with TLS and the rights of its callers.
+
+    The account's token is not in it: the mount of the authority takes the place of that of the account.
+
+    Args:
+        port, health: names of its ports.
+        tls, folder: the volume with tls.crt and tls.key, and where it is mounted.
+    """
+    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
+    return {
+        "args": [f"{flag}={folder}/{file}" for flag, file in files.items()],
+        "ports": [
+            {"name": port, "containerPort": 8443, "protocol": "TCP"},
+            {"name": health, "containerPort": 8082, "protocol": "TCP"},
+        ],
+        "livenessProbe": probe("/healthz", delay_s=5, period_s=10, port=health),
+        "resources": resources,
+        "securityContext": confined(),
+        "volumeMounts": [
+            {"name": "api-server-ca", "mountPath": ACCOUNT_FOLDER, "readOnly": True},
+            {"name": tls, "mountPath": folder, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
     }
 
 

@@ -46,7 +46,6 @@ EXPLAIN_TLS: Final = "unbounded-explain-tls"  # a Secret of the user, with tls.c
 EXPLAIN_TLS_FOLDER: Final = "/etc/unbounded-explain/tls"
 _EXPLAIN: Final = {"protocol": "TCP", "name": "explain", "port": 443, "targetPort": "explain"}
 _EXPLAIN_METRICS: Final = {"protocol": "TCP", "name": "explain-metrics", "port": 8082, "targetPort": "explain-health"}
-_EXPLAIN_HEALTH: Final = {"path": "/healthz", "port": "explain-health"}
 _EXPLAIN_RESOURCES: Final = {
     "requests": {"cpu": "10m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
@@ -177,28 +176,14 @@ def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = No
 
 
 def _explain_container(image: str) -> Raw:
-    """Return the container that serves explanations and plans with the rights of its callers.
-
-    The account's token is not in it: the mount of the authority takes the place of that of the account.
-    """
-    files = {"--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key"}
+    """Return the container that serves explanations and plans."""
     return {
         "name": "explain",
         "image": image,
         "command": [EXPLAIN],
-        "args": [f"{flag}={EXPLAIN_TLS_FOLDER}/{file}" for flag, file in files.items()],
-        "ports": [
-            {"name": "explain", "containerPort": 8443, "protocol": "TCP"},
-            {"name": "explain-health", "containerPort": 8082, "protocol": "TCP"},
-        ],
-        "livenessProbe": {**pods.probe("/healthz", delay_s=5, period_s=10), "httpGet": _EXPLAIN_HEALTH},
-        "resources": objects.copied(_EXPLAIN_RESOURCES),
-        "securityContext": pods.confined(),
-        "volumeMounts": [
-            {"name": "api-server-ca", "mountPath": pods.ACCOUNT_FOLDER, "readOnly": True},
-            {"name": "explain-tls", "mountPath": EXPLAIN_TLS_FOLDER, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-        ],
+        **pods.tls_server(
+            "explain", "explain-health", "explain-tls", EXPLAIN_TLS_FOLDER, objects.copied(_EXPLAIN_RESOURCES)
+        ),
     }
 
 
