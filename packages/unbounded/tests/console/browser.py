@@ -6,7 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import Browser, ConsoleMessage, Locator, Page, ViewportSize, async_playwright, expect
@@ -20,7 +20,41 @@ FLAGS: Final = (
 )
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 900}
 NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 AXE: Final = Path(AXE_FILE_PATH).read_text()
+# a page without data has no script: its style sheet alone follows the browser
+_HAS_SCHEME: Final = "one => document.body.matches(`.plain, .body--${one}`)"
+# what is reached by keyboard: all that acts, and what an author has put in between
+_TABBABLE: Final = "a[href], button:enabled, input:enabled:not([type=hidden]), select:enabled, textarea:enabled"
+_BEGIN_WALK: Final = """(tabbable) => {
+  document.activeElement?.blur();  // a focus by mouse need not be visible
+  window.walk = {reached: [], unseen: [], all: () => [...document.querySelectorAll(`${tabbable}, [tabindex]`)].filter(
+    (one) => one.checkVisibility({visibilityProperty: true}) && (one.matches(tabbable) || one.tabIndex >= 0))};
+  return window.walk.all().length;
+}"""
+_STEP: Final = """() => {
+  const one = document.activeElement, walk = window.walk;
+  if (!one || one === document.body) return true;
+  if (walk.reached.includes(one)) return false;
+  walk.reached.push(one);
+  const box = one.getBoundingClientRect(), style = getComputedStyle(one);
+  const outline = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  const inView = box.right > 0 && box.left < innerWidth && box.bottom > 0 && box.top < innerHeight;
+  if (!one.matches(":focus-visible") || !outline || !inView) walk.unseen.push(one);
+  return true;
+}"""
+_END_WALK: Final = """() => {
+  const {reached, unseen, all} = window.walk, text = (one) => one.cloneNode(false).outerHTML;
+  axe.setup(document);
+  const named = (one) => axe.commons.text.accessibleText(one).trim();
+  const found = [
+    ...all().filter((one) => !reached.includes(one)).map((one) => `not reached: ${text(one)}`),
+    ...unseen.map((one) => `no visible focus: ${text(one)}`),
+    ...reached.filter((one) => !named(one)).map((one) => `no name: ${text(one)}`),
+  ];
+  axe.teardown();
+  return found;
+}"""
 _LOST: Final = ("Failed to load resource", "WebSocket connection to")  # Chromium's own words about a lost server
 
 
@@ -56,6 +90,21 @@ class Tab:
         if not url.startswith((f"{origin}/", "data:")):
             self.strays.append(url)
 
+    def check(self) -> None:
+        """Raise AssertionError for what went wrong in the page since the last check."""
+        errors, strays = list(self.errors), list(self.strays)
+        self.errors.clear()
+        self.strays.clear()
+        assert errors == []
+        assert strays == []
+
+    async def visit(self, path: str) -> None:
+        """Open another page of the console."""
+        await self.page.goto("/".join(self.page.url.split("/")[:3]) + path)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
     async def shows(self, text: str, *, within_s: float = 10.0) -> None:
         """Wait until a text is visible."""
         await self.page.get_by_text(text, exact=False).first.wait_for(state="visible", timeout=within_s * 1000)
@@ -81,13 +130,44 @@ class Tab:
 
     async def serious_findings(self) -> list[str]:
         """Return what axe finds serious or critical."""
-        await self.page.evaluate(AXE)
-        found: dict[str, Any] = await self.page.evaluate("axe.run()")
+        await self._load_axe()
+        found: dict[str, Any] = await self.page.evaluate("axe.run({resultTypes: ['violations']})")
         return [
             f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:3]}"
             for one in found["violations"]
             if one["impact"] in ("serious", "critical")
         ]
+
+    async def findings_on_all_screens(self) -> list[str]:
+        """Return what axe finds serious on wide and narrow screens, light and dark, and what is wider than they are."""
+        found: list[str] = []
+        try:
+            for size in (WIDE, NARROW):
+                await self.page.set_viewport_size(size)
+                for scheme in SCHEMES:
+                    await self.page.emulate_media(color_scheme=scheme)
+                    await self.page.wait_for_function(_HAS_SCHEME, arg=scheme)
+                    found += [f"{size['width']} {scheme}: {one}" for one in await self.serious_findings()]
+                width = await self.page.evaluate("document.documentElement.scrollWidth")
+                found += [f"{size['width']}: {width} wide"] if width > size["width"] else []
+        finally:
+            await self.page.set_viewport_size(WIDE)
+            await self.page.emulate_media(color_scheme=SCHEMES[0])
+        return found
+
+    async def keyboard_findings(self) -> list[str]:
+        """Walk through the page by the Tab key; return what is not reached, or has no visible focus or no name."""
+        await self._load_axe()
+        steps = 2 * await self.page.evaluate(_BEGIN_WALK, _TABBABLE) + 2
+        while steps and await self.page.evaluate(_STEP):
+            await self.page.keyboard.press("Tab")
+            steps -= 1
+        found: list[str] = await self.page.evaluate(_END_WALK)
+        return found
+
+    async def _load_axe(self) -> None:
+        if await self.page.evaluate("typeof axe") == "undefined":
+            await self.page.evaluate(AXE)
 
 
 @asynccontextmanager
@@ -98,8 +178,7 @@ async def tab(browser: Browser, url: str, **options: Any) -> AsyncIterator[Tab]:
         found = Tab(await context.new_page(), "/".join(url.split("/")[:3]))
         await found.page.goto(url)
         yield found
-        assert found.errors == []
-        assert found.strays == []
+        found.check()
     finally:
         await context.close()
 

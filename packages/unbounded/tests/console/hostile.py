@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
-from tests.console.served import set_status
+from playwright.async_api import TimeoutError
+
+from tests.console.browser import Tab
+from tests.console.served import (
+    bmc_spec,
+    cluster_body,
+    create_namespace,
+    created,
+    execution_on,
+    host_body,
+    lock_of,
+    set_status,
+)
 from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
-from unbounded.api.core import EVENTS, NAMESPACES
+from unbounded.api.core import EVENTS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_PAUSED, LABEL_SITE, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, GROUP, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.manifests import install_container_cloud
-from unbounded.kube.api import AlreadyExists
+from unbounded.cli.manifests import KINDS, install_container_cloud
+from unbounded.kube.api import ApiError
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339
 
@@ -39,7 +53,9 @@ PAYLOADS: Final = (
     "\u202e<b>backwards\u2028",
 )
 NAME: Final = "hostile"  # of the Machine, its site, operation, host, namespace and Cluster
-UPDATES: Final = ("halted", "failing")
+
+_ARE_SHOWN: Final = "([part, texts]) => texts.every(one => document.querySelector(part).textContent.includes(one))"
+_MADE: Final = "main :is(script, img, iframe, svg, b), main :is([onerror], [onload], [onfocus], [href^=javascript])"
 
 # fields that each page shows, and that have all payloads; those with room for one payload are staged, too
 SHOWN: Final = {
@@ -59,6 +75,7 @@ SHOWN: Final = {
     ),
     f"/cluster/{NAME}/{NAME}": ("cluster reason", "cluster condition"),
 }
+PLANNED: Final = ("paused", "lease", "image")  # fields that the plan of a replacement of the Machine shows
 
 
 def texts(field: str) -> list[str]:
@@ -75,47 +92,81 @@ def _each(**fields: str) -> list[dict[str, Any]]:
     return [dict(zip(fields, one, strict=True)) for one in zip(*map(texts, fields.values()), strict=True)]
 
 
-async def stage_hostile_objects(api: HttpApi) -> None:
-    """Create a Machine of a site, its operation and Event, updates, a host and a Cluster, each with these texts."""
+async def check_texts(found: Tab, expected: Sequence[str], where: str, *, part: str = "main") -> None:
+    """Wait until a part of a page shows these texts; nothing of them may be an element, or run.
+
+    Args:
+        part: its selector.
+    """
+    with suppress(TimeoutError):  # the texts that are missing are named below
+        await found.page.wait_for_function(_ARE_SHOWN, arg=[part, expected], timeout=10_000)
+    shown = await found.page.locator(part).text_content() or ""
+    assert [text for text in expected if text not in shown] == [], where
+    await check_nothing_ran(found, where)
+
+
+async def check_nothing_ran(found: Tab, where: str) -> None:
+    assert await found.page.evaluate("window.hurt") is None, where
+    assert await found.page.locator(_MADE).count() == 0, where
+    assert found.errors == [], where  # nothing was left to the Content-Security-Policy
+
+
+@asynccontextmanager
+async def hostile_objects(api: HttpApi) -> AsyncIterator[None]:
+    """A Machine of a site, its operation and Event, updates, a host and a Cluster, each with these texts.
+
+    They are deleted at the end, as other tests would count them.
+    """
     await install_container_cloud(api)
     for namespace in (NAMESPACE, NAME):
-        with suppress(AlreadyExists):
-            await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        await create_namespace(api, namespace)
     now = rfc3339()
-    await _stage_machine(api, now)
-    await _stage_updates(api, now)
-    await _stage_host(api, now)
-    await _stage_cluster(api)
+    async with AsyncExitStack() as stack:
+        await _stage_machine(api, stack, now)
+        await _stage_updates(api, stack, now)
+        await _stage_host(api, stack, now)
+        await _stage_cluster(api, stack)
+        yield
 
 
-async def delete_hostile_objects(api: HttpApi) -> None:
-    """Delete the Machine, its operation and the updates, which other tests would count."""
-    for name in UPDATES:
-        await api.delete(MACHINE_CONFIGURATIONS, name)
-    await api.delete(MACHINE_OPERATIONS, NAME)
-    await api.delete(MACHINES, NAME)
+@asynccontextmanager
+async def hostile_policy(api: HttpApi) -> AsyncIterator[None]:
+    """The server refuses changes of the Machine, with these texts."""
+    rule = {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["machines"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "hostile", "expression": f"object.metadata.name == '{NAME}'"}],
+        "validations": [{"expression": "false", "message": " ".join(texts("refusal"))}],
+    }
+    binding = {"policyName": NAME, "validationActions": ["Deny"]}
+    async with (
+        created(api, KINDS["ValidatingAdmissionPolicy"], {"metadata": {"name": NAME}, "spec": spec}),
+        created(api, KINDS["ValidatingAdmissionPolicyBinding"], {"metadata": {"name": NAME}, "spec": binding}),
+    ):
+        async with asyncio.timeout(20):
+            while not await _is_refused(api):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        yield
+
+
+async def _is_refused(api: HttpApi) -> bool:
+    try:
+        await api.patch(MACHINES, NAME, {"spec": {"maintenance": None}}, dry_run=True)
+    except ApiError:
+        return True
+    return False
 
 
 def _condition(kind: str, message: str, now: str) -> dict[str, Any]:
     return {"type": kind, "status": "False", "reason": "Hostile", "message": message, "lastTransitionTime": now}
 
 
-async def _stage_machine(api: HttpApi, now: str) -> None:
-    redfish = {
-        "url": "https://bmc.example.com",
-        "username": "admin",
-        "passwordRef": {"name": "bmc", "namespace": NAMESPACE, "key": "password"},
-    }
-    lease = {"ipv4": "10.0.0.9", "mac": "52:54:00:00:00:99", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
-    spec = {
-        "pxe": {"image": "registry.example.com/ubuntu:1", "redfish": redfish, "dhcpLeases": [lease]},
-        "maintenance": {"enabled": True, "reason": f"{PAYLOADS[2]} maintenance"},
-    }
+async def _stage_machine(api: HttpApi, stack: AsyncExitStack, now: str) -> None:
+    spec = {**bmc_spec(99), "maintenance": {"enabled": True, "reason": f"{PAYLOADS[2]} maintenance"}}
     metadata = {"name": NAME, "labels": {LABEL_SITE: NAME}, "annotations": {ANNOTATION_PAUSED: _all("paused")}}
-    made = await api.create(MACHINES, {"metadata": metadata, "spec": spec})
-    request = {"operationKind": "HostReboot", "machineRef": NAME}
-    operation = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": NAME}, "spec": request})
-    uid = operation.metadata.uid
+    made = await stack.enter_async_context(created(api, MACHINES, {"metadata": metadata, "spec": spec}))
+    request = {"metadata": {"name": NAME}, "spec": {"operationKind": "HostReboot", "machineRef": NAME}}
+    operation = await stack.enter_async_context(created(api, MACHINE_OPERATIONS, request))
     disks = _each(serialNumber="disk serial", model="disk model", contents="disk contents", health="disk health")
     nics = _each(name="NIC name", driver="NIC driver")
     neighbours = _each(systemName="LLDP switch", portID="LLDP port")
@@ -136,8 +187,8 @@ async def _stage_machine(api: HttpApi, now: str) -> None:
         phase="Failed",
         message=_all("message"),
         hardware=hardware,
-        netboot={"boot": uid, "milestone": "ImageWriting", "message": _all("boot"), "at": now},
-        activeOperation={"uid": uid, "name": NAME, "kind": "HostReboot", "executor": f"metalman/{NAME}", "since": now},
+        netboot={"boot": operation.metadata.uid, "milestone": "ImageWriting", "message": _all("boot"), "at": now},
+        activeOperation=lock_of(operation, f"metalman/{NAME}", now),
         conditions=[
             _condition(ConditionType.NETBOOT_SERVED, _all("lease"), now),
             _condition(ConditionType.NETBOOT_IMAGE_READY, _all("image"), now),
@@ -145,18 +196,10 @@ async def _stage_machine(api: HttpApi, now: str) -> None:
         ],
         recentOperations=[{**ended, "name": "ended", "message": _all("history")}],
     )
-    execution = {
-        "executor": f"metalman/{NAME}",
-        "incarnation": "p1",
-        "machineUID": made.metadata.uid,
-        "binding": "b",
-        "action": "GracefulShutdown",
-        "recordedAt": now,
-        "answer": {
-            "reply": "Refused",
-            "message": _all("answer"),
-            "cause": {"code": "Hostile", "about": {"keys": PAYLOADS[0]}},
-        },
+    answer = {
+        "reply": "Refused",
+        "message": _all("answer"),
+        "cause": {"code": "Hostile", "about": {"keys": PAYLOADS[0]}},
     }
     status = {
         "phase": "InProgress",
@@ -173,7 +216,7 @@ async def _stage_machine(api: HttpApi, now: str) -> None:
                 "message": _all("target"),
             }
         ],
-        "execution": execution,
+        "execution": {**execution_on(made, f"metalman/{NAME}", now), "answer": answer},
         "evidence": [{"at": now, **one} for one in _each(what="evidence", where="source")],
         "losses": _each(field="loss", consequence="consequence"),
     }
@@ -185,29 +228,23 @@ async def _stage_machine(api: HttpApi, now: str) -> None:
         "type": "Warning",
         "message": _all("event"),
     }
-    await api.create(EVENTS, event, namespace="default")
+    await stack.enter_async_context(created(api, EVENTS, event, namespace="default"))
 
 
-async def _stage_updates(api: HttpApi, now: str) -> None:
+async def _stage_updates(api: HttpApi, stack: AsyncExitStack, now: str) -> None:
     failed = [{"machine": f"failed-{number}", **one} for number, one in enumerate(_each(message="failed update"))]
     waiting = {"reason": "Hostile", "heldBy": _all("holder"), "since": now}
-    halted, failing = UPDATES
     for name, rollout in (
-        (halted, {"phase": "Halted", "message": _all("update"), "waiting": waiting}),
-        (failing, {"phase": "InProgress", "failed": failed}),
+        ("halted", {"phase": "Halted", "message": _all("update"), "waiting": waiting}),
+        ("failing", {"phase": "InProgress", "failed": failed}),
     ):
-        await api.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": name}, "spec": {"template": {}}})
+        body = {"metadata": {"name": name}, "spec": {"template": {}}}
         status = {"rollout": {"version": 1, **rollout}}
-        await api.patch(MACHINE_CONFIGURATIONS, name, {"status": status}, subresource="status")
+        await stack.enter_async_context(created(api, MACHINE_CONFIGURATIONS, body, status=status))
 
 
-async def _stage_host(api: HttpApi, now: str) -> None:
-    spec = {
-        "bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1"},
-        "bootMACAddress": "52:54:00:00:00:09",
-        "description": f"{PAYLOADS[3]} description",
-    }
-    await api.create(BARE_METAL_HOSTS, {"metadata": {"name": NAME}, "spec": spec}, namespace=NAME)
+async def _stage_host(api: HttpApi, stack: AsyncExitStack, now: str) -> None:
+    body = host_body(NAME, description=f"{PAYLOADS[3]} description")
     hardware = {
         "systemVendor": {"productName": f"{PAYLOADS[1]} host product"},
         "storage": _each(name="host disk", serialNumber="host disk serial", model="host disk model"),
@@ -219,22 +256,13 @@ async def _stage_host(api: HttpApi, now: str) -> None:
         "hardware": hardware,
         "conditions": [_condition("Hostile", _all("host condition"), now)],
     }
-    await api.patch(BARE_METAL_HOSTS, NAME, {"status": status}, namespace=NAME, subresource="status")
+    await stack.enter_async_context(created(api, BARE_METAL_HOSTS, body, namespace=NAME, status=status))
 
 
-async def _stage_cluster(api: HttpApi) -> None:
-    value = {
-        "apiVersion": "baremetal.k8s.io/v1alpha1",
-        "kind": "BaremetalClusterProviderSpec",
-        "release": "release-1",
-        "maxWorkerUpgradeCount": 1,
-    }
-    labels = {"kaas.mirantis.com/provider": "baremetal", "kaas.mirantis.com/region": "region-one"}
-    cluster = {"metadata": {"name": NAME, "labels": labels}, "spec": {"providerSpec": {"value": value}}}
-    await api.create(CLUSTERS, cluster, namespace=NAME)
+async def _stage_cluster(api: HttpApi, stack: AsyncExitStack) -> None:
     conditions = [
         {"type": f"Hostile{number}", "ready": False, **one}
         for number, one in enumerate(_each(reason="cluster reason", message="cluster condition"))
     ]
     status = {"providerStatus": {"conditions": conditions}}
-    await api.patch(CLUSTERS, NAME, {"status": status}, namespace=NAME, subresource="status")
+    await stack.enter_async_context(created(api, CLUSTERS, cluster_body(NAME), namespace=NAME, status=status))

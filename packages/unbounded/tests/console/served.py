@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
-from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import LEASES, NAMESPACES, SERVICE_ACCOUNTS
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP, LABEL_SITE, NAMESPACE
-from unbounded.cli.manifests import install_container_cloud
-from unbounded.kube.api import AlreadyExists
+from unbounded.api.operation import MachineOperation
+from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
+
+Raw = dict[str, Any]
+T = TypeVar("T")
 
 SITES: Final = 3
 FLEET: Final = 120
@@ -25,29 +28,97 @@ BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "ClusterRoleBinding", "
 ROLE_BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
 
 
+async def create_new(api: HttpApi, kind: Kind[T], body: Raw, *, namespace: str = "", status: Raw | None = None) -> T:
+    """Create an object with a status, in place of one that an earlier attempt of a test has left."""
+    name = body["metadata"]["name"]
+    try:
+        made = await api.create(kind, body, namespace=namespace)
+    except AlreadyExists:
+        await api.delete(kind, name, namespace=namespace)
+        made = await api.create(kind, body, namespace=namespace)
+    if status is None:
+        return made
+    return await api.patch(kind, name, {"status": status}, namespace=namespace, subresource="status")
+
+
+@asynccontextmanager
+async def created(
+    api: HttpApi, kind: Kind[T], body: Raw, *, namespace: str = "", status: Raw | None = None
+) -> AsyncIterator[T]:
+    """Create an object with a status for the time of the context; a test may delete it before."""
+    try:
+        yield await create_new(api, kind, body, namespace=namespace, status=status)
+    finally:
+        with suppress(NotFound):
+            await api.delete(kind, body["metadata"]["name"], namespace=namespace)
+
+
+def bmc_spec(number: int) -> Raw:
+    """Return the spec of a Machine with a BMC and an address of its own; `number` has two digits."""
+    reference = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
+    redfish = {"url": f"https://bmc-{number}.example.com", "username": "admin", "passwordRef": reference}
+    address = {"ipv4": f"10.0.0.{number}", "mac": f"52:54:00:00:00:{number}"}
+    lease = {**address, "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
+    return {"pxe": {"image": "registry.example.com/ubuntu:1", "redfish": redfish, "dhcpLeases": [lease]}}
+
+
+def lock_of(operation: MachineOperation, executor: str, now: str) -> Raw:
+    """Return `activeOperation` of a Machine on which an operation is at work."""
+    kind = operation.spec.operation_kind
+    return {"uid": operation.metadata.uid, "name": operation.name, "kind": kind, "executor": executor, "since": now}
+
+
+def execution_on(machine: Machine, executor: str, now: str) -> Raw:
+    """Return `execution` of an operation that shuts a Machine down."""
+    call = {"action": "GracefulShutdown", "recordedAt": now}
+    return {"executor": executor, "incarnation": "p1", "machineUID": machine.metadata.uid, "binding": "b", **call}
+
+
+def host_body(name: str, **spec: Any) -> Raw:
+    """Return a BareMetalHost."""
+    address = {"bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1"}, "bootMACAddress": "52:54:00:00:00:09"}
+    return {"metadata": {"name": name}, "spec": {**address, **spec}}
+
+
+def cluster_body(name: str) -> Raw:
+    """Return a Cluster of Container Cloud."""
+    labels = {"kaas.mirantis.com/provider": "baremetal", "kaas.mirantis.com/region": "region-one"}
+    kind = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec"}
+    value = {**kind, "release": "release-1", "maxWorkerUpgradeCount": 1}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"providerSpec": {"value": value}}}
+
+
 async def create_machine(api: HttpApi, name: str, site: str, **labels: str) -> None:
-    await api.create(MACHINES, {"metadata": {"name": name, "labels": {LABEL_SITE: site, **labels}}})
+    await create_new(api, MACHINES, machine_body(name, site, **labels))
+
+
+def machine_body(name: str, site: str, **labels: str) -> Raw:
+    return {"metadata": {"name": name, "labels": {LABEL_SITE: site, **labels}}}
 
 
 async def set_status(api: HttpApi, name: str, **status: Any) -> None:
     await api.patch(MACHINES, name, {"status": status}, subresource="status")
 
 
-async def create_host(api: HttpApi, name: str, error: str) -> None:
-    """Create a BareMetalHost with an error, in a namespace of its own."""
-    await install_container_cloud(api)
-    await api.create(NAMESPACES, {"metadata": {"name": name}})
-    spec = {"bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1"}, "bootMACAddress": "52:54:00:00:00:09"}
-    await api.create(BARE_METAL_HOSTS, {"metadata": {"name": name}, "spec": spec}, namespace=name)
-    status = {"operationalStatus": "error", "errorMessage": error}
-    await api.patch(BARE_METAL_HOSTS, name, {"status": status}, namespace=name, subresource="status")
+@asynccontextmanager
+async def temporary_status(api: HttpApi, *names: str, **status: Any) -> AsyncIterator[None]:
+    """Set fields in the status of Machines for the time of the context; they have their former values afterwards."""
+    machines = [await api.get(MACHINES.raw(), name) for name in names]
+    try:
+        for name in names:
+            await set_status(api, name, **status)
+        yield
+    finally:
+        for name, machine in zip(names, machines, strict=True):
+            former = machine.get("status", {})
+            await set_status(api, name, **{field: former.get(field) for field in status})
 
 
 async def create_reader(api: HttpApi, name: str, *resources: str) -> str:
     """Create a user who may read some kinds; returns a token."""
-    await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
+    await create_new(api, SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
     rules = [{"apiGroups": [GROUP], "resources": list(resources), "verbs": ["get", "list", "watch"]}]
-    await api.create(ROLES, {"metadata": {"name": name}, "rules": rules if resources else []})
+    await create_new(api, ROLES, {"metadata": {"name": name}, "rules": rules if resources else []})
     await bind(api, name)
     return (await api.token(name, namespace="default")).token
 
@@ -56,18 +127,18 @@ async def bind(api: HttpApi, name: str) -> None:
     """Give a user the rights of the role of the same name."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-    await api.create(BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
+    await create_new(api, BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
 
 
 async def create_lease_reader(api: HttpApi, name: str) -> str:
     """Create a user who may read the Leases of the controllers' namespace alone; returns a token."""
-    await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
+    await create_new(api, SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
     rules = [{"apiGroups": [LEASES.group], "resources": [LEASES.plural], "verbs": ["get", "list", "watch"]}]
-    await api.create(ROLES, {"metadata": {"name": name}, "rules": rules})
+    await create_new(api, ROLES, {"metadata": {"name": name}, "rules": rules})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
     body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
-    await api.create(ROLE_BINDINGS, body, namespace=NAMESPACE)
+    await create_new(api, ROLE_BINDINGS, body, namespace=NAMESPACE)
     return (await api.token(name, namespace="default")).token
 
 

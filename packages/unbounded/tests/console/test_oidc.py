@@ -28,7 +28,7 @@ from tests.console.openid_provider import (
     provider,
 )
 from tests.console.running import console_of
-from tests.console.served import BINDINGS, RBAC, ROLES, create_reader
+from tests.console.served import BINDINGS, RBAC, ROLES, create_new, create_reader
 from unbounded.api.names import GROUP
 from unbounded.kube.client import HttpApi
 
@@ -71,10 +71,10 @@ async def oidc_console(
 async def reader(api: HttpApi) -> None:
     """Let the user of the provider read Machines."""
     rules = [{"apiGroups": [GROUP], "resources": ["machines", "machineoperations"], "verbs": ["get", "list", "watch"]}]
-    await api.create(ROLES, {"metadata": {"name": "oidc-reader"}, "rules": rules})
+    await create_new(api, ROLES, {"metadata": {"name": "oidc-reader"}, "rules": rules})
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "oidc-reader"}
     subject = {"apiGroup": RBAC, "kind": "User", "name": f"{PREFIX}1"}
-    await api.create(BINDINGS, {"metadata": {"name": "oidc-reader"}, "roleRef": ref, "subjects": [subject]})
+    await create_new(api, BINDINGS, {"metadata": {"name": "oidc-reader"}, "roleRef": ref, "subjects": [subject]})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -135,7 +135,8 @@ async def test_the_provider_opens_a_session_and_leads_to_the_page_that_was_asked
     async with tab(browser, f"{served.url}/machine/m-003?x=%22%3E1&y=2") as found:
         urls: list[str] = []
         found.page.on("request", lambda one: urls.append(one.url) if one.is_navigation_request() else None)
-        assert await found.serious_findings() == []
+        assert await found.findings_on_all_screens() == []
+        assert await found.keyboard_findings() == []
         await sign_in(found)
         await found.shows("m-003")
         await found.shows(f"{PREFIX}1")

@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, expect
+from playwright.async_api import Browser, expect
 
-from tests.console.browser import CHROMIUM, NARROW, WIDE, Tab, tab
+from tests.console.browser import CHROMIUM, Tab, tab
+from tests.console.hostile import (
+    NAME,
+    PAYLOADS,
+    PLANNED,
+    check_nothing_ran,
+    check_texts,
+    hostile_objects,
+    hostile_policy,
+    texts,
+)
 from tests.console.running import Console, console
-from tests.console.served import ROLES, create_namespace, create_reader, kubeconfig_of, set_status
+from tests.console.served import (
+    ROLES,
+    bmc_spec,
+    cluster_body,
+    create_namespace,
+    create_new,
+    create_reader,
+    created,
+    execution_on,
+    host_body,
+    kubeconfig_of,
+    lock_of,
+    machine_body,
+    set_status,
+    temporary_status,
+)
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
@@ -37,21 +63,10 @@ pytestmark = [
 ]
 T = TypeVar("T")
 LIVE_S: Final = 1.0
+NUMBERS: Final = count(20)  # of Machines that no test has had before
 CANARY: Final = "canary-7c1f"  # in objects that one user may not read
 MACHINE, OPERATION, SITE = "web-01", f"web-01-reboot-{CANARY}", "rack1"
-SPEC: Final = {
-    "pxe": {
-        "image": "registry.example.com/ubuntu:1",
-        "redfish": {
-            "url": "https://bmc-1.example.com",
-            "username": "admin",
-            "passwordRef": {"name": "bmc", "namespace": NAMESPACE, "key": "password"},
-        },
-        "dhcpLeases": [
-            {"ipv4": "10.0.0.5", "mac": "52:54:00:00:00:01", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
-        ],
-    },
-}
+PANEL: Final = "[aria-label=Confirmation]"
 # each page, its path, and a text that it shows of its object
 PAGES: Final = {
     "machine": (f"/machine/{MACHINE}", "Critical"),
@@ -71,10 +86,10 @@ async def staged(api: HttpApi) -> HttpApi:
     await install_container_cloud(api)
     for namespace in (NAMESPACE, "ns-1"):
         await create_namespace(api, namespace)
-    made = await api.create(MACHINES, {"metadata": {"name": MACHINE, "labels": {LABEL_SITE: SITE}}, "spec": SPEC})
+    made = await create_new(api, MACHINES, {**machine_body(MACHINE, SITE), "spec": bmc_spec(11)})
     spec = {"operationKind": "HostReboot", "machineRef": MACHINE, "startDeadlineSeconds": 3600}
-    operation = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": spec})
-    uid, executor = operation.metadata.uid, "metalman/rack1"
+    operation = await create_new(api, MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": spec})
+    executor = "metalman/rack1"
     hardware = {
         "source": "Installer",
         "at": now,
@@ -89,93 +104,99 @@ async def staged(api: HttpApi) -> HttpApi:
         message="HostReboot",
         hardware=hardware,
         power={"state": "On", "at": now},
-        netboot={"boot": uid, "milestone": "ImageWriting", "percent": 10, "at": now},
-        activeOperation={
-            "uid": uid,
-            "name": OPERATION,
-            "kind": "HostReboot",
-            "executor": executor,
-            "since": now,
-        },
+        netboot={"boot": operation.metadata.uid, "milestone": "ImageWriting", "percent": 10, "at": now},
+        activeOperation=lock_of(operation, executor, now),
     )
-    execution = {
-        "executor": executor,
-        "incarnation": "p1",
-        "machineUID": made.metadata.uid,
-        "binding": "b",
-        "action": "GracefulShutdown",
-        "recordedAt": now,
-    }
     target = {"machineRef": MACHINE, "phase": "InProgress", "stage": "ShuttingDown", "attempts": 1, "startedAt": now}
+    execution = execution_on(made, executor, now)
     status = {"phase": "InProgress", "startedAt": now, "targets": [target], "execution": execution}
     await api.patch(MACHINE_OPERATIONS, OPERATION, {"status": status}, subresource="status")
     await _stage_rollouts(api, now)
-    await _stage_hosts(api)
+    await create_new(api, BARE_METAL_HOSTS, host_body("host-1"), namespace="ns-1")
+    await create_new(api, CLUSTERS, cluster_body("cluster-1"), namespace="ns-1")
     return api
 
 
 async def _stage_rollouts(api: HttpApi, now: str) -> None:
     body = {"metadata": {"name": "workers"}, "spec": {"template": {}}}
-    await api.create(MACHINE_CONFIGURATIONS, body)
     stage = {"name": "canary", "phase": "Soaking", "targets": 2, "completed": 2}
     rollout = {"version": 2, "phase": "InProgress", "stage": "canary", "stages": [stage]}
-    await api.patch(MACHINE_CONFIGURATIONS, "workers", {"status": {"rollout": rollout}}, subresource="status")
-    selector = {"machineSelector": {"matchLabels": {LABEL_SITE: SITE}}, "maxUnavailable": 1}
-    await api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "rack1"}, "spec": selector})
+    await create_new(api, MACHINE_CONFIGURATIONS, body, status={"rollout": rollout})
+    spec = {"machineSelector": {"matchLabels": {LABEL_SITE: SITE}}, "maxUnavailable": 1}
     holder = {"kind": "HostReboot", "name": "holder-1", "uid": "u"}
     grant = {"machine": MACHINE, "machineUID": "u", "holder": holder, "since": now}
     status = {"allowed": 0, "granted": 1, "grants": [grant]}
-    await api.patch(MACHINE_DISRUPTION_BUDGETS, "rack1", {"status": status}, subresource="status")
-
-
-async def _stage_hosts(api: HttpApi) -> None:
-    host = {"bmc": {"address": "redfish://192.0.2.1/redfish/v1/Systems/1"}, "bootMACAddress": "52:54:00:00:00:09"}
-    await api.create(BARE_METAL_HOSTS, {"metadata": {"name": "host-1"}, "spec": host}, namespace="ns-1")
-    value = {
-        "apiVersion": "baremetal.k8s.io/v1alpha1",
-        "kind": "BaremetalClusterProviderSpec",
-        "release": "release-1",
-        "maxWorkerUpgradeCount": 1,
-    }
-    labels = {"kaas.mirantis.com/provider": "baremetal", "kaas.mirantis.com/region": "region-one"}
-    cluster = {"metadata": {"name": "cluster-1", "labels": labels}, "spec": {"providerSpec": {"value": value}}}
-    await api.create(CLUSTERS, cluster, namespace="ns-1")
+    await create_new(api, MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "rack1"}, "spec": spec}, status=status)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def admin(running: Console, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
-    """A browser of the administrator, for the tests one after another."""
+async def admin_tab(running: Console, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
     async with tab(browser, await running.next_url()) as found:
         yield found
 
 
-async def visit(found: Tab, path: str) -> None:
-    await found.page.goto("/".join(found.page.url.split("/")[:3]) + path)
+@pytest.fixture
+def admin(admin_tab: Tab) -> Iterator[Tab]:
+    """A browser of the administrator, for the tests one after another."""
+    yield admin_tab
+    admin_tab.check()
 
 
 @pytest.mark.parametrize("name", PAGES)
-async def test_a_page_shows_its_object_on_wide_and_narrow_screens(name: str, admin: Tab) -> None:
+async def test_a_page_shows_its_object_to_everybody(name: str, admin: Tab) -> None:
+    """On wide and narrow screens, light and dark, by keyboard, and to a screen reader."""
     path, text = PAGES[name]
-    await visit(admin, path)
+    await admin.visit(path)
     await admin.shows(text)
-    assert await admin.page.locator("h1").count() == 1
-    for size, scheme in ((WIDE, "light"), (NARROW, "dark")):
-        await admin.page.set_viewport_size(size)
-        await admin.page.emulate_media(color_scheme=cast("Any", scheme))
-        assert await admin.serious_findings() == []
-        assert await admin.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
-    await admin.page.set_viewport_size(WIDE)
+    await expect(admin.page.locator("h1")).to_have_count(1)
+    assert await admin.findings_on_all_screens() == []
+    assert await admin.keyboard_findings() == []
+
+
+async def test_the_fleet_is_reached_by_keyboard(admin: Tab) -> None:
+    await admin.visit("/")
+    await admin.shows(MACHINE)
+    assert await admin.keyboard_findings() == []
+
+
+async def test_the_checks_by_keyboard_find_what_is_missing(admin: Tab) -> None:
+    await admin.visit("/rollouts")
+    await admin.shows("HostReboot holder-1")
+    await admin.page.evaluate(
+        """() => {
+            const [first, second, third] = document.querySelectorAll("nav a");
+            first.tabIndex = -1;
+            second.style.outline = "none";
+            third.textContent = "";
+        }"""
+    )
+    found = await admin.keyboard_findings()
+    assert [one.partition(":")[0] for one in found] == ["not reached", "no visible focus", "no name"]
+
+
+async def test_pages_without_data_are_for_everybody(running: Console, browser: Browser) -> None:
+    """An unknown page, and that of a browser without a session."""
+    async with tab(browser, await running.next_url()) as found:
+        await found.visit("/nothing")
+        for text in ("No such page", "No session"):
+            await found.shows(text)
+            assert await found.findings_on_all_screens() == []
+            assert await found.keyboard_findings() == []
+            await found.page.context.clear_cookies()
+            await found.visit("/")
+        found.errors.clear()  # Chromium reports the status of the pages
 
 
 async def test_a_change_of_a_machine_is_on_its_page_within_a_second(admin: Tab, staged: HttpApi) -> None:
-    await visit(admin, f"/machine/{MACHINE}")
+    await admin.visit(f"/machine/{MACHINE}")
     await admin.shows("Disk 3")
     waits = []
-    for number in range(3):
-        began = time.monotonic()
-        await set_status(staged, MACHINE, message=f"change {number} of the Machine")
-        await admin.shows(f"change {number} of the Machine")
-        waits.append(time.monotonic() - began)
+    async with temporary_status(staged, MACHINE, message="before the changes"):
+        for number in range(3):
+            began = time.monotonic()
+            await set_status(staged, MACHINE, message=f"change {number} of the Machine")
+            await admin.shows(f"change {number} of the Machine")
+            waits.append(time.monotonic() - began)
     assert min(waits) < LIVE_S, waits
 
 
@@ -195,36 +216,35 @@ async def test_a_site_follows_its_leases_and_changes_for_no_renewal(admin: Tab, 
         await staged.patch(LEASES, name, {"spec": spec}, namespace=NAMESPACE)
 
     old = {"holderIdentity": "pod-1", "renewTime": rfc3339(utc_now() - timedelta(hours=1), micro=True)}
-    await staged.create(LEASES, {"metadata": {"name": name}, "spec": old}, namespace=NAMESPACE)
-    await visit(admin, f"/site/{SITE}")
-    await row.get_by_text("not renewed in the last 30 s").wait_for()
-    await admin.shows("The site has no default bootstrap token.")
-    began = time.monotonic()
-    await lead("pod-1", utc_now())
-    await row.get_by_text("leads").wait_for()
-    assert time.monotonic() - began < LIVE_S * 2
-    await admin.page.evaluate(COUNT_CHANGES)
-    for _ in range(10):
+    async with created(staged, LEASES, {"metadata": {"name": name}, "spec": old}, namespace=NAMESPACE):
+        await admin.visit(f"/site/{SITE}")
+        await row.get_by_text("not renewed in the last 30 s").wait_for()
+        await admin.shows("The site has no default bootstrap token.")
+        began = time.monotonic()
         await lead("pod-1", utc_now())
-        await asyncio.sleep(0.1)
-    await admin.page.wait_for_timeout(500)
-    assert await admin.page.evaluate("window.changes") == 0
-    await lead("pod-2", utc_now())
-    await row.get_by_text("pod-2").wait_for()
-    await staged.delete(LEASES, name, namespace=NAMESPACE)
+        await row.get_by_text("leads").wait_for()
+        assert time.monotonic() - began < LIVE_S * 2
+        await admin.page.evaluate(COUNT_CHANGES)
+        for _ in range(10):
+            await lead("pod-1", utc_now())
+            await asyncio.sleep(0.1)
+        await admin.page.wait_for_timeout(500)
+        assert await admin.page.evaluate("window.changes") == 0
+        await lead("pod-2", utc_now())
+        await row.get_by_text("pod-2").wait_for()
     await row.get_by_text("does not exist: it has never run here").wait_for()
 
 
 async def test_focus_stays_where_a_page_changes(admin: Tab, staged: HttpApi) -> None:
-    await visit(admin, f"/machine/{MACHINE}")
+    await admin.visit(f"/machine/{MACHINE}")
     await admin.page.get_by_role("link", name=SITE, exact=True).first.focus()
-    await set_status(staged, MACHINE, reason="HostReboot")  # one more fact, in front of it
-    await admin.page.locator("dt", has_text="Reason").wait_for()
-    assert await admin.page.evaluate("document.activeElement.textContent") == SITE
+    async with temporary_status(staged, MACHINE, reason="HostReboot"):  # one more fact, in front of it
+        await admin.page.locator("dt", has_text="Reason").wait_for()
+        assert await admin.page.evaluate("document.activeElement.textContent") == SITE
 
 
 async def test_the_time_of_a_stage_grows_without_a_change(admin: Tab) -> None:
-    await visit(admin, f"/operation/{OPERATION}")
+    await admin.visit(f"/operation/{OPERATION}")
     current = admin.page.locator("li[aria-current=step]")
     await current.wait_for()
     before = await current.inner_text()
@@ -235,7 +255,7 @@ async def test_the_time_of_a_stage_grows_without_a_change(admin: Tab) -> None:
 
 
 async def test_links_lead_by_keyboard_from_the_fleet_to_an_operation_and_to_a_site(admin: Tab) -> None:
-    await visit(admin, f"/?text={MACHINE}")
+    await admin.visit(f"/?text={MACHINE}")
     for name, path in (
         (MACHINE, f"/machine/{MACHINE}"),
         (f"HostReboot {OPERATION}", f"/operation/{OPERATION}"),
@@ -257,7 +277,7 @@ async def test_links_lead_by_keyboard_from_the_fleet_to_an_operation_and_to_a_si
     ],
 )
 async def test_a_page_of_nothing_says_so(admin: Tab, path: str, text: str) -> None:
-    await visit(admin, path)
+    await admin.visit(path)
     await admin.shows(text)
 
 
@@ -268,20 +288,20 @@ async def test_a_page_shows_nothing_that_its_user_may_not_read(
     token = await create_reader(staged, "reader", "machines")
     own = console(kubeconfig_of(kubeconfig, token, tmp_path / "reader"))
     async with own as process, tab(browser, await process.next_url()) as found:
-        await visit(found, f"/operation/{OPERATION}")
+        await found.visit(f"/operation/{OPERATION}")
         await found.shows("You may not read machineoperations.unbounded-cloud.io.")
         assert "ShuttingDown" not in await found.page.content()
-        await visit(found, "/rollouts")
+        await found.visit("/rollouts")
         await found.shows("You may not read machinedisruptionbudgets.unbounded-cloud.io.")
         await found.shows("not all readable")
         assert "No MachineDisruptionBudget exists." not in await found.page.content()
         assert "holder-1" not in await found.page.content()
         assert CANARY not in await found.page.content()
-        await visit(found, f"/machine/{MACHINE}")
+        await found.visit(f"/machine/{MACHINE}")
         await found.shows("Disk 3")
         await found.shows("left out")
         assert CANARY not in await found.page.locator("ul.tree").inner_text()
-        await visit(found, f"/site/{SITE}")
+        await found.visit(f"/site/{SITE}")
         await found.shows("You may not read Secrets in kube-system.")
         await found.shows("You may not read leases.coordination.k8s.io.")
 
@@ -292,10 +312,10 @@ async def test_what_a_user_may_not_read_any_more_leaves_the_page(
     token = await create_reader(staged, "leaver", "machines", "machineoperations")
     own = console(kubeconfig_of(kubeconfig, token, tmp_path / "leaver"), "--allow-operations")
     async with own as process, tab(browser, await process.next_url()) as found:
-        await visit(found, f"/machine/{MACHINE}")
+        await found.visit(f"/machine/{MACHINE}")
         tree = found.page.locator("ul.tree")
         await tree.get_by_text(OPERATION).first.wait_for()
-        await button(found, "Drain").click()
+        await found.button("Drain").click()
         plan = found.page.get_by_text("would patch machine.unbounded-cloud.io")
         await plan.wait_for()
         rules = [{"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "watch"]}]
@@ -309,10 +329,24 @@ async def test_what_a_user_may_not_read_any_more_leaves_the_page(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def operator(kubeconfig: Path, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
-    """A browser whose console allows operations."""
+async def operator_tab(kubeconfig: Path, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
     async with console(kubeconfig, "--allow-operations") as running, tab(browser, await running.next_url()) as found:
         yield found
+
+
+@pytest.fixture
+def operator(operator_tab: Tab) -> Iterator[Tab]:
+    """A browser whose console allows operations, for the tests one after another."""
+    yield operator_tab
+    operator_tab.check()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def brief(staged: HttpApi) -> AsyncIterator[str]:
+    """The name of a Machine with a BMC, which lives as long as the test."""
+    number = next(NUMBERS)
+    async with created(staged, MACHINES, {"metadata": {"name": f"brief-{number}"}, "spec": bmc_spec(number)}) as made:
+        yield made.name
 
 
 async def until(api: HttpApi, kind: Kind[T], name: str, holds: Callable[[T], bool]) -> T:
@@ -323,154 +357,168 @@ async def until(api: HttpApi, kind: Kind[T], name: str, holds: Callable[[T], boo
     return found
 
 
-def button(found: Tab, name: str) -> Locator:
-    return found.page.get_by_role("button", name=name, exact=True)
-
-
 async def test_a_console_that_only_reads_has_no_actions(admin: Tab) -> None:
-    await visit(admin, f"/machine/{MACHINE}")
+    await admin.visit(f"/machine/{MACHINE}")
     await admin.shows("Disk 3")
-    assert await button(admin, "Pause operations").count() == 0
-    assert await button(admin, "Replace").count() == 0
+    assert await admin.button("Pause operations").count() == 0
+    assert await admin.button("Replace").count() == 0
 
 
-async def test_a_pause_is_planned_shown_as_its_command_and_then_made(operator: Tab, staged: HttpApi) -> None:
-    await visit(operator, f"/machine/{MACHINE}")
-    await button(operator, "Pause operations").focus()
+async def test_a_pause_is_planned_shown_as_its_command_and_then_made(
+    operator: Tab, staged: HttpApi, brief: str
+) -> None:
+    await operator.visit(f"/machine/{brief}")
+    await operator.button("Pause operations").focus()
     await operator.page.keyboard.press("Enter")
-    await operator.shows("would patch machine.unbounded-cloud.io/web-01: paused")
-    await operator.shows(f"kubectl unbounded machine pause {MACHINE}")
-    assert not is_paused((await staged.get(MACHINES, MACHINE)).metadata.annotations)
-    assert await operator.serious_findings() == []
-    await operator.page.set_viewport_size(NARROW)
-    assert await operator.page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
-    await operator.page.set_viewport_size(WIDE)
-    await button(operator, "Pause operations").last.click()
-    await until(staged, MACHINES, MACHINE, lambda one: is_paused(one.metadata.annotations))
+    await operator.shows(f"would patch machine.unbounded-cloud.io/{brief}: paused")
+    await operator.shows(f"kubectl unbounded machine pause {brief}")
+    assert not is_paused((await staged.get(MACHINES, brief)).metadata.annotations)
+    assert await operator.findings_on_all_screens() == []
+    await operator.button("Pause operations").last.click()
+    await until(staged, MACHINES, brief, lambda one: is_paused(one.metadata.annotations))
     await operator.shows("Done: paused.")
-    await button(operator, "Resume operations").click()
-    await operator.shows("kubectl unbounded machine resume")
-    await button(operator, "Do nothing").click()
-    await operator.page.get_by_text("kubectl unbounded machine resume").wait_for(state="detached")
-    assert is_paused((await staged.get(MACHINES, MACHINE)).metadata.annotations)
+    await operator.button("Resume operations").click()
+    resume = operator.page.locator(PANEL).get_by_text(f"kubectl unbounded machine resume {brief}")
+    await resume.wait_for()
+    await operator.button("Do nothing").click()
+    await resume.wait_for(state="detached")
+    assert is_paused((await staged.get(MACHINES, brief)).metadata.annotations)
 
 
-async def test_a_replacement_needs_the_name_of_its_machine_and_can_be_cancelled(operator: Tab, staged: HttpApi) -> None:
-    await visit(operator, f"/machine/{MACHINE}")
-    await button(operator, "Replace").click()
+async def test_a_replacement_needs_the_name_of_its_machine_and_can_be_cancelled(
+    operator: Tab, staged: HttpApi, brief: str
+) -> None:
+    await operator.visit(f"/machine/{brief}")
+    await operator.button("Replace").click()
     await operator.shows("this loses everything on its disk")
-    confirm = button(operator, "Replace").last
-    assert await confirm.is_disabled()
-    await operator.page.get_by_label(f"Type {MACHINE} to continue").fill("web-02")
+    assert await operator.findings_on_all_screens() == []
+    assert await operator.keyboard_findings() == []
+    confirm, field = operator.button("Replace").last, operator.page.get_by_label(f"Type {brief} to continue")
+    await expect(confirm).to_be_disabled()
+    await field.fill("web-02")
     await operator.page.wait_for_timeout(300)
-    assert await confirm.is_disabled()
-    await operator.page.get_by_label(f"Type {MACHINE} to continue").fill(MACHINE)
+    await expect(confirm).to_be_disabled()
+    await field.fill(brief)
     await operator.page.keyboard.press("Enter")
-    link = operator.page.get_by_role("link", name="Show web-01-replace-")
-    await link.wait_for()
-    await link.click()
-    await operator.page.wait_for_url("**/operation/web-01-replace-*")
+    await operator.page.get_by_role("link", name=f"Show {brief}-replace-").click()
+    await operator.page.wait_for_url(f"**/operation/{brief}-replace-*")
     name = operator.page.url.rpartition("/")[2]
     made = await staged.get(MACHINE_OPERATIONS, name)
-    assert (made.spec.operation_kind, made.spec.machine_ref) == ("HostReplace", MACHINE)
+    assert (made.spec.operation_kind, made.spec.machine_ref) == ("HostReplace", brief)
 
-    await button(operator, "Cancel").click()
+    await operator.button("Cancel").click()
     await operator.shows(f"kubectl unbounded machine operation cancel {name}")
-    await button(operator, "Cancel").last.click()
+    await operator.button("Cancel").last.click()
     await until(staged, MACHINE_OPERATIONS, name, lambda one: one.spec.cancel)
     await operator.shows("Done: cancel requested.")
 
 
-async def test_a_plan_ends_with_its_machine(operator: Tab, staged: HttpApi) -> None:
-    await staged.create(MACHINES, {"metadata": {"name": "brief-1"}})
-    await visit(operator, "/machine/brief-1")
+async def test_a_plan_shows_texts_of_its_machine_and_never_runs_them(operator: Tab, staged: HttpApi) -> None:
+    """Also a message of a policy of the server, and what the user types."""
+    async with hostile_objects(staged):
+        await operator.visit(f"/machine/{NAME}")
+        await operator.button("Replace").click()
+        expected = [text for field in PLANNED for text in texts(field)]
+        await check_texts(operator, expected, f"the plan of Machine {NAME}", part=PANEL)
+        field = operator.page.get_by_label(f"Type {NAME} to continue")
+        for text in PAYLOADS:
+            await field.fill(text)
+        await operator.page.keyboard.press("Enter")
+        await operator.page.wait_for_timeout(300)
+        await expect(operator.button("Replace").last).to_be_disabled()
+        await check_nothing_ran(operator, "the consent")
+        async with hostile_policy(staged):
+            await operator.button("End the maintenance").click()
+            await check_texts(operator, texts("refusal"), "the refusal of the server", part=PANEL)
+            await operator.shows("It would be rejected, so it is not offered.")
+
+
+async def test_a_plan_ends_with_its_machine(operator: Tab, staged: HttpApi, brief: str) -> None:
+    await operator.visit(f"/machine/{brief}")
     for again in (False, True):
-        await button(operator, "Pause operations").click()
-        await operator.shows("would patch machine.unbounded-cloud.io/brief-1: paused")
-        assert await button(operator, "Pause operations").count() == 2
-        await staged.delete(MACHINES, "brief-1")
+        await operator.button("Pause operations").click()
+        await operator.shows(f"would patch machine.unbounded-cloud.io/{brief}: paused")
+        await expect(operator.button("Pause operations")).to_have_count(2)
+        await staged.delete(MACHINES, brief)
         if again:
-            await staged.create(MACHINES, {"metadata": {"name": "brief-1"}})
+            await staged.create(MACHINES, {"metadata": {"name": brief}})
             await operator.shows("so its plan is void")
-            await expect(button(operator, "Pause operations")).to_have_count(1)
+            await expect(operator.button("Pause operations")).to_have_count(1)
         else:
-            await operator.shows("brief-1 was deleted, so its plan is void")
-            await expect(button(operator, "Pause operations")).to_have_count(0)
-            await staged.create(MACHINES, {"metadata": {"name": "brief-1"}})
-            await button(operator, "Close").click()
-    assert not is_paused((await staged.get(MACHINES, "brief-1")).metadata.annotations)
+            await operator.shows(f"{brief} was deleted, so its plan is void")
+            await expect(operator.button("Pause operations")).to_have_count(0)
+            await staged.create(MACHINES, {"metadata": {"name": brief}})
+            await operator.button("Close").click()
+    assert not is_paused((await staged.get(MACHINES, brief)).metadata.annotations)
 
 
-async def test_a_plan_is_void_after_a_further_operation(operator: Tab, staged: HttpApi) -> None:
-    spec = {**SPEC, "pxe": {**SPEC["pxe"], "dhcpLeases": []}}
-    await staged.create(MACHINES, {"metadata": {"name": "brief-4"}, "spec": spec})
-    await visit(operator, "/machine/brief-4")
-    await button(operator, "Reboot the host").click()
-    await expect(button(operator, "Reboot the host")).to_have_count(2)
-    request = {"operationKind": "HostReboot", "machineRef": "brief-4"}
-    await staged.create(MACHINE_OPERATIONS, {"metadata": {"name": "from-another-tab"}, "spec": request})
-    await button(operator, "Reboot the host").last.click()
-    await operator.shows("from-another-tab was requested after this plan: nothing was changed")
-    found = [one.name for one in (await staged.list(MACHINE_OPERATIONS)).items if one.spec.machine_ref == "brief-4"]
-    assert found == ["from-another-tab"]
-    await button(operator, "Plan again").click()
-    await expect(button(operator, "Reboot the host")).to_have_count(2)
-    await button(operator, "Reboot the host").last.click()
-    await operator.shows("Done: operation brief-4-host-reboot-")
+async def test_a_plan_is_void_after_a_further_operation(operator: Tab, staged: HttpApi, brief: str) -> None:
+    await operator.visit(f"/machine/{brief}")
+    await operator.button("Reboot the host").click()
+    await expect(operator.button("Reboot the host")).to_have_count(2)
+    other = f"{brief}-from-another-tab"
+    request = {"operationKind": "HostReboot", "machineRef": brief}
+    async with created(staged, MACHINE_OPERATIONS, {"metadata": {"name": other}, "spec": request}):
+        await operator.button("Reboot the host").last.click()
+        await operator.shows(f"{other} was requested after this plan: nothing was changed")
+        found = [one.name for one in (await staged.list(MACHINE_OPERATIONS)).items if one.spec.machine_ref == brief]
+        assert found == [other]
+        await operator.button("Plan again").click()
+        await expect(operator.button("Reboot the host")).to_have_count(2)
+        await operator.button("Reboot the host").last.click()
+        await operator.shows(f"Done: operation {brief}-host-reboot-")
 
 
-async def test_the_last_pressed_action_is_planned(operator: Tab, staged: HttpApi) -> None:
-    await staged.create(MACHINES, {"metadata": {"name": "brief-2"}})
-    await visit(operator, "/machine/brief-2")
-    await button(operator, "Drain").wait_for()
+async def test_the_last_pressed_action_is_planned(operator: Tab, brief: str) -> None:
+    await operator.visit(f"/machine/{brief}")
+    await operator.button("Drain").wait_for()
     await operator.page.evaluate(
         """() => {
             const found = [...document.querySelectorAll("button")];
             for (const name of ["Pause operations", "Drain"]) found.find((one) => one.textContent === name).click();
         }"""
     )
-    await operator.shows("kubectl unbounded machine drain brief-2")
-    await expect(button(operator, "Drain")).to_have_count(2)
-    assert await button(operator, "Pause operations").count() == 1
+    await operator.shows(f"kubectl unbounded machine drain {brief}")
+    await expect(operator.button("Drain")).to_have_count(2)
+    await expect(operator.button("Pause operations")).to_have_count(1)
 
 
 async def test_a_plan_is_left_by_keyboard_and_the_focus_is_at_its_button_again(operator: Tab, staged: HttpApi) -> None:
-    await visit(operator, f"/machine/{MACHINE}")
+    await operator.visit(f"/machine/{MACHINE}")
     for key in ("Escape", "Enter"):
-        await button(operator, "Replace").focus()
+        await operator.button("Replace").focus()
         await operator.page.keyboard.press("Enter")
         await operator.page.get_by_label(f"Type {MACHINE} to continue").focus()
         await operator.page.keyboard.type("web")
         if key == "Enter":
             await operator.page.keyboard.press(key)  # in the field, with another text
             await operator.page.wait_for_timeout(300)
-            await button(operator, "Do nothing").focus()
+            await operator.button("Do nothing").focus()
         await operator.page.keyboard.press(key)
-        await expect(button(operator, "Replace")).to_have_count(1)
-        await expect(button(operator, "Replace")).to_be_focused()
+        await expect(operator.button("Replace")).to_have_count(1)
+        await expect(operator.button("Replace")).to_be_focused()
 
 
 async def test_a_write_that_has_failed_is_planned_again(
-    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+    kubeconfig: Path, browser: Browser, staged: HttpApi, brief: str, tmp_path: Path
 ) -> None:
-    await staged.create(MACHINES, {"metadata": {"name": "brief-3"}})
     token = await create_reader(staged, "writer", "machines", "machineoperations")
     reads = {"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}
     writes = {**reads, "verbs": ["*"]}
     await staged.patch(ROLES, "writer", {"rules": [writes]})
     own = console(kubeconfig_of(kubeconfig, token, tmp_path / "writer"), "--allow-operations")
     async with own as process, tab(browser, await process.next_url()) as found:
-        await visit(found, "/machine/brief-3")
-        await button(found, "Pause operations").click()
-        await expect(button(found, "Pause operations")).to_have_count(2)
+        await found.visit(f"/machine/{brief}")
+        await found.button("Pause operations").click()
+        await expect(found.button("Pause operations")).to_have_count(2)
         await staged.patch(ROLES, "writer", {"rules": [reads]})
-        await button(found, "Pause operations").last.click()
+        await found.button("Pause operations").last.click()
         await found.shows("Failed: ")
-        assert not is_paused((await staged.get(MACHINES, "brief-3")).metadata.annotations)
+        assert not is_paused((await staged.get(MACHINES, brief)).metadata.annotations)
         await staged.patch(ROLES, "writer", {"rules": [writes]})
-        await button(found, "Plan again").click()
-        await expect(button(found, "Pause operations")).to_have_count(2)
-        await button(found, "Pause operations").last.click()
+        await found.button("Plan again").click()
+        await expect(found.button("Pause operations")).to_have_count(2)
+        await found.button("Pause operations").last.click()
         await found.shows("Done: paused.")
 
 
@@ -480,9 +528,9 @@ async def test_a_write_that_the_server_refuses_is_not_offered(
     token = await create_reader(staged, "looker", "machines", "machineoperations")
     own = console(kubeconfig_of(kubeconfig, token, tmp_path / "looker"), "--allow-operations")
     async with own as process, tab(browser, await process.next_url()) as found:
-        await visit(found, f"/machine/{MACHINE}")
-        await button(found, "Drain").click()
+        await found.visit(f"/machine/{MACHINE}")
+        await found.button("Drain").click()
         await found.shows("the server refuses it")
         await found.shows("It would be rejected, so it is not offered.")
-        assert await button(found, "Drain").count() == 1
+        await expect(found.button("Drain")).to_have_count(1)
     assert (await staged.get(MACHINES, MACHINE)).spec.maintenance is None

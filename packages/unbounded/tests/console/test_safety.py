@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.async_api import Browser, Route, TimeoutError
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.console.browser import CHROMIUM, tab
-from tests.console.hostile import PAYLOADS, SHOWN, delete_hostile_objects, stage_hostile_objects, texts
+from tests.console.hostile import PAYLOADS, SHOWN, check_nothing_ran, check_texts, hostile_objects, texts
 from tests.console.running import Console, console
-from tests.console.served import bind, create_reader, kubeconfig_of, set_status, unbind
+from tests.console.served import bind, create_reader, kubeconfig_of, set_status, temporary_status, unbind
 from unbounded.api.core import SERVICE_ACCOUNTS
 from unbounded.console.sessions import MAX_PAGES
 from unbounded.kube.client import HttpApi
@@ -22,63 +21,55 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
-ARE_SHOWN = "texts => texts.every(one => document.querySelector('main').textContent.includes(one))"
-MADE = "main :is(script, img, iframe, svg, b), main :is([onerror], [onload], [onfocus], [href^=javascript])"
 
 
 async def test_texts_of_objects_are_shown_and_never_run(running: Console, browser: Browser, api: HttpApi) -> None:
-    for number, payload in enumerate(PAYLOADS):
-        await set_status(api, f"m-{number:03}", phase="Failed", message=payload)
-    async with tab(browser, await running.next_url()) as found:
-        await found.shows(f"{len(PAYLOADS)} need attention")
-        shown = await found.page.locator("section >> nth=2").locator("tbody tr td:last-child").all_inner_texts()
-        assert [text for text in shown if text] == list(PAYLOADS)
-        for number, payload in enumerate(PAYLOADS):  # once more, by the websocket in place of the page
-            await set_status(api, f"m-{number:03}", message=f"now {payload}")
-        await found.shows(f"now {PAYLOADS[-2]}")
-        assert await found.page.evaluate("window.hurt") is None
-        assert await found.page.locator("main iframe, main img, main svg, main script, #main script").count() == 0
-    for number in range(len(PAYLOADS)):
-        await set_status(api, f"m-{number:03}", phase=None, message=None)
+    messages = {f"m-{number:03}": payload for number, payload in enumerate(PAYLOADS)}
+    async with (
+        temporary_status(api, *messages, phase="Failed", message=""),
+        tab(browser, await running.next_url()) as found,
+    ):
+        await found.shows("120 Machines")
+        for name, payload in messages.items():
+            await set_status(api, name, message=payload)
+        for _ in ("by the websocket", "as a part of the page"):
+            await found.shows(f"{len(PAYLOADS)} need attention")
+            causes = found.rows.locator("td:last-child:not(.empty)")
+            await expect(causes).to_have_text(list(messages.values()), timeout=10_000)
+            await check_nothing_ran(found, "/")
+            await found.page.reload()
 
 
 async def test_each_page_shows_texts_of_its_object_and_never_runs_them(
     running: Console, browser: Browser, api: HttpApi
 ) -> None:
-    await stage_hostile_objects(api)
-    async with tab(browser, await running.next_url()) as found:
+    async with hostile_objects(api), tab(browser, await running.next_url()) as found:
         await found.shows("121 Machines")
-        origin = found.page.url.rstrip("/")
         for path, fields in SHOWN.items():
-            await found.page.goto(f"{origin}{path}")
+            await found.visit(path)
             expected = [text for field in fields for text in texts(field)]
-            for again in (False, True):  # by the websocket, and then as a part of the page
-                if again:
-                    await found.page.reload()
-                with suppress(TimeoutError):  # the texts that are missing are named below
-                    await found.page.wait_for_function(ARE_SHOWN, arg=expected, timeout=10_000)
-                shown = await found.page.locator("main").text_content() or ""
-                assert [text for text in expected if text not in shown] == [], path
-                assert await found.page.evaluate("window.hurt") is None, path
-                assert await found.page.locator(MADE).count() == 0, path
-                assert found.errors == [], path  # nothing was left to the Content-Security-Policy
-    await delete_hostile_objects(api)
+            await check_texts(found, expected, path)
+            await found.page.reload()  # by the websocket before, and now as a part of the page
+            await check_texts(found, expected, path)
 
 
 async def test_texts_of_an_address_are_shown_and_never_run(running: Console, browser: Browser) -> None:
     async with tab(browser, await running.next_url()) as found:
         await found.shows("120 Machines")
-        origin = "/".join(found.page.url.split("/")[:3])
         names = ("text", "site", "phase", "reason", "labels", "first")
         for first in range(0, len(PAYLOADS), 4):
             payloads = [PAYLOADS[(first + number) % len(PAYLOADS)] for number in range(len(names))]
             query = "&".join(f"{name}={quote(payload)}" for name, payload in zip(names, payloads, strict=True))
-            await found.page.goto(f"{origin}/?{query}")
+            await found.visit(f"/?{query}")
             await found.shows("120 Machines")
             assert await found.page.get_by_label("Search").input_value() == payloads[0]
             for name, payload in zip(("Site", "Phase", "Reason"), payloads[1:], strict=False):
                 assert await found.page.get_by_label(name).input_value() == payload
-            assert await found.page.evaluate("window.hurt") is None
+            await check_nothing_ran(found, query)
+        for name in (payload for payload in PAYLOADS if "/" not in payload):
+            await found.visit(f"/machine/{quote(name)}")
+            await found.shows(f"Machine {name} does not exist.")
+            await check_nothing_ran(found, name)
 
 
 EVIL = """<!doctype html><title>evil</title><iframe id="frame" src="{console}/"></iframe>
@@ -92,9 +83,14 @@ SOCKET = """([url]) => new Promise(done => {
 
 async def test_a_page_of_another_port_cannot_act_with_the_cookie(running: Console, browser: Browser) -> None:
     """Ports of one host are one site for cookies: the browser sends the cookie of the console."""
-    context = await browser.new_context()
-    page = await context.new_page()
-    await page.goto(await running.next_url())
+    async with await browser.new_context() as context:
+        page = await context.new_page()
+        await page.goto(await running.next_url())
+        await _attack(page, await context.new_page())
+
+
+async def _attack(page: Page, evil: Page) -> None:
+    """Try from a page of another origin what only a page of the console may do."""
     console_at = page.url.rstrip("/")
     await page.get_by_text("50 of 120 Machines").wait_for()
     client = await page.evaluate("window.clientId")
@@ -103,8 +99,7 @@ async def test_a_page_of_another_port_cannot_act_with_the_cookie(running: Consol
         await route.fulfill(body=EVIL.format(console=console_at), content_type="text/html")
 
     evil_at = "http://127.0.0.1:9/"
-    await context.route(f"{evil_at}**", serve)
-    evil = await context.new_page()
+    await evil.route(f"{evil_at}**", serve)
     sent: list[str | None] = []
     evil.on("request", lambda one: sent.append(one.headers.get("cookie")))
     await evil.goto(evil_at)
@@ -119,7 +114,6 @@ async def test_a_page_of_another_port_cannot_act_with_the_cookie(running: Consol
     assert "does not come from a page of the console" in await evil.content()
     await page.reload()
     await page.get_by_text("50 of 120 Machines").wait_for()  # the session goes on
-    await context.close()
 
 
 async def test_a_websocket_of_another_session_is_refused(running: Console, browser: Browser) -> None:
