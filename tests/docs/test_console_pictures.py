@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import base64
 import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.async_api import Locator
+from playwright.async_api import Locator, expect
 
 from tests.cli.running import KUBECTL
 from tests.console.browser import CHROMIUM, Tab, chromium, tab
-from tests.console.running import console
-from tests.docs.runner import DOCS
+from tests.console.running import URL
+from tests.docs.runner import DOCS, STOPS_S
 from tests.e2e.plane import Plane, plane
+from tests.support.paths import ROOT
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -45,11 +49,13 @@ class Tour:
     found: Tab
     folder: Path
 
-    async def visit(self, path: str) -> None:
-        await self.found.page.goto("/".join(self.found.page.url.split("/")[:3]) + path)
+    async def follow(self, *names: str) -> None:
+        """Follow links by their names: the pages of the navigation, and what they list."""
+        for name in names:
+            await self.found.page.get_by_role("link", name=name, exact=True).last.click()
 
     def button(self, name: str) -> Locator:
-        return self.found.page.get_by_role("button", name=name, exact=True).last
+        return self.found.button(name).last
 
     async def confirm(self, name: str) -> None:
         """Press the button of an action, and that of its panel once the plan is there."""
@@ -78,8 +84,8 @@ async def follow_one_machine(tour: Tour) -> None:
     await tour.take("fleet", "3 Machines", "lab-01")
     await found.page.keyboard.press("/")
     await found.page.keyboard.type("lab-01")
-    await found.shows("1 to 1 of 1 Machine")
-    await found.page.get_by_role("link", name="lab-01", exact=True).click()
+    await found.lists(["lab-01"])
+    await tour.follow("lab-01")
     await tour.take("machine", "Objects around it", "nothing blocks it", "History")
     await found.page.get_by_role("link", name="lab-01-host-reboot-").last.click()
     await found.shows("the host was On")
@@ -94,7 +100,7 @@ async def follow_one_machine(tour: Tour) -> None:
 async def pause_and_ask(tour: Tour) -> None:
     """Steps 5 and 6: a pause that blocks a reboot, and a replacement that is not made."""
     found = tour.found
-    await tour.visit("/machine/lab-02")
+    await tour.follow("Fleet", "lab-02")
     await tour.confirm("Pause operations")
     await found.shows("Done: paused.")
     await tour.button(REBOOT).click()
@@ -103,46 +109,68 @@ async def pause_and_ask(tour: Tour) -> None:
     await found.page.get_by_role("link", name="Show lab-02-host-reboot-").click()
     await found.page.wait_for_url("**/operation/**")
     await tour.take("blocked", "because ", "kubectl unbounded machine resume lab-02")
-    await tour.visit("/machine/lab-03")
+    await tour.follow("Fleet", "lab-03")
     await tour.button("Replace").click()
     await tour.take("actions", "this loses everything", "Type lab-03 to continue", "The same on the command line")
     await tour.button("Do nothing").click()
+    await expect(found.button("Replace")).to_have_count(1)
 
 
-async def follow_many(tour: Tour, data: Path) -> None:
-    """Steps 7 and 8: an operation on all Machines, beside a rollout with stages and a budget; the site."""
-    await tour.it.shell.run(f"kubectl create -f {data}/reboot-all.yaml")
-    everything = {"matchLabels": {LABEL_SITE: "lab"}}
-    budget = {"machineSelector": everything, "maxUnavailable": 1}
-    await tour.it.api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "lab-racks"}, "spec": budget})
-    stages = [{"name": "canary", "size": 1, "soakSeconds": 3600}, {"name": "rest", "size": "100%"}]
-    rollout = {"operationKind": "HostReboot", "machineSelector": everything, "strategy": {"stages": stages}}
-    await tour.it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "reboot-in-stages"}, "spec": rollout})
-    await tour.visit("/rollouts")
-    await tour.take("rollouts", "reboot-all-", "canary", "lab-racks")
-    await tour.visit("/")
-    await tour.found.page.get_by_role("link", name="lab", exact=True).last.click()
-    await tour.found.page.wait_for_url("**/site/lab")
+async def follow_many(tour: Tour) -> None:
+    """Steps 7 and 8: an operation on all Machines, and the site."""
+    printed = await tour.it.running.says(r"kubectl --kubeconfig \S+ create -f \S+/reboot-all\.yaml")
+    await tour.it.shell.run(printed[0])
+    await tour.follow("Rollouts")
+    page = tour.found.page
+    await page.get_by_role("link", name="reboot-all-").first.click()
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="lab-02", exact=True))
+    await row.get_by_text("paused by annotation").wait_for()
+    await tour.follow("Fleet", "lab")
+    await page.wait_for_url("**/site/lab")
     await tour.take("site", "runs in the process of the API server", "reachable")
 
 
+def flags_of_make_run() -> list[str]:
+    """Return the flags with which `make run` starts `unbounded up`, but for its folder."""
+    recipe = re.search(r"^\t@exec \S+/unbounded up (.*) --data data$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    return re.sub(r"\$\(if .* \)", "", recipe[1]).split()
+
+
+@asynccontextmanager
+async def touring(data: Path, *flags: str) -> AsyncIterator[Tour]:
+    """A control plane whose console is open in a browser. It ends with Ctrl-C."""
+    folder = FOLDER if "UNBOUNDED_SCREENSHOTS" in os.environ else data.parent
+    async with plane(data, *flags) as it:
+        url = (await it.running.says(URL.pattern))[0]
+        async with chromium() as browser, tab(browser, url, color_scheme="light") as found:
+            yield Tour(it, found, folder)
+        assert await it.running.stops() < STOPS_S
+
+
 async def test_the_tour_shows_what_its_pictures_show(tmp_path: Path) -> None:
-    folder = FOLDER if "UNBOUNDED_SCREENSHOTS" in os.environ else tmp_path
-    data = tmp_path / "data"
-    async with plane(data, "--lab", "3", "--container-cloud") as it:
-        await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
-        async with (
-            console(data / "kubeconfig", "--allow-operations") as running,
-            chromium() as browser,
-            tab(browser, await running.next_url(), color_scheme="light") as found,
-        ):
-            tour = Tour(it, found, folder)
-            await follow_one_machine(tour)
-            await pause_and_ask(tour)
-            await follow_many(tour, data)
-            await it.shell.run("kubectl unbounded host adopt lab-03 --externally-provisioned")
-            await tour.visit("/hosts")
-            await tour.take("hosts", "default/lab-03", "externally provisioned")
+    """With what `make run` starts, and nothing that the tour does not mention."""
+    async with touring(tmp_path / "data", *flags_of_make_run()) as tour:
+        await tour.it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
+        await follow_one_machine(tour)
+        await pause_and_ask(tour)
+        await follow_many(tour)
+
+
+async def test_the_pictures_of_rollouts_and_hosts(tmp_path: Path) -> None:
+    """With a budget, an operation in stages, and a host of Container Cloud."""
+    async with touring(tmp_path / "data", "--lab", "3", "--container-cloud", "--console") as tour:
+        everything = {"matchLabels": {LABEL_SITE: "lab"}}
+        budget = {"machineSelector": everything, "maxUnavailable": 1}
+        await tour.it.api.create(MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "lab-racks"}, "spec": budget})
+        stages = [{"name": "canary", "size": 1, "soakSeconds": 3600}, {"name": "rest", "size": "100%"}]
+        rollout = {"operationKind": "HostReboot", "machineSelector": everything, "strategy": {"stages": stages}}
+        await tour.it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "reboot-in-stages"}, "spec": rollout})
+        await tour.follow("Rollouts")
+        await tour.take("rollouts", "reboot-in-stages", "canary", "lab-racks")
+        await tour.it.shell.run("kubectl unbounded host adopt lab-03 --externally-provisioned")
+        await tour.follow("Hosts")
+        await tour.take("hosts", "default/lab-03", "externally provisioned")
 
 
 def test_each_picture_is_shown_by_a_guide() -> None:
