@@ -14,6 +14,7 @@ from tests.operations.building import REDFISH, claim, slot_of
 from tests.operations.disruption.cluster import Cluster, cluster_story
 from tests.operations.staging import in_stage, story, waits
 from tests.operations.world import World
+from tests.support.virtual_time import virtual_now
 from unbounded.agent.operations import agent_reset, host_reboot, node_reboot
 from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODES
@@ -26,6 +27,7 @@ from unbounded.cli.deploy.machine_manifests import description_of
 from unbounded.cli.deploy.workloads import MachineOpsWorkload
 from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
+from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.kube.api import Forbidden
 from unbounded.machineops.settings import Settings
@@ -269,6 +271,21 @@ async def test_a_lease_by_another_clock_is_no_sign_of_death(world: World) -> Non
     task.cancel()
     assert abouts(links) == ["operation/op", "metalman/lab"]
     assert links[1].what.startswith("is running: ")
+
+
+@pytest.mark.parametrize(("late", "what"), [(True, "and not during the 15 s"), (False, "is running: ")])
+@story
+async def test_a_caller_that_observes_leases_decides_without_a_wait(world: World, late: bool, what: str) -> None:
+    world.steward().start()
+    await world.machine("m1")
+    await beat(world.api, MACHINA)
+    await beat(world.api, METALMAN, renewed="2029-12-31T23:00:00.000000Z")
+    await world.operation("op", "HostReboot", "m1")
+    await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
+    at = asyncio.get_running_loop().time()
+    found = await explain(world.api, Topic.OPERATION, "op", now=virtual_now, is_late=lambda _lease: late)
+    assert asyncio.get_running_loop().time() - at < 1
+    assert what in found.links[1].what
 
 
 @story

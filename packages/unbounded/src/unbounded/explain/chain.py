@@ -123,6 +123,7 @@ async def explain(
     namespace: str = "",
     now: WallClock = utc_now,
     program: str = PLUGIN,
+    is_late: Callable[[str], bool] | None = None,
 ) -> Explanation:
     """Explain what blocks an object, with what the reader may read.
 
@@ -130,13 +131,14 @@ async def explain(
         topic: one of KINDS; None for a Machine or an operation, whichever has the name.
         namespace: of an object of Container Cloud.
         program: first words of the commands in the answer.
+        is_late: as for a FactsReader.
 
     Raises:
         SubjectNotFound, SubjectAmbiguous
         ApiError: the object cannot be read.
     """
     found = await find(api, topic, name, namespace)
-    links, settled, unread = await _chain_of(FactsReader(api, now, ApiError), found)
+    links, settled, unread = await _chain_of(FactsReader(api, now, ApiError, is_late), found)
     return Explanation(
         links=links_with_program(links, program),
         settled=settled,

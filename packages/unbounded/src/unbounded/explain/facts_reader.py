@@ -7,7 +7,7 @@ Only the subject has to exist and be readable. Any other fact that cannot be rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
@@ -63,11 +63,14 @@ class FactsReader:
     Args:
         spares: errors after which a fact is left out; others end the reading. Of Machines and operations, only
             Forbidden leaves one out: an unread one would count as missing.
+        is_late: tells of the name of a Lease whether it was not renewed for LEASE_S, from a caller that observes all
+            Leases. Without, the reader observes those that look old, for as long.
     """
 
     api: ReadApi
     now: WallClock = utc_now
     spares: type[ApiError] = Forbidden
+    is_late: Callable[[str], bool] | None = None
     unread: list[UnreadFact] = field(default_factory=list)
     watched: set[str] = field(default_factory=set)  # further Leases whose holders count
 
@@ -353,7 +356,9 @@ class FactsReader:
         return abs((self.now() - renewed).total_seconds()) > LEASE_S
 
     async def _watch(self, beat: LeaderLease) -> LeaderLease:
-        """Poll a Lease until it is renewed, or its duration has passed."""
+        """Poll a Lease until it is renewed, or its duration has passed, unless the caller observes it."""
+        if self.is_late is not None:
+            return replace(beat, unrenewed_s=LEASE_S) if self.is_late(beat.name) else beat
         began = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() - began < LEASE_S:
             await asyncio.sleep(POLL_S)
