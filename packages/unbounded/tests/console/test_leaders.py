@@ -101,3 +101,18 @@ def test_a_lease_that_is_gone_is_not_remembered() -> None:
     assert leaders.note(last, None)
     assert not leaders.late
     assert not leaders.has_aged()
+
+
+def test_by_observation_no_clock_of_a_holder_counts() -> None:
+    wall = Wall()
+    leaders = LeaderTimes(None, wall, late_s=15, by_observation=True)
+    old = lease(wall() - timedelta(hours=1))
+    assert leaders.note(None, old)
+    assert not leaders.late
+    wall.go_on(15)
+    assert not leaders.has_aged()
+    wall.go_on(1)
+    assert leaders.has_aged()
+    assert leaders.late == {NAME}
+    assert leaders.note(old, lease(wall() - timedelta(hours=1, seconds=-1)))
+    assert not leaders.late

@@ -29,7 +29,7 @@ from unbounded.api.core import LEASES, Lease
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.console import live as console_live
-from unbounded.console.live import ANSWER_S, RIGHTS_EVERY_S, LiveData, LiveState
+from unbounded.console.live import ANSWER_S, LEADER_LEASES, RIGHTS_EVERY_S, LiveData, LiveState
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
@@ -138,7 +138,7 @@ async def test_a_server_that_falls_silent_shows_the_age_of_the_data_within_secon
 async def test_leases_are_watched_in_one_namespace_while_a_page_follows_them(api: HttpApi) -> None:
     await create_namespace(api, NAMESPACE)
     data = LiveData(api, unauthorized=lambda _cause: None)
-    live, changes = data.of(LEASES), asyncio.Queue[Lease | None]()
+    live, changes = data.of(LEADER_LEASES), asyncio.Queue[Lease | None]()
     ends = [live.subscribe(lambda _old, new: changes.put_nowait(new)) for _ in range(2)]
     for namespace in ("default", NAMESPACE):
         await api.create(LEASES, {"metadata": {"name": "brief"}, "spec": {}}, namespace=namespace)
@@ -148,7 +148,7 @@ async def test_leases_are_watched_in_one_namespace_while_a_page_follows_them(api
             assert new is not None
             assert new.metadata.namespace == NAMESPACE
     ends[0]()
-    assert data.of(LEASES) is live
+    assert data.of(LEADER_LEASES) is live
     ends[1]()
     await asyncio.sleep(0)
     assert "live leases" not in {one.get_name() for one in asyncio.all_tasks()}
@@ -165,7 +165,7 @@ async def test_rights_on_one_namespace_are_enough_for_leases(api: HttpApi, monke
     config = replace(api.config, credentials=StaticCredentials(AuthInfo(token=token)))
     async with HttpApi(config) as own:
         data = LiveData(own, unauthorized=lambda _cause: None)
-        live, states, changed = data.of(LEASES), list[LiveState](), asyncio.Event()
+        live, states, changed = data.of(LEADER_LEASES), list[LiveState](), asyncio.Event()
 
         def note() -> None:
             states.append(live.state)

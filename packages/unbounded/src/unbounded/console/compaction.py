@@ -1,6 +1,6 @@
 """Compaction of the objects in live data: equal parts are shared, and parts that only one view shows are left out.
 
-The view of a Machine reads that one Machine whole.
+The view of a Machine follows that one Machine whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
-from unbounded.api.core import LEASES
+from unbounded.api.core import SECRETS, Secret
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -18,12 +18,11 @@ from unbounded.kube.compaction import ObjectCompaction
 
 T = TypeVar("T")
 HEALTHY = frozenset({None, "", "OK"})
+SHOWN_OF_SECRETS = frozenset({"expiration"})
 
 
 def compaction_of(kind: Kind[T]) -> Callable[[T], T]:
-    """Return the compaction of a kind's objects."""
-    if kind is cast("Any", LEASES):
-        return _whole  # few objects, whose times are never equal
+    """Return the compaction of all objects of a kind."""
     compact = ObjectCompaction()
     if kind is not cast("Any", MACHINES):
         return compact
@@ -34,8 +33,14 @@ def compaction_of(kind: Kind[T]) -> Callable[[T], T]:
     return cast("Callable[[T], T]", lean)
 
 
-def _whole(item: T) -> T:
-    return item
+def reduction_of(kind: Kind[T]) -> Callable[[T], T] | None:
+    """Return what reduces the objects of a part of a kind; None where they stay whole, as they are few."""
+    return cast("Callable[[T], T]", without_secrets) if kind is cast("Any", SECRETS) else None
+
+
+def without_secrets(secret: Secret) -> Secret:
+    """Return a Secret of which a page may show all values: the console holds no others."""
+    return replace(secret, data={key: value for key, value in secret.data.items() if key in SHOWN_OF_SECRETS})
 
 
 def without_healthy_parts(machine: Machine) -> Machine:

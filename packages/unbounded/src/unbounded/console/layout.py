@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Final
 
 from nicegui import ui
+from nicegui.element import Element
 
-from unbounded.api.meta import Kind
 from unbounded.console import urls
-from unbounded.console.live import LiveKind, LiveState
+from unbounded.console.data_lines import DataLine, data_lines
 from unbounded.console.pages import PAGES, PageRoute
 from unbounded.console.view import View
 from unbounded.console.widgets import Link, LiveRegion, PageState, TextElement, box, set_attribute, set_class
@@ -35,9 +36,9 @@ def frame(view: View, page: PageRoute, *, theme: str = "auto") -> Iterator[None]
     with box("main", "page") as main:
         main.props["id"] = MAIN
         main.props["tabindex"] = "-1"
-        banners = box("div", "stack")
+        banners = DataBanners(view, box("div", "stack"))
         view.region = LiveRegion()
-        view.on_follow = lambda kind: _banner(view, banners, kind)
+        view.on_state = banners.refresh
         yield
 
 
@@ -59,34 +60,39 @@ def _log_out() -> None:
         TextElement("button", "Log out").props["type"] = "submit"
 
 
-def _banner(view: View, parent: Any, kind: Kind[Any]) -> None:
-    """Show the state of the data of a kind, unless it is live."""
-    live: LiveKind[Any] = view.live.of(kind)
-    with parent, box("div", "banner hidden") as banner:
-        text = TextElement("span")
-        age = TextElement("span")
+class DataBanners:
+    """Lines above a page on data that are not live."""
 
-    def refresh() -> None:
-        is_bad = live.state in (LiveState.STALE, LiveState.DENIED) or bool(live.cause)
-        was_hidden = "hidden" in banner.classes
-        set_class(banner, "hidden", not is_bad)
-        set_class(banner, "denied", live.state is LiveState.DENIED)
-        text.set(_state_text(live))
-        since = live.since
-        set_attribute(age, "data-since", None if since is None else str(int(since.timestamp() * 1000)))
-        if is_bad:
-            view.announce(text.text)
-        elif not was_hidden:
-            view.announce(f"{kind.kind}: live")
+    def __init__(self, view: View, parent: Element) -> None:
+        self._view = view
+        self._parent = parent
+        self._banners: list[_Banner] = []
+        self._lines: tuple[DataLine, ...] = ()
 
-    view.watch_state(live, refresh)
+    def refresh(self) -> None:
+        lines, before = data_lines(self._view.followed), self._lines
+        if lines == before:
+            return
+        self._lines = lines
+        with self._parent:
+            self._banners += [_Banner() for _ in lines[len(self._banners) :]]
+        for banner, line in zip_longest(self._banners, lines):
+            banner.show(line)
+        texts = [one.text for one in lines if one.text not in {other.text for other in before}]
+        self._view.announce(" ".join(texts) if lines else "All data are live.")
 
 
-def _state_text(live: LiveKind[Any]) -> str:
-    match live.state:
-        case LiveState.STALE:
-            return f"{live.kind.kind}: the watch is interrupted ({live.cause}). Age of the data: "
-        case LiveState.DENIED:
-            return f"{live.kind.kind}: you may not read these objects: {live.cause}"
-        case _:
-            return f"{live.kind.kind}: {live.cause}" if live.cause else ""
+class _Banner:
+    """A line, hidden as long as there is none to show."""
+
+    def __init__(self) -> None:
+        with box("div", "banner hidden") as self._box:
+            self._text = TextElement("span")
+            self._age = TextElement("span")
+
+    def show(self, line: DataLine | None) -> None:
+        since = None if line is None else line.since
+        set_class(self._box, "hidden", line is None)
+        set_class(self._box, "denied", line is not None and line.is_denied)
+        self._text.set("" if line is None else line.text)
+        set_attribute(self._age, "data-since", "" if since is None else str(int(since.timestamp() * 1000)))

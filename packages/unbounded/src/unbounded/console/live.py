@@ -1,16 +1,18 @@
-"""Live data of one user: one watch of each kind, shared by all views of that user and by nobody else.
+"""Live data of one user: one watch of each `Selection`, shared by all views of that user and by nobody else.
 
 A view reads caches, and is called after changes. Rights can end while a watch goes on, as a server checks them when the
 watch begins. So `LiveData` asks the server now and then, and empties the cache of a kind that may not be read any more.
 The same question shows within seconds that a server does not answer any more, while its watches are open and silent.
 
-A watch lasts until the user's last session ends. That of a kind in `SCOPES` ends with the last page that follows it.
+A watch of a whole kind lasts until the user's last session ends. One of a part of a kind, such as of one object, ends
+with the last page that follows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
@@ -18,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from unbounded.api.core import LEASES, SELF_SUBJECT_ACCESS_REVIEWS
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
-from unbounded.console.compaction import compaction_of
+from unbounded.console.compaction import compaction_of, reduction_of
 from unbounded.kube.api import Api, ApiError, Forbidden, ObjectList, WatchEvent
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -31,10 +33,48 @@ Changed = Callable[[T | None, T | None], None]
 
 RIGHTS_EVERY_S: Final = 5.0  # between questions for the rights of a user
 ANSWER_S: Final = 5.0  # a server that answers such a question no sooner is no source of live data
-SCOPES: Final[Mapping[Kind[Any], str]] = {LEASES: NAMESPACE}  # kinds of which pages show those of one namespace
 RECONNECT: Final = Backoff(base_s=0.2, max_s=2.0)  # a person looks at the screen
 
+NAME: Final = "metadata.name"
+MAX_PARTS: Final = 100  # watches of parts of kinds, of one user: each is a connection
+TOO_MANY: Final = f"{MAX_PARTS} watches of single objects are open"
+
 log = Log(__name__)
+
+
+@dataclass(frozen=True)
+class Selection(Generic[T]):
+    """Objects of one kind that pages follow: all of them, unless a namespace or a selector is given."""
+
+    kind: Kind[T]
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether these are all objects of the kind."""
+        return not (self.namespace or self.labels or self.fields)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the one object that is selected; empty where several can be."""
+        field, _, value = self.fields.partition("=")
+        return value if field == NAME else ""
+
+
+LiveSource = Kind[T] | Selection[T]
+LEADER_LEASES: Final = Selection(LEASES, NAMESPACE)
+
+
+def selection_of(source: LiveSource[T]) -> Selection[T]:
+    """Return a selection as it is, or that of all objects of a kind."""
+    return source if isinstance(source, Selection) else Selection(source)
+
+
+def one_object(kind: Kind[T], name: str, namespace: str = "") -> Selection[T]:
+    """Return the selection of one object. The name has to be a valid one: it becomes a part of a selector."""
+    return Selection(kind, namespace, fields=f"{NAME}={name}")
 
 
 class LiveState(StrEnum):
@@ -80,15 +120,14 @@ class _ReportingApi:
 
 
 class LiveKind(Generic[T]):
-    """The objects of one kind that the user may read, and how fresh they are.
+    """The objects of a selection that the user may read, and how fresh they are.
 
     Args:
         refused: called when the server refuses a request.
         unused: called when the last subscription has ended.
 
     Attributes:
-        namespace: that of the objects; empty for all.
-        cache: the objects. Another cache takes its place once the user may not read the kind: do not keep it.
+        cache: the objects. Another cache takes its place once the user may not read them: do not keep it.
         state, cause: how the watch fares.
         since: time up to which the objects are known, while the state is STALE.
         heard_at: when the watch has last heard from the server.
@@ -97,13 +136,13 @@ class LiveKind(Generic[T]):
     def __init__(
         self,
         api: HttpApi,
-        kind: Kind[T],
+        selection: Selection[T],
         *,
         refused: Callable[[Forbidden], None],
         unused: Callable[[LiveKind[T]], None] = lambda _live: None,
     ) -> None:
-        self.kind = kind
-        self.namespace = SCOPES.get(kind, "")
+        self.selection = selection
+        self.kind = selection.kind
         self.state = LiveState.LOADING
         self.cause = ""
         self.since: datetime | None = None
@@ -111,14 +150,18 @@ class LiveKind(Generic[T]):
         self._api = api
         self._refused = refused
         self._unused = unused
-        self._compact = compaction_of(kind)
+        self._compact = compaction_of(self.kind) if selection.is_whole else reduction_of(self.kind)
         self._subscribers: list[Changed[T]] = []
         self._watchers: list[Callable[[], None]] = []  # of the state
         self._task: asyncio.Task[None] | None = None
         self.cache: Cache[T] = self._new_cache()
 
+    @property
+    def is_watched(self) -> bool:
+        return self._task is not None
+
     def start(self) -> None:
-        """Watch the kind, if it is not watched."""
+        """Watch the objects, if they are not watched."""
         if self._task is None:
             self.cache = self._new_cache()
             self.cache.subscribe(self._notify)
@@ -156,6 +199,16 @@ class LiveKind(Generic[T]):
         """Call `changed` after each change of the state; returns the end of that."""
         self._watchers.append(changed)
         return lambda: self._watchers.remove(changed)
+
+    async def settled(self) -> None:
+        """Wait until the objects are known, or the cause why they are not."""
+        while self.state is LiveState.LOADING and not self.cause:
+            changed = asyncio.Event()
+            end = self.on_state(changed.set)
+            try:
+                await changed.wait()
+            finally:
+                end()
 
     # ---- reports of the watch
 
@@ -197,7 +250,16 @@ class LiveKind(Generic[T]):
 
     def _new_cache(self) -> Cache[T]:
         api = cast("Api", _ReportingApi(self._api, self))
-        return Cache(api, self.kind, namespace=self.namespace, backoff=RECONNECT, compact=self._compact)
+        picked = self.selection
+        return Cache(
+            api,
+            self.kind,
+            namespace=picked.namespace,
+            labels=picked.labels,
+            fields=picked.fields,
+            backoff=RECONNECT,
+            compact=self._compact,
+        )
 
     def _notify(self, old: T | None, new: T | None) -> None:
         if self.state is LiveState.LOADING and self.cache.synced.is_set():
@@ -240,21 +302,31 @@ class LiveData:
     def __init__(self, api: HttpApi, *, unauthorized: Callable[[str], None]) -> None:
         self.api = api
         self._unauthorized = unauthorized
-        self._kinds: dict[Kind[Any], LiveKind[Any]] = {}
+        self._kinds: dict[Selection[Any], LiveKind[Any]] = {}
         self._derived: dict[type[Derived], Derived] = {}
         self._checks: asyncio.Task[None] | None = None
         self._answered_at = utc_now()
         self._answers = True
 
-    def of(self, kind: Kind[T]) -> LiveKind[T]:
-        """Return the live objects of a kind; its watch starts with the first call."""
-        found = self._kinds.get(kind)
+    def of(self, source: LiveSource[T]) -> LiveKind[T]:
+        """Return the live objects of a kind, or of a part of it; their watch starts with the first call."""
+        selection = selection_of(source)
+        found = self._kinds.get(selection)
         if found is None:
-            found = self._kinds[kind] = LiveKind(self.api, kind, refused=self._on_refused, unused=self._on_unused)
-            found.start()
+            found = LiveKind(self.api, selection, refused=self._on_refused, unused=self._on_unused)
+            self._kinds[selection] = found
+            self._start(found)
         if self._checks is None:
             self._checks = asyncio.create_task(self._check_rights(), name="rights")
         return cast("LiveKind[T]", found)
+
+    def _start(self, live: LiveKind[Any]) -> None:
+        """Watch a selection, unless too many are watched."""
+        parts = sum(one.is_watched and not one.selection.is_whole for one in self._kinds.values())
+        if live.selection.is_whole or live.selection == LEADER_LEASES or parts < MAX_PARTS:
+            live.start()
+        else:
+            live.deny(TOO_MANY)
 
     def derived(self, of: type[D]) -> D:
         """Return the one instance of a derivation, which follows its kinds from the first call on."""
@@ -274,7 +346,7 @@ class LiveData:
             live.stop()
 
     async def _check_rights(self) -> None:
-        """Ask the server again and again for the right to watch each kind, until cancelled."""
+        """Ask the server again and again for the right to watch each selection, until cancelled."""
         while True:
             await asyncio.sleep(RIGHTS_EVERY_S)
             for live in tuple(self._kinds.values()):
@@ -304,18 +376,20 @@ class LiveData:
 
     async def _check(self, live: LiveKind[Any]) -> None:
         reason = await self._denial(live)
-        if self._kinds.get(live.kind) is not live:  # it has ended in the meantime
+        if self._kinds.get(live.selection) is not live:  # it has ended in the meantime
             return
         if reason is None:
             if live.state is LiveState.DENIED:
-                live.start()
+                self._start(live)
         elif live.state is not LiveState.DENIED:
             live.deny(reason)
 
     async def _denial(self, live: LiveKind[Any]) -> str | None:
-        """Return why the user may not watch a kind; None if that is allowed."""
-        kind, namespace = live.kind, {"namespace": live.namespace} if live.namespace else {}
-        attributes = {"group": kind.group, "resource": kind.plural, "verb": "watch", **namespace}
+        """Return why the user may not watch a selection; None if that is allowed."""
+        kind, selection = live.kind, live.selection
+        attributes = {"group": kind.group, "resource": kind.plural, "verb": "watch"}
+        for key, value in (("namespace", selection.namespace), ("name", selection.name)):
+            attributes |= {key: value} if value else {}
         desired = {"spec": {"resourceAttributes": attributes}}
         try:
             review = await self.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired, limit_s=ANSWER_S)
@@ -326,8 +400,8 @@ class LiveData:
         return None if status.get("allowed") else str(status.get("reason") or f"you may not watch {kind.plural}")
 
     def _on_unused(self, live: LiveKind[Any]) -> None:
-        if live.kind in SCOPES and self._kinds.get(live.kind) is live:
-            del self._kinds[live.kind]
+        if not live.selection.is_whole and self._kinds.get(live.selection) is live:
+            del self._kinds[live.selection]
             live.stop()
 
     def _on_refused(self, error: Forbidden) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nicegui import Client
 
-from unbounded.api.meta import Kind
 from unbounded.console import urls
-from unbounded.console.live import LiveData, LiveKind
+from unbounded.console.live import LiveData, LiveKind, LiveSource
 from unbounded.console.sessions import BrowserSession
 from unbounded.console.widgets import Link, TextElement, box, heading
-from unbounded.explain.cached_reads import CachedReads
 from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import Log
 
@@ -31,12 +31,28 @@ UNOPENED_S: Final = 10.0  # a page ends that no browser has opened for so long a
 log = Log(__name__)
 
 
+@dataclass(eq=False)
+class FollowedData:
+    """Live data that a page shows.
+
+    Attributes:
+        is_main: the page reports that the user may not read them.
+        read_at: when they were last read, where they cannot be watched; None where they are watched, or not readable.
+    """
+
+    live: LiveKind[Any]
+    is_main: bool
+    read_at: datetime | None = None
+
+
 class View:
     """An open page.
 
     Attributes:
         query: of its URL.
         allow_operations: whether the page may offer actions.
+        followed: the live data that it shows.
+        on_state: called, in the page, when their state has changed.
     """
 
     def __init__(
@@ -45,10 +61,10 @@ class View:
         self.session = session
         self.query = dict(query)
         self.allow_operations = allow_operations
-        self.followed: list[Kind[Any]] = []
+        self.followed: list[FollowedData] = []
         self.region: LiveRegion | None = None
         self.state: PageState | None = None
-        self.on_follow: Callable[[Kind[Any]], None] = lambda _kind: None
+        self.on_state: Callable[[], None] = lambda: None
         self._client = client
         self._ends: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,46 +82,53 @@ class View:
         """The API with the rights of the user."""
         return self.session.user.api
 
-    def reads(self, *kinds: Kind[Any]) -> CachedReads:
-        """Return reads of these kinds from the live data, and of all others from the API."""
-        return CachedReads(self.api, [self.live.of(kind).cache for kind in kinds])
-
     def follow(
         self,
-        kinds: Iterable[Kind[Any]],
+        sources: Iterable[LiveSource[Any]],
         refresh: Callable[[], None],
-        is_shown: Mapping[Kind[Any], Callable[[Any, Any], bool]] | None = None,
+        is_shown: Mapping[LiveSource[Any], Callable[[Any, Any], bool]] | None = None,
     ) -> Refresher:
-        """Call `refresh` now, and after changes of these kinds: soon after the first, at most five times a second.
+        """Call `refresh` now, and after changes of these data: soon after the first, at most five times a second.
 
         The state after the last change is never left out.
 
         Args:
-            is_shown: by kind, a test of a change (old, new) that decides on a refresh; without, each change counts.
+            is_shown: by source, a test of a change (old, new) that decides on a refresh; without, each change counts.
         """
         refresher = Refresher(refresh, self._client)
-        for kind in kinds:
-            live = self.live.of(kind)
-            test = (is_shown or {}).get(kind)
+        for source in sources:
+            test = (is_shown or {}).get(source)
             changed = refresher.note_change if test is None else refresher.noting(test)
-            self._ends += (live.subscribe(changed), live.on_state(refresher.note))
-            if kind not in self.followed:
-                self.followed.append(kind)
-                self.on_follow(kind)
+            self.at_end(self.subscribe(FollowedData(self.live.of(source), is_main=True), changed, refresher.note))
         refresh()
         refresher.dirty.clear()
         self.spawn(refresher.run())
         return refresher
 
-    def watch_state(self, live: LiveKind[Any], refresh: Callable[[], None]) -> None:
-        """Call `refresh` now and at each change of the state of a kind's data."""
+    def subscribe(
+        self, followed: FollowedData, changed: Callable[[Any, Any], None], on_state: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call `changed` for each object now and after each change, and `on_state` after each change of the state.
 
-        def in_page() -> None:
-            with self._client:
-                refresh()
+        The page reports data that are not live. Returns the end of all that, which has to come by the end of the page.
+        """
+        live = followed.live
+        ends = (live.on_state(on_state), live.on_state(self.note_state), live.subscribe(changed))
+        self.followed.append(followed)
+        self.note_state()
 
-        self._ends.append(live.on_state(in_page))
-        refresh()
+        def end() -> None:
+            self.followed.remove(followed)
+            for one in ends:
+                one()
+            self.note_state()
+
+        return end
+
+    def note_state(self) -> None:
+        """Report the state of the data anew."""
+        with self._client:
+            self.on_state()
 
     def set_url(self, url: str) -> None:
         """Show another address in the browser without loading the page."""
@@ -186,7 +209,6 @@ class View:
         log.debug("page ended", reason=reason)
         self._stop()
         self.region = self.state = None
-        self.on_follow = lambda _kind: None
         if not self._client.is_deleted:
             self._client.content.clear()
             self._client.outbox.message_history.clear()
@@ -194,6 +216,7 @@ class View:
     def _stop(self) -> None:
         for task in tuple(self._tasks):
             task.cancel()
+        self.on_state = lambda: None
         ends, self._ends = self._ends, []
         for end in ends:
             end()

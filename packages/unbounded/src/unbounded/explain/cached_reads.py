@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -42,22 +42,29 @@ class CachedReads:
         cache = self._cache(kind)
         if cache is None:
             return await self._api.list(kind, namespace=namespace, labels=labels, fields=fields)
-        return ObjectList(tuple(_picked(cache, namespace, labels, fields)), "")
+        return ObjectList(tuple(filter(selection_test(namespace, labels, fields), cache.all())), "")
 
     def _cache(self, kind: Kind[T]) -> Cache[T] | None:
         cache = self._caches.get((kind.group, kind.plural))
         return cache if cache is not None and cache.synced.is_set() and cache.kind.type is kind.type else None
 
 
-def _picked(cache: Cache[T], namespace: str, labels: str, fields: str) -> Iterator[T]:
+def selection_test(namespace: str = "", labels: str = "", fields: str = "") -> Callable[[Any], bool]:
+    """Return the test of an object that a list with these arguments makes.
+
+    Raises:
+        SelectorError: a selector cannot be parsed.
+    """
     has_labels, terms = label_test(labels), field_terms(fields)
-    for item in cache.all():
+
+    def is_selected(item: Any) -> bool:
         if namespace and identify(item).key.namespace != namespace:
-            continue
-        if labels and not has_labels(getattr(item, "metadata").labels):  # noqa: B009  # T is not bound to Object
-            continue
-        if all((_field_text(item, path) == value) is equal for path, equal, value in terms):
-            yield item
+            return False
+        if labels and not has_labels(item.metadata.labels):
+            return False
+        return all((_field_text(item, path) == value) is equal for path, equal, value in terms)
+
+    return is_selected
 
 
 def _field_text(item: object, path: str) -> str:

@@ -1,8 +1,8 @@
-"""Leases of the processes that serve a site, and which of them are not renewed any more.
+"""Leases of processes, and which of them are not renewed any more.
 
 Each process renews its Lease every few seconds, by its own clock, so a renewal in time changes nothing that a page
-shows. A Lease counts as late by the time since its last renewal was observed here. Its own time counts only when it is
-first observed.
+shows. A Lease counts as late by the time since its last renewal was observed here. Its own time counts at most when it
+is first observed.
 """
 
 from __future__ import annotations
@@ -36,29 +36,40 @@ class LeaderTimes:
     """Times of the last renewals of some Leases.
 
     Args:
-        names: of the Leases; others are left out.
+        names: of the Leases; others are left out. None for all.
+        late_s: time without a renewal after which a Lease is late.
+        by_observation: the time in a Lease never counts, also not when it is first observed.
 
     Attributes:
         late: names of the Leases that are not renewed any more.
     """
 
-    def __init__(self, names: Collection[str], now: WallClock = utc_now) -> None:
+    def __init__(
+        self,
+        names: Collection[str] | None,
+        now: WallClock = utc_now,
+        *,
+        late_s: float = LATE_S,
+        by_observation: bool = False,
+    ) -> None:
         self.late: frozenset[str] = frozenset()
         self._names = names
         self._now = now
+        self._late_s = late_s
+        self._by_observation = by_observation
         self._renewed: dict[str, datetime] = {}  # by this clock
         self._is_interrupted = False
 
     def note(self, old: Lease | None, new: Lease | None) -> bool:
         """Take a change into account; return whether it shows: a renewal in time does not."""
         found = new or old
-        if found is None or found.metadata.name not in self._names:
+        if found is None or (self._names is not None and found.metadata.name not in self._names):
             return False
         name, now = found.metadata.name, self._now()
         if new is None:
             self._renewed.pop(name, None)
         elif old is None or name not in self._renewed:
-            self._renewed[name] = min(now, _renewed_at(new) or now)
+            self._renewed[name] = now if self._by_observation else min(now, _renewed_at(new) or now)
         elif new.spec.renew_time != old.spec.renew_time:
             self._renewed[name] = now
         has_aged = self._age(now)
@@ -77,7 +88,7 @@ class LeaderTimes:
         return self._age(now)
 
     def _age(self, now: datetime) -> bool:
-        late = frozenset(name for name, at in self._renewed.items() if (now - at).total_seconds() > LATE_S)
+        late = frozenset(name for name, at in self._renewed.items() if (now - at).total_seconds() > self._late_s)
         is_other, self.late = late != self.late, late
         return is_other
 

@@ -50,7 +50,9 @@ async def _is_served(view: View) -> bool:
         await view.api.get(CLUSTERS, ANY, namespace=ANY)
     except NotFound as error:
         if is_kind_missing(error):
-            ViewDrawing().say(TITLE, "The server does not serve the kinds of Container Cloud: they are not installed.")
+            at = f"{utc_now():%H:%M:%S} UTC"  # a kind that is not served cannot be watched
+            note = f"The server does not serve the kinds of Container Cloud: they were not installed at {at}."
+            ViewDrawing().say(TITLE, note)
             return False
     except Failure:  # the page reports the state of what it follows
         pass
@@ -95,23 +97,15 @@ class HostPage(LivePage):
             return "This BareMetalHost does not exist." if is_known else "Being read …"
         return host_view(host, self._tree, self._explanation)
 
-    def key(self) -> object:
-        host = self._host()
-        return None if host is None else host.metadata.resource_version
-
-    def is_settled(self) -> bool:
-        return self._explanation is not None and self._explanation.settled
-
     async def load(self) -> None:
-        host = self._host()
-        if host is None:
-            return
-        tree = tree_of(host, await FactsReader(self.view.api, utc_now, ApiError).related(host))
+        reads, where = self.reads, self._namespace
         try:
-            found = await explain(self.view.api, Topic.HOST, self._name, namespace=self._namespace)
+            host = await reads.get(BARE_METAL_HOSTS, self._name, namespace=where)
+            tree = tree_of(host, await FactsReader(reads, utc_now, ApiError).related(host))
+            found = await explain(reads, Topic.HOST, self._name, namespace=where, is_late=reads.is_late)
         except (NotFound, SubjectNotFound):
-            return
-        if self._host() is not None:
+            self.forget()
+        else:
             self._tree, self._explanation = tree, found
 
 
@@ -133,19 +127,11 @@ class ClusterPage(LivePage):
             return "This Cluster does not exist." if clusters.synced.is_set() else "Being read …"
         return cluster_view(cluster, _found(self), self._explanation)
 
-    def key(self) -> object:
-        cluster = self.view.live.of(CLUSTERS).cache.get(self._name, self._namespace)
-        return None if cluster is None else cluster.metadata.resource_version
-
-    def is_settled(self) -> bool:
-        return self._explanation is not None and self._explanation.settled
-
     async def load(self) -> None:
-        if self.key() is None:
-            return
+        reads = self.reads
         try:
-            found = await explain(self.view.api, Topic.CLUSTER, self._name, namespace=self._namespace)
+            self._explanation = await explain(
+                reads, Topic.CLUSTER, self._name, namespace=self._namespace, is_late=reads.is_late
+            )
         except (NotFound, SubjectNotFound):
-            return
-        if self.key() is not None:
-            self._explanation = found
+            self.forget()

@@ -1,4 +1,7 @@
-"""The frame of pages that show a `ViewData`: drawn after changes, with what no watch has, such as explanations."""
+"""The frame of pages that show a `ViewData`: drawn after changes, with what is derived from further objects.
+
+An explanation is derived from many objects. `LiveReads` follows them, and `load` runs again after a change of one.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,21 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from unbounded.api.failures import Failure
-from unbounded.api.meta import Kind
 from unbounded.console.actions import ConsoleAction
-from unbounded.console.live import LiveState
+from unbounded.console.live import LiveSource, LiveState, selection_of
+from unbounded.console.live_reads import LiveReads
 from unbounded.console.models.parts import NotRead, ViewData
 from unbounded.console.pages.action_panel import ActionPanel
 from unbounded.console.pages.drawing import ViewDrawing
-from unbounded.console.view import View
+from unbounded.console.view import Refresher, View
 from unbounded.explain.facts import resource_of
 from unbounded.kube.logs import Log
 
 T = TypeVar("T")
 
 TICK_S: Final = 1.0
-PAUSE_S: Final = 1.0  # at least, between two loads: each is several requests, and a subject may change all the time
-AGAIN_S: Final = 15.0  # an explanation observes Leases, which its page does not watch: it is made again after that time
-SETTLED_AGAIN_S: Final = 60.0  # likewise, for rights that have ended on what no page watches
+PAUSE_S: Final = 0.25  # at least, between two loads: a subject may change all the time
+AGAIN_S: Final = 15.0  # a load is made again after that time, from the data that are held: deadlines pass
 
 log = Log(__name__)
 
@@ -42,8 +44,8 @@ class LivePage:
         self,
         view: View,
         title: str,
-        kinds: Iterable[Kind[Any]],
-        others: Iterable[Kind[Any]] = (),
+        kinds: Iterable[LiveSource[Any]],
+        others: Iterable[LiveSource[Any]] = (),
         subject: str = "",
     ) -> None:
         self.view = view
@@ -55,23 +57,25 @@ class LivePage:
         if subject and view.allow_operations:
             with self._drawing.actions:
                 self._panel = ActionPanel(view, subject)
-        self._due = asyncio.Event()
-        self._unreadable: list[Kind[Any]] = []
-        self.rights = 0  # number of their changes; what was read before the last one is dropped
-        self._key: object = None
+        self._due = asyncio.Event()  # for a load
+        self._due.set()
+        self.reads = LiveReads(view, self._due.set, self._drop)
+        self._unreadable: list[LiveSource[Any]] = []
+        self._rights = 0  # number of their changes; what was loaded before the last one is dropped
         self._data: ViewData | None = None
+        self._refresher: Refresher | None = None
 
     def begin(self) -> None:
         """Draw now, and after each change, until the page is closed."""
-        self.view.follow(self._kinds, self.refresh, self.is_shown())
+        self._refresher = self.view.follow(self._kinds, self.refresh, self.is_shown())
         self.view.spawn(self._load())
         self.view.spawn(self._tick())
 
-    def found(self, kind: Kind[T]) -> Sequence[T] | NotRead:
-        """Return the objects of a kind, or why they are not known."""
-        live = self.view.live.of(kind)
+    def found(self, source: LiveSource[T]) -> Sequence[T] | NotRead:
+        """Return the objects of a source that the page follows, or why they are not known."""
+        live = self.view.live.of(source)
         if live.state is LiveState.DENIED:
-            return NotRead(f"You may not read {resource_of(kind)}.")
+            return NotRead(f"You may not read {resource_of(live.kind)}.")
         return live.cache.all() if live.cache.synced.is_set() else NotRead("Being read …")
 
     # ---- what a page defines
@@ -80,27 +84,23 @@ class LivePage:
         """Return what the page shows now, or why it shows nothing."""
         raise NotImplementedError
 
-    def is_shown(self) -> Mapping[Kind[Any], Callable[[Any, Any], bool]]:
-        """Return, by kind, a test of a change (old, new) that decides whether the page differs."""
+    def is_shown(self) -> Mapping[LiveSource[Any], Callable[[Any, Any], bool]]:
+        """Return, by source, a test of a change (old, new) that decides whether the page differs."""
         return {}
 
     def has_aged(self) -> bool:
         """Return whether the page differs without a change of an object: asked every second."""
         return self._data is not None and self._data.runs
 
-    def key(self) -> object:
-        """Return a value that differs where `load` has to run again."""
-        return None
-
     async def load(self) -> None:
-        """Read what no watch has. Raises Failure, after which it is tried again."""
+        """Derive what the page shows beside the objects of its kinds, by `reads` alone: they follow what was read.
 
-    def is_settled(self) -> bool:
-        """Return whether what was loaded only changes with the key."""
-        return True
+        Raises:
+            Failure: nothing of it is known.
+        """
 
     def forget(self) -> None:
-        """Drop all that was loaded, as the user may not read the subject any more."""
+        """Drop all that was loaded."""
 
     def subject_uid(self) -> str:
         """Return the UID of the subject; empty where it is not known or does not exist."""
@@ -117,55 +117,74 @@ class LivePage:
             self._panel.offer(self.subject_uid(), actions)
 
     def refresh(self) -> None:
-        unreadable = [kind for kind in self._kinds if self.view.live.of(kind).state is LiveState.DENIED]
+        unreadable = [kind for kind in self._kinds if self._is_denied(kind)]
         if unreadable != self._unreadable:  # what was loaded may rest on what may not be read any more
             self._unreadable = unreadable
-            self.rights += 1
-            self.forget()
-            if self._panel is not None:
-                self._panel.close()
-            self._due.set()
+            self._drop()
         denied = [kind for kind in unreadable if kind in self.needed]
         if denied:
-            self._key, self._data = None, None
-            self._drawing.say(self.title, f"You may not read {', '.join(map(resource_of, denied))}.")
-            self._offer(())
+            self._show_note(f"You may not read {', '.join(resource_of(selection_of(one).kind) for one in denied)}.")
             return
         found = self.data()
         if isinstance(found, str):
-            self._data = None
-            self._drawing.say(self.title, found)
-            self._offer(())
-        else:
-            self._data = found
-            self._drawing.show(found)
-            self._offer(self.actions())
-        key = self.key()
-        if key != self._key:
-            self._key = key
-            self._due.set()
+            self._show_note(found)
+            return
+        self._data = found
+        self._drawing.show(found)
+        self._offer(self.actions())
+
+    def _show_note(self, text: str) -> None:
+        """Show a text in place of the subject."""
+        self._data = None
+        self._drawing.say(self.title, text)
+        self._offer(())
+
+    def _is_denied(self, source: LiveSource[Any]) -> bool:
+        return self.view.live.of(source).state is LiveState.DENIED
+
+    def _drop(self) -> None:
+        """Drop what was loaded, and a plan, after a change of the user's rights."""
+        self._rights += 1
+        self.forget()
+        if self._panel is not None:
+            self._panel.close()
+        self._due.set()
+        if self._refresher is not None:
+            self._refresher.note()
 
     async def _load(self) -> None:
         while True:
-            settled = self._key is None or self.is_settled()
             with suppress(TimeoutError):
-                async with asyncio.timeout(SETTLED_AGAIN_S if settled else AGAIN_S):
+                async with asyncio.timeout(AGAIN_S):
                     await self._due.wait()
             self._due.clear()
-            rights = self.rights
-            try:
-                await self.load()
-            except Failure as error:
-                log.debug("cannot read what a page shows", error=error)
-            if rights != self.rights:
-                self.forget()
-                self._due.set()
+            if not any(map(self._is_denied, self.needed)):
+                await self._load_once()
             self.refresh()
             await asyncio.sleep(PAUSE_S)
+
+    async def _load_once(self) -> None:
+        rights = self._rights
+        try:
+            with self.reads.one_pass():
+                await self.load()
+        except Failure as error:
+            log.debug("cannot read what a page shows", error=error)
+            self.forget()
+        if rights != self._rights:
+            self.forget()
+            self._due.set()
 
     async def _tick(self) -> None:
         """Draw anew what changes with time alone, such as durations as long as the subject is at work."""
         while True:
             await asyncio.sleep(TICK_S)
+            if self.reads.has_aged():
+                self._due.set()
             if self.has_aged():
                 self.refresh()
+
+
+def is_named(name: str) -> Callable[[Any, Any], bool]:
+    """Return the test of a change (old, new) that only those of the object with this name pass."""
+    return lambda old, new: any(one is not None and one.name == name for one in (old, new))

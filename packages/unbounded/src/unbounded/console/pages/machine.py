@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from msgspec.structs import replace
 
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.console.actions import ConsoleAction, machine_actions
+from unbounded.console.live import LiveSource
 from unbounded.console.models.machine import machine_view
 from unbounded.console.models.parts import ViewData
-from unbounded.console.pages.live_page import LivePage
+from unbounded.console.pages.live_page import LivePage, is_named
 from unbounded.console.view import View
 from unbounded.explain.chain import SubjectNotFound, explain
 from unbounded.explain.facts_reader import FactsReader
@@ -63,37 +67,16 @@ class MachinePage(LivePage):
     def _machine(self) -> Machine | None:
         return self.view.live.of(MACHINES).cache.get(self._name)
 
-    def key(self) -> object:
-        machine = self._machine()
-        if machine is None:
-            return None
-        operations = self.view.live.of(MACHINE_OPERATIONS).cache.all()
-        own = sorted(
-            (one.name, one.metadata.resource_version) for one in operations if one.spec.machine_ref == self._name
-        )
-        return machine.metadata.resource_version, tuple(own)
-
-    def is_settled(self) -> bool:
-        return self._explanation is not None and self._explanation.settled
+    def is_shown(self) -> Mapping[LiveSource[Any], Callable[[Any, Any], bool]]:
+        return {MACHINES: is_named(self._name), MACHINE_OPERATIONS: lambda _old, _new: False}  # `load` follows them
 
     async def load(self) -> None:
-        rights, reads = self.rights, self.view.reads(MACHINES, MACHINE_OPERATIONS)
-        if self._machine() is None:
-            return
+        reads = self.reads
         try:
-            self._whole = await self.view.api.get(MACHINES, self._name)
-            tree = tree_of(self._whole, await FactsReader(reads, utc_now, ApiError).related(self._whole))
-            if rights != self.rights:
-                return
-            self._keep(tree, self._explanation)
-            self.refresh()
-            self._keep(tree, await explain(reads, Topic.MACHINE, self._name))
+            explanation = await explain(reads, Topic.MACHINE, self._name, is_late=reads.is_late)
+            machine = await reads.whole(MACHINES, self._name)
+            tree = tree_of(machine, await FactsReader(reads, utc_now, ApiError).related(machine))
         except (NotFound, SubjectNotFound):
-            return
-
-    def _keep(self, tree: ObjectTree, explanation: Explanation | None) -> None:
-        """Keep what was read, unless the Machine may not be read any more."""
-        if self._machine() is None:
             self.forget()
         else:
-            self._tree, self._explanation = tree, explanation
+            self._whole, self._tree, self._explanation = machine, tree, explanation

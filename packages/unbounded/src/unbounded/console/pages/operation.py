@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from unbounded.api.machine import MACHINES
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.console.actions import ConsoleAction, operation_actions
+from unbounded.console.live import LiveSource
 from unbounded.console.models.operation import operation_view
 from unbounded.console.models.parts import ViewData
-from unbounded.console.pages.live_page import LivePage
+from unbounded.console.pages.live_page import LivePage, is_named
 from unbounded.console.view import View
 from unbounded.explain.chain import SubjectNotFound, explain
 from unbounded.explain.facts import procedure_of
@@ -56,20 +60,20 @@ class OperationPage(LivePage):
         operation = self._operation()
         return () if operation is None else operation_actions(operation)
 
-    def key(self) -> object:
-        operation = self._operation()
-        return None if operation is None else operation.metadata.resource_version
+    def is_shown(self) -> Mapping[LiveSource[Any], Callable[[Any, Any], bool]]:
+        return {MACHINE_OPERATIONS: is_named(self._name), MACHINES: self._is_target}
 
-    def is_settled(self) -> bool:
-        return self._explanation is not None and self._explanation.settled
+    def _is_target(self, old: Machine | None, new: Machine | None) -> bool:
+        operation = self._operation()
+        return operation is not None and is_named(operation.spec.machine_ref or "")(old, new)
 
     async def load(self) -> None:
-        operation = self._operation()
-        if operation is None or operation.terminal:
-            return
+        reads = self.reads
         try:
-            found = await explain(self.view.reads(MACHINES, MACHINE_OPERATIONS), Topic.OPERATION, self._name)
+            operation = await reads.get(MACHINE_OPERATIONS, self._name)
+            if operation.terminal:
+                self._explanation = None
+            else:
+                self._explanation = await explain(reads, Topic.OPERATION, self._name, is_late=reads.is_late)
         except (NotFound, SubjectNotFound):
-            return
-        if self._operation() is not None:
-            self._explanation = found
+            self.forget()
