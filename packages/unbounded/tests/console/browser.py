@@ -106,8 +106,8 @@ class Tab:
         return self.page.get_by_role("button", name=name, exact=True)
 
     async def shows(self, text: str, *, within_s: float = 10.0) -> None:
-        """Wait until a text is visible."""
-        await self.page.get_by_text(text, exact=False).first.wait_for(state="visible", timeout=within_s * 1000)
+        """Wait until a text is visible, also where hidden elements have it before."""
+        await self.page.get_by_text(text).filter(visible=True).first.wait_for(timeout=within_s * 1000)
 
     async def lacks(self, text: str, *, within_s: float = 10.0) -> None:
         """Wait until a text is nowhere in the document."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.console.running import Console, console
 from tests.console.served import (
     FLEET,
     ROLE_BINDINGS,
+    SITES,
     create_lease_reader,
     create_machine,
     create_namespace,
@@ -39,9 +41,10 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
-RATE = 200  # changes a second
-CHANGES = 600
+RATE = 200  # changes a second, at least
+CHANGES = 800
 WRITERS = 8
+ATTEMPTS = 4  # a burst in which the machine was busy with other work is made again
 LOST = ".lost-notice"
 FAILING = (str(Path(__file__).with_name("failing_page.py")),)
 
@@ -51,30 +54,50 @@ async def test_no_end_state_is_lost_among_200_changes_a_second(
 ) -> None:
     """Machines turn Failed with one message after another, and end as Failed, as Ready, or are deleted."""
     names = [f"m-{number:03}" for number in range(40)]
-    async with tab(browser, await running.next_url()) as found:
+    ready, deleted, failed = names[:5], names[5:10], names[10:]
+    async with restored(api, names, deleted), tab(browser, await running.next_url()) as found:
         await found.shows(f"{FLEET} Machines")
-        began = time.monotonic()
-
-        async def write(writer: int) -> None:
-            for number in range(writer, CHANGES, WRITERS):
-                await asyncio.sleep(began + number / RATE - time.monotonic())
-                await set_status(api, names[number % len(names)], phase="Failed", message=f"change {number}")
-
-        await asyncio.gather(*map(write, range(WRITERS)))
-        assert time.monotonic() - began < CHANGES / RATE * 3  # the rate was near to that
-        for name in names[:5]:
+        rates: list[float] = []
+        while len(rates) < ATTEMPTS and max(rates, default=0) < RATE:
+            rates.append(await change(api, names, f"in burst {len(rates)}"))
+        assert rates[-1] >= RATE, rates
+        for name in ready:
             await set_status(api, name, phase="Ready", message=None)
-        for name in names[5:10]:
+        for name in deleted:
             await api.delete(MACHINES, name)
-        expected = {
-            name: f"change {CHANGES - len(names) + number}" for number, name in enumerate(names) if number >= 10
-        }
-        await found.shows(f"{FLEET - 5} Machines, {len(expected)} need attention")
+        first = CHANGES - len(names) + len(ready) + len(deleted)
+        last = f"in burst {len(rates) - 1}"
+        expected = {name: f"change {number} {last}" for number, name in enumerate(failed, first)}
+        await found.shows(f"{FLEET - len(deleted)} Machines, {len(expected)} need attention")
         rows = found.page.locator("section >> nth=2").locator("tbody tr")
         shown = [await row.locator("td").all_inner_texts() for row in await rows.all()]
         assert {cells[0]: cells[-1] for cells in shown if cells[1] == "needs attention"} == expected
-        assert [cells[0] for cells in shown if cells[2] == "Ready"] == names[:5]
-        assert not {cells[0] for cells in shown} & set(names[5:10])
+        assert [cells[0] for cells in shown if cells[2] == "Ready"] == ready
+        assert not {cells[0] for cells in shown} & set(deleted)
+
+
+async def change(api: HttpApi, names: list[str], text: str) -> float:
+    """Change Machines in turn, each by one writer, so that its last change has the highest number; return the rate."""
+    began = time.monotonic()
+
+    async def write(writer: int) -> None:
+        for number in range(writer, CHANGES, WRITERS):
+            await set_status(api, names[number % len(names)], phase="Failed", message=f"change {number} {text}")
+
+    await asyncio.gather(*map(write, range(WRITERS)))
+    return CHANGES / (time.monotonic() - began)
+
+
+@asynccontextmanager
+async def restored(api: HttpApi, names: Iterable[str], deleted: Iterable[str]) -> AsyncIterator[None]:
+    """Restore these Machines at the end, also those that were deleted."""
+    try:
+        yield
+    finally:
+        for name in deleted:
+            await create_machine(api, name, f"site-{int(name.removeprefix('m-')) % SITES}")
+        for name in names:
+            await set_status(api, name, phase=None, message=None)
 
 
 async def test_a_reload_shows_what_was_shown(running: Console, browser: Browser) -> None:

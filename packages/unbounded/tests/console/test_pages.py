@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 import pytest_asyncio
@@ -45,7 +47,7 @@ from tests.console.served import (
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
-from unbounded.api.core import LEASES
+from unbounded.api.core import LEASES, NODES
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
@@ -104,6 +106,7 @@ async def staged(api: HttpApi) -> HttpApi:
         message="HostReboot",
         hardware=hardware,
         power={"state": "On", "at": now},
+        disruptionBudgets=["rack1"],
         netboot={"boot": operation.metadata.uid, "milestone": "ImageWriting", "percent": 10, "at": now},
         activeOperation=lock_of(operation, executor, now),
     )
@@ -187,16 +190,76 @@ async def test_pages_without_data_are_for_everybody(running: Console, browser: B
         found.errors.clear()  # Chromium reports the status of the pages
 
 
-async def test_a_change_of_a_machine_is_on_its_page_within_a_second(admin: Tab, staged: HttpApi) -> None:
-    await admin.visit(f"/machine/{MACHINE}")
-    await admin.shows("Disk 3")
-    waits = []
-    async with temporary_status(staged, MACHINE, message="before the changes"):
-        for number in range(3):
-            began = time.monotonic()
-            await set_status(staged, MACHINE, message=f"change {number} of the Machine")
-            await admin.shows(f"change {number} of the Machine")
-            waits.append(time.monotonic() - began)
+@dataclass(frozen=True)
+class StatusChange:
+    """A change of an object's status, with the text that a page shows for it; without a text it is taken back."""
+
+    path: str
+    kind: Kind[Any]
+    name: str
+    status: Callable[[str | None], dict[str, Any]]
+    namespace: str = ""
+    shown: Callable[[str], str] = str
+
+    async def write(self, api: HttpApi, text: str | None) -> None:
+        body = {"status": self.status(text)}
+        await api.patch(self.kind, self.name, body, namespace=self.namespace, subresource="status")
+
+
+def _condition(text: str | None, **fields: Any) -> list[dict[str, Any]]:
+    return [{"type": "Ready", "message": text, **fields}] if text else []
+
+
+HOST: Final = (BARE_METAL_HOSTS, "host-1", lambda text: {"errorMessage": text}, "ns-1")
+STATUS_CHANGES: Final = {
+    "fleet": StatusChange(f"/?text={MACHINE}", MACHINES, MACHINE, lambda text: {"reason": text}),
+    "machine": StatusChange(f"/machine/{MACHINE}", MACHINES, MACHINE, lambda text: {"message": text}),
+    "node of a machine": StatusChange(
+        f"/machine/{MACHINE}", NODES, MACHINE, lambda text: {"conditions": _condition(text, status="False")}
+    ),
+    "budget of a machine": StatusChange(
+        f"/machine/{MACHINE}",
+        MACHINE_DISRUPTION_BUDGETS,
+        "rack1",
+        lambda text: {"allowed": int(text or 0)},
+        shown=lambda text: f"{text} more may be unavailable",
+    ),
+    "operation": StatusChange(f"/operation/{OPERATION}", MACHINE_OPERATIONS, OPERATION, lambda text: {"message": text}),
+    "rollouts": StatusChange(
+        "/rollouts", MACHINE_CONFIGURATIONS, "workers", lambda text: {"rollout": {"message": text}}
+    ),
+    "site": StatusChange(f"/site/{SITE}", MACHINES, MACHINE, lambda text: {"netboot": {"message": text}}),
+    "hosts": StatusChange("/hosts", *HOST),
+    "host": StatusChange("/host/ns-1/host-1", *HOST),
+    "cluster": StatusChange(
+        "/cluster/ns-1/cluster-1",
+        CLUSTERS,
+        "cluster-1",
+        lambda text: {"providerStatus": {"conditions": _condition(text, ready=False)}},
+        "ns-1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATUS_CHANGES)
+async def test_a_change_is_on_the_page_within_a_second(name: str, admin: Tab, staged: HttpApi) -> None:
+    changed, waits = STATUS_CHANGES[name], list[float]()
+    node: AbstractAsyncContextManager[Any] = nullcontext()
+    if changed.kind == NODES:
+        node = created(staged, NODES, {"metadata": {"name": MACHINE}})
+    async with node:
+        try:
+            await changed.write(staged, "1000")
+            await admin.visit(changed.path)
+            await admin.shows(changed.shown("1000"))
+            while len(waits) < 3 and min(waits, default=LIVE_S) >= LIVE_S:  # a busy machine may delay one of them
+                text = str(1001 + len(waits))
+                began = time.monotonic()
+                await changed.write(staged, text)
+                await admin.shows(changed.shown(text))
+                waits.append(time.monotonic() - began)
+        finally:
+            await changed.write(staged, None)
     assert min(waits) < LIVE_S, waits
 
 
