@@ -18,6 +18,7 @@ from typing import Final
 
 import trustme
 
+from unbounded.kube.serving_certificate import ServingCertificate
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, Part, media_image
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import PresentedTicket
@@ -103,11 +104,11 @@ async def media_figures(folder: Path, *, quick: bool) -> MediaFigures:
     authority.configure_trust(client)
     issued.configure_cert(server)
     streams, peers = [], []
-    settings = MediaServerSettings(pem, pem, "127.0.0.1", 0)
+    settings, certificate = MediaServerSettings("127.0.0.1", 0), ServingCertificate(pem, pem, "virtual media")
     turns = 3 if quick else 9
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = asyncio.create_task(asyncio.to_thread(_send, listener, whole, server, turns))
-        async with VirtualMediaServer(settings, _AnyTicket(image)).serving() as ours:
+        async with VirtualMediaServer(settings, certificate, _AnyTicket(image)).serving() as ours:
             for _ in range(turns):
                 streams.append(await asyncio.to_thread(_read, ours.port, client, image.size))
                 peers.append(await asyncio.to_thread(_read, listener.getsockname()[1], client, image.size))

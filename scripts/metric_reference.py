@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 from scripts.api_reference import table
 from unbounded.api.operation import OperationPhase
 from unbounded.cli.backup_schedule import BackupMetrics
-from unbounded.kube.certificate_expiry import certificate_expiry
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.serving_certificate import certificate_expiry
 from unbounded.machina.fleet_metrics import MAX_REASONS, MAX_SITES, OTHER, FleetMetrics, TimeLeft
 from unbounded.machina.machines.host_runs import MachineMetrics
 from unbounded.metalman.http.responses import HttpMetrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.qemu.tools import built, needed
 from tests.support.sushy import PASSWORD, USERNAME, sushy, system_ids
 from tests.support.waiting import eventually
 from unbounded.api.failures import Transient
+from unbounded.kube.serving_certificate import ServingCertificate
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, media_image
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaTicket, PresentedTicket, TicketKey
@@ -90,6 +92,11 @@ class OneBoot:
         return self.made if is_permitted else None
 
 
+def serving(pem: Path, source: OneBoot) -> AbstractAsyncContextManager[VirtualMediaServer]:
+    settings, certificate = MediaServerSettings("127.0.0.1", 0), ServingCertificate(pem, pem, "virtual media")
+    return VirtualMediaServer(settings, certificate, source).serving()
+
+
 @pytest.mark.soak
 async def test_firmware_starts_from_the_image_that_its_bmc_has_inserted(net: Segment, tmp_path: Path) -> None:
     """The BMC fetches the image by HTTPS with the site's CA, over a URL that is for its address alone."""
@@ -97,7 +104,7 @@ async def test_firmware_starts_from_the_image_that_its_bmc_has_inserted(net: Seg
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
     source = OneBoot()
     async with (
-        VirtualMediaServer(MediaServerSettings(pem, pem, "127.0.0.1", 0), source).serving() as server,
+        serving(pem, source) as server,
         bench(Hardware(mac=MAC, drive=drive), net, tmp_path / "machine") as it,
     ):
         it.machine.bmc.media_ca = authority.cert_pem.bytes().decode()
@@ -119,7 +126,7 @@ async def test_libvirt_behind_sushy_tools_starts_from_the_inserted_image(tmp_pat
     driver, source = libvirt_driver(tmp_path, system), OneBoot()
     async with (
         sushy(tmp_path, libvirt=driver, environment={"REQUESTS_CA_BUNDLE": str(ca)}) as emulator,
-        VirtualMediaServer(MediaServerSettings(pem, pem, "127.0.0.1", 0), source).serving() as server,
+        serving(pem, source) as server,
         BmcPool() as pool,
     ):
 

@@ -22,22 +22,16 @@ from tests.support.waiting import eventually
 
 START_S: Final = 60.0
 LOOK_S: Final = 0.05  # of the process at its files
-MAIN: Final = {
-    "explain": f"""
+MAIN: Final = """
 import sys
-from unbounded.explain_api import main, server
-server.ExplainServer.__init__.__kwdefaults__["renewal_s"] = {LOOK_S}
+from unbounded.kube.serving_certificate import ServingCertificate
+ServingCertificate.__init__.__kwdefaults__["renewal_s"] = {seconds}
+from unbounded.{package} import main
 sys.exit(main.main())
-""",
-    "console": f"""
-import sys
-from unbounded.console import main, server
-server.RENEWAL_S = {LOOK_S}
-sys.exit(main.main())
-""",
-}
+"""
+PACKAGES: Final = {"console": "console", "explain": "explain_api"}  # by the certificate
 
-of_both = pytest.mark.parametrize("certificate", sorted(MAIN))
+of_both = pytest.mark.parametrize("certificate", PACKAGES)
 
 
 class Process:
@@ -83,7 +77,8 @@ class Process:
 async def process(certificate: str, files: tuple[Path, Path], authority: Path) -> AsyncIterator[Process]:
     """Run the process of a certificate inside of the context."""
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", MAIN[certificate], "--plain-addr", "0", "--tls-addr", "127.0.0.1:0"),
+        *(sys.executable, "-c", MAIN.format(seconds=LOOK_S, package=PACKAGES[certificate])),
+        *("--plain-addr", "0", "--tls-addr", "127.0.0.1:0"),
         *("--health-addr", "127.0.0.1:0", "--log-format", "text"),
         *("--tls-cert-file", str(files[0]), "--tls-private-key-file", str(files[1])),
         *("--api-server", "https://127.0.0.1:9", "--api-server-ca", str(authority)),

@@ -477,8 +477,8 @@ def test_an_address_for_tls_needs_a_certificate(capsys: pytest.CaptureFixture[st
 
 _QUICK: Final = """
 import sys
-from unbounded.explain_api import server
-server.ExplainServer.__init__.__kwdefaults__["renewal_s"] = 0.05
+from unbounded.kube.serving_certificate import ServingCertificate
+ServingCertificate.__init__.__kwdefaults__["renewal_s"] = 0.05
 from unbounded.explain_api.main import main
 sys.exit(main())
 """

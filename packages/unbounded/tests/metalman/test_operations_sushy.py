@@ -19,6 +19,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.kube.clock import utc_now
+from unbounded.kube.serving_certificate import ServingCertificate
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey
 from unbounded.metalman.redfish.bmc_interface import BmcAccount
@@ -80,8 +81,8 @@ async def test_a_system_boots_from_an_image_that_its_bmc_fetches_from_the_site(t
     authority, pem, cluster = trustme.CA(), tmp_path / "site.pem", Cluster(now=utc_now)
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
     async with sushy(tmp_path) as server, netboot_site(tmp_path / "site", api=cluster.api) as site:
-        settings = MediaServerSettings(pem, pem, "127.0.0.1", 0)
-        async with VirtualMediaServer(settings, site.site.media).serving() as media:
+        settings, certificate = MediaServerSettings("127.0.0.1", 0), ServingCertificate(pem, pem, "virtual media")
+        async with VirtualMediaServer(settings, certificate, site.site.media).serving() as media:
             urls = MediaUrls(f"https://127.0.0.1:{media.port}", timedelta(hours=1))
             urls.open(TicketKey(bytes(32)))  # the site's, too
             async with metalman(cluster, media_urls=urls):

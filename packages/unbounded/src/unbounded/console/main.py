@@ -86,14 +86,13 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
     from unbounded.console.app import build  # noqa: PLC0415
     from unbounded.console.guard import COOKIE, ConsoleOrigin  # noqa: PLC0415
     from unbounded.console.login import TokenLogin  # noqa: PLC0415
-    from unbounded.console.server import listen, serving, serving_tls  # noqa: PLC0415
+    from unbounded.console.server import listen, serving  # noqa: PLC0415
     from unbounded.console.sessions import BrowserSessions  # noqa: PLC0415
-    from unbounded.explain_api.server import TlsFiles  # noqa: PLC0415
-    from unbounded.kube.certificate_expiry import certificate_expiry  # noqa: PLC0415
     from unbounded.kube.config import ClientConfig  # noqa: PLC0415
     from unbounded.kube.logs import Log  # noqa: PLC0415
     from unbounded.kube.metrics import ControllerMetrics  # noqa: PLC0415
     from unbounded.kube.process import serving_health  # noqa: PLC0415
+    from unbounded.kube.serving_certificate import ServingCertificate, certificate_expiry  # noqa: PLC0415
 
     authority = None if settings.ca is None else settings.ca.read_bytes()
     config = ClientConfig(server=settings.api_server, ca=authority, ca_file=settings.ca)
@@ -126,8 +125,10 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
             await stack.enter_async_context(serving(app, listener))
             await asyncio.Event().wait()
         elif settings.certificate is not None and settings.key is not None:
-            files = TlsFiles(settings.certificate, settings.key)
-            await serving_tls(app, listener, files, certificate_expiry(metrics.registry))
+            expiry = certificate_expiry(metrics.registry)
+            certificate = ServingCertificate(settings.certificate, settings.key, "console", expiry)
+            await stack.enter_async_context(serving(app, listener, await certificate.wait_usable()))
+            await certificate.follow()
 
 
 def _oidc_login(settings: OidcSettings, own: ConsoleOrigin, now: Callable[[], float]) -> OidcLogin:

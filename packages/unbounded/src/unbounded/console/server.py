@@ -10,19 +10,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import uvicorn
-from prometheus_client import Gauge
 
 from unbounded.console.guard import AsgiApp
-from unbounded.explain_api.server import RENEWAL_S, TlsFiles
-from unbounded.kube.certificate_expiry import expiry_timestamp
-from unbounded.kube.logs import Log
 from unbounded.kube.settings import Address
 
 STOP_S: Final = 1
 BACKLOG: Final = 128
 WEBSOCKET_BYTES: Final = 256 * 1024  # of a message from a browser
-
-log = Log(__name__)
 
 
 class _Server(uvicorn.Server):
@@ -72,33 +66,6 @@ async def serving(app: AsgiApp, listener: socket.socket, tls: ssl.SSLContext | N
     finally:
         server.should_exit = True
         await task
-
-
-async def serving_tls(app: AsgiApp, listener: socket.socket, files: TlsFiles, expiry: Gauge) -> None:
-    """Serve with the certificate of the files, from when they exist, and with each new one of them.
-
-    Args:
-        expiry: has the end of the served certificate.
-    """
-    loaded: tuple[bytes, bytes] | None = None
-    context: ssl.SSLContext | None = None
-    async with contextlib.AsyncExitStack() as stack:
-        while True:
-            found = await asyncio.to_thread(files.content)
-            if found is not None and found != loaded:
-                loaded = found
-                try:
-                    fresh = await asyncio.to_thread(files.context)
-                    if context is None:
-                        context = fresh
-                        await stack.enter_async_context(serving(app, listener, fresh))
-                    else:
-                        context.load_cert_chain(files.certificate, files.key)
-                        log.info("certificate of the console renewed")
-                    expiry.labels("console").set(expiry_timestamp(found[0]))
-                except ssl.SSLError as error:
-                    log.warning("cannot use the certificate of the console", error=error)
-            await asyncio.sleep(RENEWAL_S)
 
 
 async def _started(server: uvicorn.Server, task: asyncio.Task[None]) -> None:

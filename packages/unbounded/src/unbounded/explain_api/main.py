@@ -44,10 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(settings: ExplainSettings) -> None:
     """Serve until cancelled. Raises OSError."""
-    from unbounded.explain_api.server import ExplainServer, TlsFiles  # noqa: PLC0415
+    from unbounded.explain_api.server import ExplainServer  # noqa: PLC0415
     from unbounded.kube.config import ClientConfig  # noqa: PLC0415
     from unbounded.kube.metrics import ControllerMetrics  # noqa: PLC0415
     from unbounded.kube.process import serving_health  # noqa: PLC0415
+    from unbounded.kube.serving_certificate import ServingCertificate, certificate_expiry  # noqa: PLC0415
 
     authority = None if settings.ca is None else settings.ca.read_bytes()
     config = ClientConfig(server=settings.api_server, ca=authority, ca_file=settings.ca)
@@ -59,7 +60,9 @@ async def serve(settings: ExplainSettings) -> None:
         addresses = () if settings.health is None else (settings.health,)
         await stack.enter_async_context(serving_health(metrics, addresses))
         if settings.tls is not None and settings.certificate is not None and settings.key is not None:
-            await server.serve_tls(settings.tls, TlsFiles(settings.certificate, settings.key))
+            expiry = certificate_expiry(metrics.registry)
+            certificate = ServingCertificate(settings.certificate, settings.key, "explain", expiry)
+            await server.serve_tls(settings.tls, certificate)
         await asyncio.Event().wait()
 
 

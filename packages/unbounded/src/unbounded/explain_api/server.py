@@ -1,4 +1,4 @@
-"""The API as a process of its own: listeners, credentials of requests, and the certificate.
+"""The API as a process of its own: listeners, and the credentials of requests.
 
 The process passes the caller's credentials on to the API server, and has none itself. A token crosses the network only
 under TLS: without a certificate, the process listens on loopback alone.
@@ -11,9 +11,8 @@ import contextlib
 import re
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote
 
@@ -22,7 +21,6 @@ from aiohttp import web
 from unbounded.explain_api.releases import HEADER
 from unbounded.explain_api.service import BODY_BYTES, JSON, ExplainService, ServedReply, ServedRequest, rejection
 from unbounded.explain_api.statuses import RequestRejected, bad_request
-from unbounded.kube.certificate_expiry import certificate_expiry, expiry_timestamp
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, Impersonation, StaticCredentials
@@ -30,6 +28,7 @@ from unbounded.kube.http_listener import LimitedHttpServer
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.rejection_counters import RejectionCounters
+from unbounded.kube.serving_certificate import ServingCertificate
 from unbounded.kube.settings import Address
 
 AGENT: Final = "unbounded-explain"
@@ -38,7 +37,6 @@ CONNECTIONS_OF_ONE: Final = 128  # an ingress is one address
 BODY_S: Final = 20.0
 KEEPALIVE_S: Final = 60.0
 STOP_S: Final = 1.0
-RENEWAL_S: Final = 15.0
 BACKLOG: Final = 128
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 _TOKEN: Final = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/=-]+) *")  # RFC 6750
@@ -47,43 +45,18 @@ _EXTRA: Final = "impersonate-extra-"
 log = Log(__name__)
 
 
-@dataclass(frozen=True)
-class TlsFiles:
-    """Certificate chain and key of the TLS listener, in PEM."""
-
-    certificate: Path
-    key: Path
-
-    def context(self) -> ssl.SSLContext:
-        """Read the files. Raises OSError; ssl.SSLError, which is one, where they do not belong together."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.certificate, self.key)
-        return context
-
-    def content(self) -> tuple[bytes, bytes] | None:
-        """Return the content of both files; None while one of them cannot be read."""
-        try:
-            return self.certificate.read_bytes(), self.key.read_bytes()
-        except OSError:
-            return None
-
-
 class ExplainServer:
     """Listeners of the API.
 
     Args:
         config: address and authority of the API server. Its credentials are not used.
-        metrics: of the process; they count the reads of all callers, and have the end of the served certificate.
-        renewal_s: between two looks at the files of the certificate.
+        metrics: of the process; they count the reads of all callers.
     """
 
-    def __init__(self, config: ClientConfig, metrics: ControllerMetrics, *, renewal_s: float = RENEWAL_S) -> None:
+    def __init__(self, config: ClientConfig, metrics: ControllerMetrics) -> None:
         self._config = replace(config, credentials=StaticCredentials(AuthInfo()))
         self._service = ExplainService()
         self._metrics = metrics
-        self._expiry = certificate_expiry(metrics.registry)
-        self._renewal_s = renewal_s
         self._tally = RejectionCounters(log, asyncio.get_running_loop().time, "connection not served")
 
     @contextlib.asynccontextmanager
@@ -113,27 +86,10 @@ class ExplainServer:
             connections.pre_shutdown()
             await connections.shutdown(STOP_S)
 
-    async def serve_tls(self, address: Address, files: TlsFiles) -> None:
-        """Serve with the certificate of the files, from when they exist, and with each new one of them."""
-        loaded: tuple[bytes, bytes] | None = None
-        context: ssl.SSLContext | None = None
-        async with contextlib.AsyncExitStack() as stack:
-            while True:
-                found = await asyncio.to_thread(files.content)
-                if found is not None and found != loaded:
-                    loaded = found
-                    try:
-                        fresh = await asyncio.to_thread(files.context)
-                        if context is None:
-                            context = fresh
-                            await stack.enter_async_context(self.serving(address, context))
-                        else:
-                            context.load_cert_chain(files.certificate, files.key)
-                            log.info("certificate of explanations renewed")
-                        self._expiry.labels("explain").set(expiry_timestamp(found[0]))
-                    except ssl.SSLError as error:
-                        log.warning("cannot use the certificate of explanations", error=error)
-                await asyncio.sleep(self._renewal_s)
+    async def serve_tls(self, address: Address, certificate: ServingCertificate) -> None:
+        """Serve with a certificate, from when its files exist, until cancelled."""
+        async with self.serving(address, await certificate.wait_usable()):
+            await certificate.follow()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

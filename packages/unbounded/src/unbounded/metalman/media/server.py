@@ -8,19 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Final, Protocol
 
 from aiohttp import web
-from cryptography import x509
 
 from unbounded.kube.http_listener import LimitedHttpServer
 from unbounded.kube.logs import Log
 from unbounded.kube.rejection_counters import RejectionCounters
+from unbounded.kube.serving_certificate import ServingCertificate
 from unbounded.metalman.http import responses
 from unbounded.metalman.http.responses import FileRange, WholeFile
 from unbounded.metalman.media.image import FilePart, MediaImage
@@ -42,55 +39,30 @@ class MediaSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MediaServerSettings:
-    """Listening address of a server, its certificate and its limits.
+    """Listening address of a server, and its limits.
 
     Args:
-        certificate, key: files in PEM; a certificate of the site's CA, which its BMCs trust.
-        renewal_s: seconds between two readings of the files, which may be renewed.
         chunk_s: limit on the time in which a client takes a chunk; BMCs are slow, and a stalled one holds a connection.
     """
 
-    certificate: Path
-    key: Path
     bind_address: str = "0.0.0.0"  # noqa: S104 - BMCs are on networks of their own
     port: int = 8443
     most_connections: int = 128
     most_connections_of_one: int = 16
     idle_s: float = 60.0
     chunk_s: float = 60.0
-    renewal_s: float = 15.0
-
-    def context(self) -> ssl.SSLContext:
-        """Read the files.
-
-        Raises:
-            OSError: a file cannot be read.
-            ssl.SSLError: a file is no certificate or key, or they do not belong together.
-        """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key)
-        return context
-
-    def expires(self) -> datetime | None:
-        """Return the end of the certificate's validity; None while the file has no readable certificate."""
-        try:
-            return x509.load_pem_x509_certificate(self.certificate.read_bytes()).not_valid_after_utc
-        except (OSError, ValueError):
-            return None
-
-    def content(self) -> tuple[bytes, bytes] | None:
-        """Return the content of both files; None while one of them cannot be read."""
-        try:
-            return self.certificate.read_bytes(), self.key.read_bytes()
-        except OSError:
-            return None
 
 
 class VirtualMediaServer:
-    """Serve the images of `source`; `counts` has the requests that were not served, by reason."""
+    """Serve the images of `source`; `counts` has the requests that were not served, by reason.
 
-    def __init__(self, settings: MediaServerSettings, source: MediaSource) -> None:
+    Args:
+        certificate: of the site's CA, which its BMCs trust.
+    """
+
+    def __init__(self, settings: MediaServerSettings, certificate: ServingCertificate, source: MediaSource) -> None:
         self._settings = settings
+        self._certificate = certificate
         self._source = source
         self._tally = RejectionCounters(log, asyncio.get_running_loop().time, "request not served")
         self.port = settings.port
@@ -105,11 +77,10 @@ class VirtualMediaServer:
         """Serve inside of the context; its end aborts running transfers.
 
         Raises:
-            OSError: the port is taken, or a file cannot be read.
-            ssl.SSLError: a file is no certificate or key, or they do not belong together.
+            OSError: the port is taken, or the certificate cannot be used.
         """
         settings = self._settings
-        loaded, context = settings.content(), settings.context()
+        context = self._certificate.load()
         connections = LimitedHttpServer(
             self._handle,
             self._tally,
@@ -126,7 +97,7 @@ class VirtualMediaServer:
         )
         self.port = listener.sockets[0].getsockname()[1]
         log.info("serving virtual media", port=self.port)
-        renewal = asyncio.create_task(self._renew(context, loaded), name="certificate of virtual media")
+        renewal = asyncio.create_task(self._certificate.follow(), name="certificate of virtual media")
         try:
             yield self
         finally:
@@ -134,24 +105,6 @@ class VirtualMediaServer:
             listener.close()
             connections.pre_shutdown()
             await connections.shutdown(STOP_S)
-
-    async def _renew(self, context: ssl.SSLContext, loaded: tuple[bytes, bytes] | None) -> None:
-        """Use the certificate of new files for new connections; keep the former one until both belong together."""
-        settings, refused = self._settings, None
-        while True:
-            await asyncio.sleep(settings.renewal_s)
-            found = await asyncio.to_thread(settings.content)
-            if found in (loaded, refused, None):
-                continue
-            try:
-                await asyncio.to_thread(settings.context)
-                context.load_cert_chain(settings.certificate, settings.key)
-            except (OSError, ssl.SSLError) as error:
-                refused = found
-                log.warning("cannot use the new certificate of virtual media", error=error)
-            else:
-                loaded, refused = found, None
-                log.info("certificate of virtual media renewed")
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         client = _peer(request)

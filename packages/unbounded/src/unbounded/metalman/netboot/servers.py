@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from unbounded.kube.certificate_expiry import certificate_expiry
 from unbounded.kube.process import Runtime, StartupError
+from unbounded.kube.serving_certificate import ServingCertificate, certificate_expiry
 from unbounded.metalman.dhcp import model
 from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.server import interface_address
@@ -67,10 +64,6 @@ class PacketCountersCollector(Collector):
         for result, count in (self._counts() if self._counts else {}).items():
             found[result] = found.get(result, 0) + count
         return found
-
-
-def _timestamp(at: datetime | None) -> float:
-    return math.nan if at is None else at.timestamp()
 
 
 class NetbootMetrics:
@@ -163,16 +156,16 @@ class NetbootServers:
         if media is None:
             yield
             return
-        desired = MediaServerSettings(media.certificate, media.key, port=media.port)
-        server = VirtualMediaServer(desired, images)
+        expiry = self._metrics.certificate_expiry
+        certificate = ServingCertificate(media.certificate, media.key, MEDIA, expiry)
         try:
-            desired.context()
-        except (OSError, ssl.SSLError) as error:
+            certificate.load()
+        except OSError as error:
             files = f"{settings.flags.media_certificate} {media.certificate}, {settings.flags.media_key} {media.key}"
             raise StartupError(f"{files}: no certificate chain with its key in PEM: {error}") from error
+        server = VirtualMediaServer(MediaServerSettings(port=media.port), certificate, images)
         async with self._bound(MEDIA, media.port, settings.flags.media_port, server.serving):
             self._metrics.media_refusals.begin(lambda: server.counts)
-            self._metrics.certificate_expiry.labels(MEDIA).set_function(lambda: _timestamp(desired.expires()))
             yield
 
     async def dhcp(
