@@ -78,62 +78,70 @@ def _install_arguments(parser: ArgumentParser) -> None:
     )
     add_cluster_arguments(parser)
     add_image_registry(parser)
-    parser.add_argument(
-        "--image",
-        default="",
-        metavar="IMAGE",
-        help="Use this image of machina (default: this version, from --image-registry)",
-    )
+    _add_image(parser, "--image", "machina")
+    _add_machine_ops_arguments(parser)
+    _add_container_cloud_arguments(parser)
+    _add_console_arguments(parser)
+    _add_console_oidc_arguments(parser)
+    add_dry_run(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")
+    parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
+
+
+def _add_image(parser: ArgumentParser, flag: str, program: str) -> None:
+    text = f"Use this image of {program} (default: this version, from --image-registry)"
+    parser.add_argument(flag, default="", metavar="IMAGE", help=text)
+
+
+def _add_machine_ops_arguments(parser: ArgumentParser) -> None:
     add_boolean(
         parser,
         "--enable-machine-ops-controller",
         default=False,
         help="Run machine-ops-controller, for machines in clouds; a running one is updated without this flag",
     )
-    for flag, metavar, help_ in (
-        ("--site", "SITE", "Deploy machine-ops-controller for Machines of this site only (default: all)"),
-        (
-            "--provider",
-            "NAME",
-            "Deploy machine-ops-controller for this provider only, such as AzureVM (default: all in its image)",
-        ),
-        (
-            "--machine-ops-image",
-            "IMAGE",
-            "Use this image of machine-ops-controller (default: this version, from --image-registry)",
-        ),
-    ):
-        parser.add_argument(flag, default="", metavar=metavar, help=help_)
+    parser.add_argument(
+        "--site",
+        default="",
+        metavar="SITE",
+        help="Deploy machine-ops-controller for Machines of this site only (default: all)",
+    )
+    parser.add_argument(
+        "--provider",
+        default="",
+        metavar="NAME",
+        help="Deploy machine-ops-controller for this provider only, such as AzureVM (default: all in its image)",
+    )
+    _add_image(parser, "--machine-ops-image", "machine-ops-controller")
+
+
+def _add_container_cloud_arguments(parser: ArgumentParser) -> None:
     add_boolean(
         parser,
         "--container-cloud",
         default=False,
         help="Serve the kinds of Container Cloud and run container-cloud; a running one is updated without this flag",
     )
-    parser.add_argument(
-        "--container-cloud-image",
-        default="",
-        metavar="IMAGE",
-        help="Use this image of container-cloud (default: this version, from --image-registry)",
-    )
+    _add_image(parser, "--container-cloud-image", "container-cloud")
+
+
+def _add_console_arguments(parser: ArgumentParser) -> None:
     add_boolean(
         parser,
         "--console",
         default=False,
         help="Run the console for browsers; a running one is updated without this flag",
     )
-    parser.add_argument(
-        "--console-image",
-        default="",
-        metavar="IMAGE",
-        help="Use this image of the console (default: this version, from --image-registry)",
-    )
+    _add_image(parser, "--console-image", "the console")
     parser.add_argument(
         "--console-allow-operations",
         action=BooleanFlag,
         default=None,
         help="Let the console offer actions, which users do with their own rights (default: as it runs, else false)",
     )
+
+
+def _add_console_oidc_arguments(parser: ArgumentParser) -> None:
     for flag, metavar, help_ in (
         (
             "--console-oidc-issuer-url",
@@ -162,9 +170,6 @@ def _install_arguments(parser: ArgumentParser) -> None:
         ),
     ):
         parser.add_argument(flag, default=None, metavar=metavar, help=help_)
-    add_dry_run(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")
-    parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
 
 
 def _uninstall(parser: ArgumentParser) -> None:
