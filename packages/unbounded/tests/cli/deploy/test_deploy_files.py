@@ -19,7 +19,15 @@ from tests.cli.running import KUBECTL, PATH
 from tests.join.signing import PUBLIC_KEY
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.console_workload import ConsoleOidc, ConsoleWorkload, SecretKey, console_objects
+from unbounded.cli.deploy.console_workload import (
+    CONSOLE,
+    OIDC_CLIENT_FILE,
+    ConsoleOidc,
+    ConsoleWorkload,
+    SecretKey,
+    console_deployment,
+    console_objects,
+)
 from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machina_settings import SETTINGS, settings_from_flags
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
@@ -44,6 +52,8 @@ from unbounded.cli.deploy.workloads import (
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliError
 from unbounded.cli.plugin.parsing import commands
+from unbounded.console import main as console_main
+from unbounded.console.oidc_settings import OidcSettings
 from unbounded.explain_api import settings as explain_settings
 from unbounded.join.agent_install import AgentOrigin
 from unbounded.kube.config import SERVICE_ACCOUNT
@@ -54,6 +64,7 @@ from unbounded.machineops.providers.oci.logins import Principal, principal
 from unbounded.metalman.flags import add_arguments, parse_settings
 
 Raw = dict[str, Any]
+OVERLAY_REGISTRY = "registry.example.net/unbounded"  # of examples/kustomize
 
 
 @cache
@@ -142,7 +153,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
 def test_overlay_deploys_a_controller_per_cloud_with_workload_identity() -> None:
     found = rendered("examples/kustomize")
     by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}
-    azure = MachineOpsWorkload("registry.example.net/unbounded/machine-ops-controller:v0.1.0", provider="AzureVM")
+    azure = MachineOpsWorkload(f"{OVERLAY_REGISTRY}/machine-ops-controller:v0.1.0", provider="AzureVM")
     phoenix = replace(azure, site="phoenix", provider="OCIInstance")
     assert not azure.shares_with(phoenix)
     for one in (azure, phoenix):
@@ -166,6 +177,21 @@ def test_overlay_deploys_a_controller_per_cloud_with_workload_identity() -> None
             assert principal(environ | {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) is Principal.WORKLOAD
             as_installed["spec"]["containers"][0]["env"] = pod["spec"]["containers"][0]["env"]
         assert there["spec"] == wanted["spec"]
+
+
+@pytest.mark.slow
+def test_overlay_lets_the_console_log_in_with_a_provider_as_install_does() -> None:
+    (there,) = [
+        body
+        for body in rendered("examples/kustomize")
+        if (body["kind"], body["metadata"]["name"]) == ("Deployment", CONSOLE)
+    ]
+    oidc = ConsoleOidc("https://idp.example.com", "kubernetes", SecretKey(f"{CONSOLE}-oidc", "client-secret"))
+    assert there == console_deployment(ConsoleWorkload(f"{OVERLAY_REGISTRY}/{CONSOLE}:v0.1.0", oidc=oidc))
+    args = there["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert console_main.parse(args, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}).oidc == OidcSettings(
+        issuer=oidc.issuer, client_id=oidc.client_id, client_secret_file=Path(OIDC_CLIENT_FILE)
+    )
 
 
 @pytest.mark.slow
