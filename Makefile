@@ -76,7 +76,8 @@ bench: $(STAMP)
 	scripts/agent-tools
 	$(BIN)/python -m benchmarks
 
-# Tests make these pictures, too, and compare what they show; here they are written to docs/screenshots.
+# Tests make these pictures, too. They fail where a command prints another text than its picture has, or where a page of
+# the console lacks a text that its picture has to have. Here the pictures are written to docs/screenshots.
 screenshots: tools
 	UNBOUNDED_SCREENSHOTS=write $(BIN)/python -m pytest tests/docs/test_*_pictures.py
 

@@ -12,8 +12,10 @@ import termios
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
+from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -26,6 +28,14 @@ from tests.e2e.plane import Plane
 COLUMNS: Final = 120
 LIMIT_S: Final = 60.0
 _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # of a server in the internet
+_TEXT: Final = "{http://www.w3.org/2000/svg}text"
+_CUT: Final = "…"  # at the end of a message that the terminal has no room for
+_VARIES: Final = {  # what differs from run to run
+    "HASH": re.compile(r"\b[0-9a-f]{16}\b"),
+    "TIME": re.compile(r"\b\d{8}-\d{6}\b|\b\d{4}-\d\d-\d\dT[\d:]{8}Z"),
+    "AGE": re.compile(r"\b(\d+[dhms])+\b"),
+    "127.0.0.1:PORT": re.compile(r"\b127\.0\.0\.1:\d+"),
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ async def make(it: Plane, picture: CommandPicture) -> str:
     )
     assert status == picture.status, f"{picture.command}\nstatus {status}\n{output}"
     assert picture.shows in output, f"{picture.command}\n{picture.shows!r} is missing\n{output}"
-    return _drawn((Text(picture.command, "bold"), output))
+    return drawn((Text(picture.command, "bold"), output))
 
 
 async def make_completion(it: Plane, picture: CompletionPicture) -> str:
@@ -130,7 +140,36 @@ async def make_completion(it: Plane, picture: CompletionPicture) -> str:
             assert offered in found[1].split(), found[1]
             parts.append((Text.assemble((begun, "bold"), (" Tab Tab", "dim italic")), found[1].replace("\r\n", "\n")))
             shell.type("\x03")
-    return _drawn(*parts)
+    return drawn(*parts)
+
+
+def outdated(shown: str, printed: str) -> list[str]:
+    """Return the lines of a picture that another one does not have alike; what differs from run to run may differ."""
+    lines = zip_longest(_lines(shown), _lines(printed), fillvalue="")
+    return [f"{old!r} is now {new!r}" for old, new in lines if not _is_same(old, new)]
+
+
+def _lines(svg: str) -> list[str]:
+    """Return the lines of a picture, with one space between words."""
+    found: dict[str, str] = {}
+    for text in ElementTree.fromstring(svg).iter(_TEXT):
+        if text.get("clip-path"):
+            y = text.attrib["y"]
+            found[y] = f"{found.get(y, '')} {text.text}"
+    return [_fixed(" ".join(line.split())) for line in found.values()]
+
+
+def _fixed(line: str) -> str:
+    for name, varying in _VARIES.items():
+        line = varying.sub(name, line)
+    return line
+
+
+def _is_same(one: str, other: str) -> bool:
+    if not (one.endswith(_CUT) and other.endswith(_CUT)):
+        return one == other
+    short, long = sorted((one[:-1].rstrip(), other[:-1].rstrip()), key=len)
+    return long.startswith(short)
 
 
 async def _in_terminal(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -167,7 +206,7 @@ def _received(terminal: int) -> str:
     return b"".join(parts).decode(errors="replace").replace("\r\n", "\n")
 
 
-def _drawn(*parts: tuple[Text, str]) -> str:
+def drawn(*parts: tuple[Text, str]) -> str:
     """Draw lines that a user has typed, each with the output after it."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     for typed, output in parts:

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from tests.cli.running import KUBECTL
-from tests.docs.command_pictures import COMPLETION, PICTURES, make, make_completion
+from tests.docs.command_pictures import COMPLETION, PICTURES, drawn, make, make_completion, outdated
 from tests.docs.runner import DOCS
 from tests.e2e.plane import plane
 
@@ -21,12 +22,33 @@ FOLDER = DOCS / "screenshots"
 
 
 async def test_each_command_prints_what_its_picture_shows(tmp_path: Path) -> None:
-    folder = FOLDER if "UNBOUNDED_SCREENSHOTS" in os.environ else tmp_path
+    made: dict[str, str] = {}
     async with plane(tmp_path / "data", "--lab", "2", "--container-cloud") as it:
         await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
         for picture in PICTURES:
-            (folder / f"{picture.name}.svg").write_text(await make(it, picture))
-        (folder / f"{COMPLETION.name}.svg").write_text(await make_completion(it, COMPLETION))
+            made[picture.name] = await make(it, picture)
+        made[COMPLETION.name] = await make_completion(it, COMPLETION)
+    if "UNBOUNDED_SCREENSHOTS" in os.environ:
+        for name, svg in made.items():
+            (FOLDER / f"{name}.svg").write_text(svg)
+    changes = {name: outdated((FOLDER / f"{name}.svg").read_text(), svg) for name, svg in made.items()}
+    assert {name: lines for name, lines in changes.items() if lines} == {}, "`make screenshots` makes them anew"
+
+
+def test_times_and_ports_of_a_picture_may_differ_and_words_may_not() -> None:
+    output = "a-20261130-101811  Ready  5s  https://127.0.0.1:443, since 2026-11-30T10:18:27Z, hash 368b8e76fd0a8bd2\n"
+    later = output.replace("101811", "235959").replace("5s", "1m40s").replace(":443", ":32768").replace("bd2", "000")
+    shown = picture_of(f"{output}b  a Machine that pins …\n")
+    assert outdated(shown, picture_of(f"{later}b  a Machine that …\n")) == []
+    assert outdated(shown, picture_of(f"{later}b  a Machine that claims …\n")) == [
+        "'b a Machine that pins …' is now 'b a Machine that claims …'"
+    ]
+    assert outdated(shown, picture_of(output)) == ["'b a Machine that pins …' is now ''"]
+    assert len(outdated(shown, picture_of(output.replace("Ready", "Failed")))) == 2
+
+
+def picture_of(output: str) -> str:
+    return drawn((Text("kubectl unbounded tree a"), output))
 
 
 def test_each_picture_is_shown_by_a_guide() -> None:

@@ -1,4 +1,4 @@
-"""The tour of docs/console.md in Chromium, and docs/screenshots/console-*.webp, which show its steps.
+"""The tour of docs/console.md in Chromium, and docs/screenshots/console-*.webp, which show its steps and other views.
 
 `make screenshots` writes the pictures anew.
 """
@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from playwright.async_api import Locator, expect
 
 from tests.cli.running import KUBECTL
 from tests.console.browser import CHROMIUM, Tab, chromium, tab
-from tests.console.running import URL
+from tests.console.running import URL, cluster_console
 from tests.docs.runner import DOCS, STOPS_S
 from tests.e2e.plane import Plane, plane
 from tests.support.paths import ROOT
@@ -38,7 +38,13 @@ LARGEST: Final = 80_000  # bytes
 QUALITY: Final = 70
 HEIGHT: Final = 860
 REBOOT: Final = "Reboot the host"
-PICTURES: Final = ("fleet", "machine", "operation", "blocked", "actions", "rollouts", "site", "hosts")
+CLUSTER_HEIGHT: Final = 680
+LOG_IN_HEIGHT: Final = 420
+PROVIDER: Final = ("--oidc-issuer-url", "https://idp.example.com", "--oidc-client-id", "kubernetes")
+PICTURES: Final = (
+    *("fleet", "machine", "operation", "blocked", "actions", "rollouts", "site"),
+    *("hosts", "host", "cluster", "login"),
+)
 
 
 @dataclass
@@ -63,13 +69,13 @@ class Tour:
         await self.found.shows("Nothing was changed yet.")
         await self.button(name).click()
 
-    async def take(self, name: str, *texts: str) -> None:
+    async def take(self, name: str, *texts: str, height: int = HEIGHT) -> None:
         """Wait for texts, and write the picture of the top of the page."""
         for text in texts:
             await self.found.shows(text, within_s=30)
         page = self.found.page
         await page.mouse.move(0, 0)
-        height = min(HEIGHT, await page.evaluate("document.documentElement.scrollHeight"))
+        height = min(height, await page.evaluate("document.documentElement.scrollHeight"))
         clip = {"x": 0, "y": 0, "width": 1280, "height": height, "scale": 1}
         chrome = await page.context.new_cdp_session(page)
         options = {"format": "webp", "quality": QUALITY, "clip": clip}
@@ -93,7 +99,7 @@ async def follow_one_machine(tour: Tour) -> None:
     await tour.confirm(REBOOT)
     await found.page.get_by_role("link", name="Show lab-01-host-reboot-").click()
     await found.page.wait_for_url("**/operation/**")
-    await found.shows("Complete", within_s=60)
+    await found.shows("the host was On", within_s=60)
     await tour.take("operation", "WaitingOn", "the host was Off")
 
 
@@ -157,8 +163,35 @@ async def test_the_tour_shows_what_its_pictures_show(tmp_path: Path) -> None:
         await follow_many(tour)
 
 
-async def test_the_pictures_of_rollouts_and_hosts(tmp_path: Path) -> None:
-    """With a budget, an operation in stages, and a host of Container Cloud."""
+async def show_container_cloud(tour: Tour) -> None:
+    """Show all hosts and Clusters, a host that others have installed, and a Cluster whose Machine waits."""
+    await tour.it.shell.run("kubectl unbounded host adopt lab-03 --externally-provisioned")
+    await tour.it.shell.run(f"kubectl apply -f {ROOT}/examples/container-cloud/machine.yaml")
+    await tour.follow("Hosts")
+    await tour.take("hosts", "default/lab-03", "externally provisioned", "default/master-0", "example-17-3-0")
+    await tour.follow("default/lab-03")
+    await tour.take("host", "Host default/lab-03", "BMC https://", "Conditions")
+    waits = "--for=jsonpath='{.status.execution.waiting.reason}=HostNotAvailable' --timeout=60s"
+    await tour.it.shell.run(f"kubectl wait ma/example-control-plane -n example-ns {waits}")
+    await tour.follow("Hosts", "example-ns/example-cluster")
+    texts = ("Cluster example-ns/example-cluster", "HostNotAvailable", "because ")
+    await tour.take("cluster", *texts, height=CLUSTER_HEIGHT)
+
+
+async def show_log_in(tour: Tour, data: Path) -> None:
+    """Show the log-in of the console of a cluster, with a provider."""
+    browser, flags = tour.found.page.context.browser, ("--plain-addr", "127.0.0.1:0", *PROVIDER)
+    assert browser is not None
+    async with (
+        cluster_console(data / "kubeconfig", data, *flags) as address,
+        tab(browser, f"http://{address}", color_scheme="light") as found,
+    ):
+        texts = ("Log in with idp.example.com", "Token of the API server")
+        await replace(tour, found=found).take("login", *texts, height=LOG_IN_HEIGHT)
+
+
+async def test_the_pictures_of_other_views(tmp_path: Path) -> None:
+    """With a budget, an operation in stages, and hosts of Container Cloud."""
     async with touring(tmp_path / "data", "--lab", "3", "--container-cloud", "--console") as tour:
         everything = {"matchLabels": {LABEL_SITE: "lab"}}
         budget = {"machineSelector": everything, "maxUnavailable": 1}
@@ -168,9 +201,8 @@ async def test_the_pictures_of_rollouts_and_hosts(tmp_path: Path) -> None:
         await tour.it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "reboot-in-stages"}, "spec": rollout})
         await tour.follow("Rollouts")
         await tour.take("rollouts", "reboot-in-stages", "canary", "lab-racks")
-        await tour.it.shell.run("kubectl unbounded host adopt lab-03 --externally-provisioned")
-        await tour.follow("Hosts")
-        await tour.take("hosts", "default/lab-03", "externally provisioned")
+        await show_container_cloud(tour)
+        await show_log_in(tour, tmp_path / "data")
 
 
 def test_each_picture_is_shown_by_a_guide() -> None:
