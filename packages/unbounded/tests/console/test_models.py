@@ -78,7 +78,7 @@ async def shown(world: World, name: str) -> ViewData:
     execution = operation.status.execution
     procedure = procedure_of(operation, "" if execution is None else execution.executor, machine)
     found = await explain(world.api, Topic.OPERATION, name, now=virtual_now)
-    return operation_view(operation, procedure, found, virtual_now())
+    return operation_view(operation, procedure, found, virtual_now(), machine)
 
 
 @story
@@ -125,6 +125,27 @@ async def test_the_stage_in_which_an_operation_failed_is_marked(world: World) ->
     assert [one.state for one in steps(view)].count(StageState.FAILED) == 1
     assert not any(one.state is StageState.CURRENT for one in steps(view))
     assert not any(isinstance(part, BlockerChain) for part in view.sections), "an ended operation waits for nothing"
+
+
+@story
+async def test_an_operation_shows_those_of_its_kind_before_it(world: World) -> None:
+    world.redfish().start()
+    await world.machine("m1")
+    await world.operation("first", "HostReboot", "m1", deadlineSeconds=4)
+    await world.ended("first", within_s=600)
+    for name, kind in (("off", "HostPowerOff"), ("second", "HostReboot"), ("third", "HostReboot")):
+        await world.slot_free("m1", within_s=600)
+        await world.operation(name, kind, "m1")
+        await world.ended(name, within_s=600)
+    await world.slot_free("m1", within_s=600)
+    earlier = "Earlier operations of this kind"
+    assert [row[:3] for row in table(await shown(world, "third"), earlier)] == [
+        ("second", "Complete", "Succeeded"),
+        ("first", "Failed", "DeadlineExceeded"),
+    ]
+    assert [row[0] for row in table(await shown(world, "second"), earlier)] == ["first"]
+    for name in ("first", "off"):
+        assert earlier not in [getattr(part, "title", "") for part in (await shown(world, name)).sections]
 
 
 @story

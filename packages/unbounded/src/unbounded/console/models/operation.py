@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from unbounded.api.machine import Machine, RecentOperation
 from unbounded.api.operation import MachineOperation, OperationPhase, TargetStatus
 from unbounded.console import urls
 from unbounded.console.models.parts import (
@@ -39,13 +40,18 @@ LONGEST_PARAMETER: Final = 200
 
 
 def operation_view(
-    operation: MachineOperation, procedure: Procedure | None, explanation: Explanation | None, now: datetime
+    operation: MachineOperation,
+    procedure: Procedure | None,
+    explanation: Explanation | None,
+    now: datetime,
+    machine: Machine | None = None,
 ) -> ViewData:
     """Return the view of an operation.
 
     Args:
         procedure: of its executor; None for one that is not part of this program.
         explanation: of the operation; None until it is known.
+        machine: of the operation; None for several, and for one that cannot be read.
     """
     sections: list[ViewSection] = [_state(operation, now)]
     if not operation.terminal:
@@ -55,6 +61,7 @@ def operation_view(
     sections += _targets(operation)
     sections.append(_evidence(operation))
     sections += _losses(operation)
+    sections += _earlier(operation, machine)
     status = operation.status.phase or OperationPhase.PENDING.value
     return ViewData(
         f"{operation.spec.operation_kind} {operation.name}",
@@ -313,7 +320,7 @@ def _targets(operation: MachineOperation) -> Iterator[ViewTable]:
         )
     yield ViewTable(
         "Machines",
-        ("Machine", "Phase", "Stage", "Operation", "Reason", "Started", "Completed", "Message"),
+        ("Machine", "Phase", "Stage", "Operation", "Retry", "Reason", "Started", "Completed", "Message"),
         tuple(map(_target, sorted(operation.status.targets, key=_urgency))),
         empty="The selector is not resolved yet.",
     )
@@ -337,6 +344,7 @@ def _target(target: TargetStatus) -> tuple[ViewText, ...]:
         phase(target.phase or OperationPhase.PENDING.value),
         words(target.rollout_stage or target.stage),
         words(target.operation, urls.operation(target.operation) if target.operation else ""),
+        words(str(target.retry) if target.retry else ""),
         *map(words, (target.reason, target.started_at, target.completed_at, target.message)),
     )
 
@@ -369,3 +377,32 @@ def _losses(operation: MachineOperation) -> Iterator[ViewTable]:
                 for one in status.erasures
             ),
         )
+
+
+def _earlier(operation: MachineOperation, machine: Machine | None) -> Iterator[ViewTable]:
+    """Yield the operations of the same kind that have ended on the Machine before, such as failed attempts of it."""
+    recent = () if machine is None else machine.status.recent_operations
+    earlier = [one for one in reversed(recent) if _is_earlier(one, operation)]
+    if earlier:
+        yield ViewTable(
+            "Earlier operations of this kind",
+            ("Operation", "Phase", "Reason", "Started", "Completed", "Message"),
+            tuple(
+                (
+                    ViewText(one.name, urls.operation(one.name)),
+                    phase(one.phase),
+                    *map(words, (one.reason, one.started_at, one.completed_at, one.message)),
+                )
+                for one in earlier
+            ),
+        )
+
+
+def _is_earlier(recent: RecentOperation, operation: MachineOperation) -> bool:
+    status = operation.status
+    begin = status.started_at or status.completed_at  # one that has failed without a start has an end alone
+    return (
+        recent.kind == operation.spec.operation_kind
+        and recent.uid != operation.metadata.uid
+        and (begin is None or (recent.completed_at is not None and recent.completed_at <= begin))
+    )

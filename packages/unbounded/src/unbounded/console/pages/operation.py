@@ -50,7 +50,7 @@ class OperationPage(LivePage):
         executor = "" if execution is None else execution.executor
         target = None if machine is None else self.view.live.of(MACHINES).cache.get(machine)
         procedure = procedure_of(operation, executor, target)
-        return operation_view(operation, procedure, self._explanation, utc_now())
+        return operation_view(operation, procedure, self._explanation, utc_now(), target)
 
     def subject_uid(self) -> str:
         operation = self._operation()
