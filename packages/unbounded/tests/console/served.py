@@ -123,11 +123,12 @@ async def create_reader(api: HttpApi, name: str, *resources: str) -> str:
     return (await api.token(name, namespace="default")).token
 
 
-async def bind(api: HttpApi, name: str) -> None:
-    """Give a user the rights of the role of the same name."""
+async def bind(api: HttpApi, name: str, *, namespace: str = "") -> None:
+    """Give a user the rights of the role of the same name, in one namespace or in all."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-    await create_new(api, BINDINGS, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]})
+    body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
+    await create_new(api, ROLE_BINDINGS if namespace else BINDINGS, body, namespace=namespace)
 
 
 async def create_lease_reader(api: HttpApi, name: str) -> str:
@@ -135,10 +136,7 @@ async def create_lease_reader(api: HttpApi, name: str) -> str:
     await create_new(api, SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
     rules = [{"apiGroups": [LEASES.group], "resources": [LEASES.plural], "verbs": ["get", "list", "watch"]}]
     await create_new(api, ROLES, {"metadata": {"name": name}, "rules": rules})
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
-    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-    body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
-    await create_new(api, ROLE_BINDINGS, body, namespace=NAMESPACE)
+    await bind(api, name, namespace=NAMESPACE)
     return (await api.token(name, namespace="default")).token
 
 

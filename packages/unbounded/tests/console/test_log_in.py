@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,16 +15,19 @@ import trustme
 from playwright.async_api import Browser
 
 from tests.console.browser import CHROMIUM, Tab, log_in, tab
-from tests.console.running import cluster_console
+from tests.console.running import PLUGIN, cluster_console
 from tests.console.served import (
     ROLES,
+    bind,
     create_namespace,
     create_reader,
     created,
     host_body,
+    kubeconfig_of,
     machine_body,
     set_status,
     temporary_status,
+    unbind,
 )
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.names import GROUP_HOST
@@ -164,6 +170,32 @@ async def test_two_users_side_by_side_see_what_each_may_read(served: str, browse
         assert MACHINE_CANARY not in await second.page.content()
         for one in (first, second):
             one.errors.clear()  # Chromium reports the status 401 of the log-in
+
+
+async def test_rights_in_one_namespace_show_its_hosts_on_the_command_line_alone(
+    served: str, browser: Browser, api: HttpApi, kubeconfig: Path, tmp_path: Path
+) -> None:
+    token = await create_reader(api, "member")
+    await api.patch(ROLES, "member", {"rules": [READ_HOSTS]})
+    await unbind(api, "member")
+    own = kubeconfig_of(kubeconfig, token, tmp_path / "kubeconfig")
+    async with canaries(api), tab(browser, f"{served}/hosts") as found:
+        await bind(api, "member", namespace=HOST_CANARY)
+        await log_in(found, token)
+        await found.shows("BareMetalHost: you may not read these objects")
+        await found.visit(f"/host/{HOST_CANARY}/{HOST_CANARY}")
+        await found.shows("You may not read baremetalhosts.metal3.io.")
+        await found.lacks("the host sings")
+        for words in ("host", "list"), ("why", f"bmh/{HOST_CANARY}"):
+            ran = await asyncio.to_thread(
+                subprocess.run,
+                [sys.executable, *PLUGIN, *words, "-n", HOST_CANARY, "--kubeconfig", str(own)],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert HOST_CANARY in ran.stdout
+        found.errors.clear()  # Chromium reports the status 401 of the log-in
 
 
 async def test_the_console_is_served_with_tls(kubeconfig: Path, browser: Browser, api: HttpApi, tmp_path: Path) -> None:
