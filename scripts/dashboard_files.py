@@ -194,7 +194,7 @@ Panel = timeseries.Panel | table.Panel | stat.Panel
 def _panels(views: tuple[View, ...]) -> Iterator[Panel]:
     for view in views:
         panel: Panel
-        query = prometheus.Dataquery().expr(view.query).legend_format(view.legend)
+        query = prometheus.Dataquery().ref_id("A").expr(view.query).legend_format(view.legend)
         if view.shows == "table":
             panel = table.Panel().with_target(query.format(PromQueryFormat.TABLE).instant())
         elif view.shows == "stat":
