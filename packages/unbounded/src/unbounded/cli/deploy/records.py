@@ -19,6 +19,7 @@ import yaml
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_RECORDS: Final = 1000
 SEPARATOR: Final = ";"
+OTHER_SEPARATORS: Final = {";": "a semicolon", "\t": "a tab", "|": "a bar"}  # of programs for spreadsheets
 _NULL: Final = "tag:yaml.org,2002:null"
 
 
@@ -84,7 +85,7 @@ def read_records(path: Path, fields: Mapping[str, bool]) -> tuple[list[FileRecor
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: byte {error.start}") from error
+        raise ValueError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8") from error
     records, faults = parse_csv(text, fields) if suffix == ".csv" else parse_yaml(text, fields)
     if len(records) > MAX_RECORDS:
         raise ValueError(f"{path} has more than {MAX_RECORDS} records: split it")
@@ -100,6 +101,9 @@ def parse_csv(text: str, fields: Mapping[str, bool]) -> tuple[list[FileRecord], 
     if first is None:
         return [], faults or [RecordFault(1, "", "the file is empty: its first line has to name the fields")]
     heads = [head.strip() for head in first[1]]
+    if len(heads) == 1 and (found := [one for one in OTHER_SEPARATORS if one in heads[0]]):
+        named = OTHER_SEPARATORS[found[0]]
+        return [], [RecordFault(first[0], "", f"{named} separates the names of the fields: write commas, as in CSV")]
     for number, head in enumerate(heads):
         if not head or head in heads[:number]:
             faults.append(RecordFault(first[0], head, "the field is named twice" if head else "a column has no name"))
@@ -140,7 +144,7 @@ def parse_yaml(text: str, fields: Mapping[str, bool]) -> tuple[list[FileRecord],
         root = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
-        return [], [RecordFault(line, "", f"not YAML: {error.problem}")]
+        return [], [RecordFault(line, "", f"not YAML: {' '.join(filter(None, (error.context, error.problem)))}")]
     except (yaml.YAMLError, RecursionError) as error:
         return [], [RecordFault(1, "", f"not YAML: {error}")]
     if not isinstance(root, yaml.SequenceNode) or not root.value:
