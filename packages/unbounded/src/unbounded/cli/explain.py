@@ -111,7 +111,7 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
         CliError
     """
     kind, slash, name = text.partition("/")
-    if not slash:
+    if not slash and text:
         return None, text
     topic = TOPICS.get(kind.lower())
     if topic is None or not name:

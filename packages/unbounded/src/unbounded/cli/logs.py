@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import Machine
 from unbounded.cli import terminal_text
 from unbounded.cli.host_ssh import ssh_command
 from unbounded.cli.machine_logs import (
@@ -22,6 +22,7 @@ from unbounded.cli.machine_logs import (
     read_logs,
     run_state,
 )
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import print_struct
 from unbounded.cli.terminal_text import BOLD
@@ -46,7 +47,7 @@ async def run(session: CommandSession) -> int:
     since = None if args.since is None else utc_now() - timedelta(seconds=args.since)
     within = LogRange(args.tail, since)
     parts = [part for part in PARTS if part in args.part] or PARTS
-    machine = await session.api.get(MACHINES, args.name)
+    machine = await lookup.machine(session, args.name)
     if args.follow:
         return await _follow(session, machine, parts, within)
     found = await read_logs(session, machine, parts, within)

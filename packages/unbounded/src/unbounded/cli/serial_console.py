@@ -28,8 +28,9 @@ from cryptography.x509.oid import NameOID
 
 from unbounded.api import serial_console
 from unbounded.api.core import CERTIFICATE_REQUESTS, LEASES, SECRETS, Lease
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CliInvocation, CommandSession
 from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.settings import lease_name
@@ -85,7 +86,7 @@ class PublishedServer:
 
 async def run(session: CommandSession) -> int:
     invocation = session.invocation
-    machine = await session.api.get(MACHINES, invocation.args.name)
+    machine = await lookup.machine(session, invocation.args.name)
     if invocation.args.last_failed:
         return await _show_kept(session, machine)
     server = await find_server(session, machine)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from unbounded.api.machine import MACHINES
 from unbounded.cli import child
 from unbounded.cli.host_ssh import ssh_command
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import CommandSession, refuse_output
 
 
 async def run(session: CommandSession) -> int:
     """Run ssh to its end; returns its exit status."""
     refuse_output(session.invocation, "name", "wide", "json", "yaml", what="the output is that of the host")
-    machine = await session.api.get(MACHINES, session.invocation.args.name)
+    machine = await lookup.machine(session, session.invocation.args.name)
     async with ssh_command(session, machine) as command:
         process = await asyncio.create_subprocess_exec(*command, *session.invocation.args.arguments)
         try:

@@ -448,7 +448,7 @@ async def test_allow_join_increments_the_counter_only_after_use(up_cli: Cli, up_
     assert ran.out == "machine.unbounded-cloud.io/joins patched\n"
     assert (await up_api.get(MACHINES, "joins")).spec.join_counter == 2
     ran = await up_cli("machine", "allow-join", "nobody")
-    assert (ran.status, '"nobody" not found' in ran.err) == (1, True)
+    assert (ran.status, "Machine nobody does not exist" in ran.err) == (1, True)
 
 
 async def test_a_ready_machine_is_installed_again_only_when_its_name_was_typed(

@@ -57,6 +57,48 @@ async def test_a_server_that_is_away_is_named(kubeconfig: Path, tmp_path: Path, 
     assert "kubectl config view --minify" in ran.err
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "../../../../api/v1/nodes", "M"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("logs",),
+        ("ssh",),
+        ("machine", "serial"),
+        ("machine", "reboot"),
+        ("machine", "trust-host-key"),
+        ("machine", "allow-join"),
+        ("machine", "operation", "cancel"),
+    ],
+    ids=lambda words: words[-1],
+)
+async def test_a_name_that_is_none_is_refused_before_any_read(
+    kubeconfig: Path, words: tuple[str, ...], name: str
+) -> None:
+    ran = await Cli(kubeconfig)(*words, name)
+    what = "OPERATION" if "operation" in words else "MACHINE"
+    assert (ran.status, f"error: {what}: {name!r} is not a valid name: lower case" in ran.err) == (2, True), ran.err
+
+
+async def test_a_machine_that_does_not_exist_is_named_with_what_helps(
+    kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli = Cli(kubeconfig)
+    for words in (("logs", "no-such"), ("ssh", "no-such"), ("machine", "serial", "no-such")):
+        ran = await cli(*words)
+        assert (ran.status, ran.err.splitlines()[0]) == (1, "error: Machine no-such does not exist")
+        assert "kubectl get mach" in ran.err
+    ran = await cli("logs", "machine/no-such")
+    assert (ran.status, "did you mean no-such?" in ran.err) == (2, True)
+    ran = await cli("config", "versions", "no-such")
+    assert "`kubectl get machineconfigurations.unbounded-cloud.io` lists the existing ones" in ran.err
+    for words in (("tree", ""), ("why", ""), ("support", "")):
+        ran = await cli(*words)
+        assert ran.status == 2, words
+    with pytest.raises(SystemExit):
+        await cli("ssh")
+    assert "error: the following arguments are required: MACHINE\n" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS, ids=["client", "reader", "watch"])
 async def test_a_server_with_another_certificate_is_not_trusted(

@@ -74,7 +74,11 @@ def _logs_arguments(parser: ArgumentParser) -> None:
 def _ssh_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="MACHINE", help="Name the Machine")
     parser.add_argument(
-        "arguments", nargs="*", metavar="ARG", help="Pass options and a command to ssh; -- comes before the options"
+        "arguments",
+        nargs="*",
+        default=[],  # argparse takes it for a required one otherwise
+        metavar="ARG",
+        help="Pass options and a command to ssh; -- comes before the options",
     )
 
 

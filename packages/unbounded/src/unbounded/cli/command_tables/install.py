@@ -182,7 +182,9 @@ def _uninstall(parser: ArgumentParser) -> None:
 
 
 def _revoke(parser: ArgumentParser) -> None:
-    parser.add_argument("tokens", nargs="*", metavar="TOKEN", help="Delete the token with this ID, such as abcdef")
+    parser.add_argument(
+        "tokens", nargs="*", default=[], metavar="TOKEN", help="Delete the token with this ID, such as abcdef"
+    )
     parser.add_argument("--site", default="", metavar="SITE", help="Revoke all tokens of this site")
     add_force(parser, "the names of the tokens")
 

@@ -9,6 +9,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.machine import MACHINES, Machine, SSHHop
 from unbounded.api.machine_spec import BastionSSHSpec, SSHSpec
 from unbounded.cli.deploy import validation
+from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.explain.ssh_fixes import hop_of
@@ -41,7 +42,7 @@ async def intend(session: CommandSession) -> Intent:
         CliError: no key is known, or it cannot be the one that the server shows.
     """
     args = session.invocation.args
-    machine = await session.api.get(MACHINES, args.name)
+    machine = await lookup.machine(session, args.name)
     key = key_of(
         machine, fingerprint=args.fingerprint or "", line=args.host_key, bastion=args.bastion, force=args.force
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.fields import DNS_SUBDOMAIN
@@ -12,24 +13,33 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
-from unbounded.kube.api import NotFound, is_kind_missing
+from unbounded.explain.chain import TOPICS
+from unbounded.explain.links import Topic
+from unbounded.kube.api import Forbidden, NotFound, is_kind_missing
 
 NAME_CHARACTERS = 253
 
 
 async def machine(session: CommandSession, name: str) -> Machine:
-    """Return a Machine. Raise CliError with similar names if it does not exist."""
+    """Return a Machine. Raise CliError where the name is invalid, and with similar names if it does not exist."""
+    kind, slash, rest = name.partition("/")
+    if slash and TOPICS.get(kind) is Topic.MACHINE:  # as `why` and `tree` take it
+        raise CliError(f"MACHINE: {name!r} is more than a name", next_step=f"did you mean {rest}?", status=USAGE)
+    checked_name(name, "MACHINE")
     try:
         return await session.api.get(MACHINES, name)
     except NotFound as error:
         if is_kind_missing(error):
             raise
-        existing = [one.name for one in (await session.api.list(MACHINES)).items]
+        existing = []
+        with suppress(Forbidden):
+            existing = [one.name for one in (await session.api.list(MACHINES)).items]
         raise CliError(f"Machine {name} does not exist", next_step=_near(name, existing, "kubectl get mach")) from error
 
 
 async def operation(session: CommandSession, name: str) -> MachineOperation:
-    """Return a MachineOperation. Raise CliError with similar names if it does not exist."""
+    """Return a MachineOperation. Raise CliError where the name is invalid, or if it does not exist."""
+    checked_name(name, "OPERATION")
     try:
         return await session.api.get(MACHINE_OPERATIONS, name)
     except NotFound as error:

@@ -105,7 +105,7 @@ def counter_after(machine: Machine) -> int | None:
 
 
 async def intend_join(session: CommandSession) -> Intent:
-    machine = await session.api.get(MACHINES, session.invocation.args.name)
+    machine = await lookup.machine(session, session.invocation.args.name)
     counter = counter_after(machine)
     if counter is None:
         return Intent(notes=(OPEN,))

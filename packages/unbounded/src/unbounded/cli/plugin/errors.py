@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TextIO
 
 from unbounded.api.failures import Failure
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import GROUP
 from unbounded.cli import terminal_text
 from unbounded.cli.plugin.command import FAILED, USAGE, CliError, CliInvocation
@@ -76,8 +77,11 @@ def _of_api(error: api.ApiError, invocation: CliInvocation) -> tuple[str, str]:
 
 
 def _list_hint(error: api.ApiError) -> str:
-    kind = (error.status.get("details") or {}).get("kind", "")
-    return f"`kubectl get {kind}` lists the existing ones" if kind else ""
+    details = error.status.get("details") or {}
+    group, kind = details.get("group", ""), details.get("kind", "")
+    # a plural alone may mean the kind of another group
+    shown = "mach" if (group, kind) == (MACHINES.group, MACHINES.plural) else f"{kind}.{group}" if group else kind
+    return f"`kubectl get {shown}` lists the existing ones" if kind else ""
 
 
 def _reach_hint(text: str) -> str:
