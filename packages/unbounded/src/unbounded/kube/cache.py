@@ -122,7 +122,7 @@ class Cache(Generic[T]):
         identity = identify(item)
         is_later = version_number(identity.version) > self._last_version
         if self._position and is_later and self._selects(item, identity):
-            self._put_newer(identity, item)
+            self._put_newer(self._reduced(item))
 
     # ---- following the store
 
@@ -149,7 +149,7 @@ class Cache(Generic[T]):
         if not self._position and not self._begins_with_stream:
             with pause_gc(first=not self.synced.is_set()):
                 listing = await self._api.list(self.kind, **self._selection)
-                self._replace(listing.items, listing.resource_version)
+                self._replace(map(self._reduced, listing.items), listing.resource_version)
         stream = self._api.watch(self.kind, resource_version=self._position, **self._selection)
         async with _closing(stream):
             if not self._position:
@@ -173,7 +173,7 @@ class Cache(Generic[T]):
                             self._replace(items, event.resource_version)
                             return
                         if event.object is not None:
-                            items.append(event.object)
+                            items.append(self._reduced(event.object))  # while the server encodes the next ones
         except (InvalidObject, ReadFailed, TimeoutError) as error:
             if isinstance(error, ReadFailed) and not error.code:
                 raise  # the connection failed: the server refused nothing
@@ -186,14 +186,18 @@ class Cache(Generic[T]):
         return {"namespace": self._namespace, "labels": self._labels, "fields": self._fields}
 
     def _apply(self, type_: EventType, item: T, version: int) -> None:
-        identity = identify(item)
         if type_ is not EventType.DELETED:
-            self._put_newer(identity, item)
-        elif identity.key in self._items and self._version(identity.key) <= version:
-            self._drop(identity.key)
+            self._put_newer(self._reduced(item))
+            return
+        key = identify(item).key
+        if key in self._items and self._version(key) <= version:
+            self._drop(key)
 
     def _replace(self, items: Iterable[T], version: str) -> None:
-        """Make the cache equal to a list, except for later writes observed here: the watch delivers those."""
+        """Make the cache equal to a list of reduced objects, except for later writes observed here.
+
+        The watch delivers those.
+        """
         number = version_number(version)
         restarted = number < self._last_version
         listed = {identify(item).key: item for item in items}
@@ -201,11 +205,10 @@ class Cache(Generic[T]):
             if restarted or self._version(key) <= number:
                 self._drop(key)
         for item in listed.values():
-            identity = identify(item)
             if restarted:
-                self._put(identity, item)
+                self._put(item)
             else:
-                self._put_newer(identity, item)
+                self._put_newer(item)
         self._position, self._last_version = version, number
         self.synced.set()
 
@@ -225,15 +228,17 @@ class Cache(Generic[T]):
     def _version(self, key: ObjectKey) -> int:
         return version_number(identify(self._items[key]).version)
 
-    def _put_newer(self, identity: ObjectIdentity, item: T) -> None:
-        """Store an item unless a later version of it is known."""
-        if identity.key not in self._items or self._version(identity.key) < version_number(identity.version):
-            self._put(identity, item)
+    def _reduced(self, item: T) -> T:
+        return item if self._compact is None else self._compact(item)
 
-    def _put(self, identity: ObjectIdentity, item: T) -> None:
-        if self._compact is not None:
-            item = self._compact(item)
-            identity = identify(item)  # its texts are those of the object
+    def _put_newer(self, item: T) -> None:
+        """Store a reduced object unless a later version of it is known."""
+        identity = identify(item)
+        if identity.key not in self._items or self._version(identity.key) < version_number(identity.version):
+            self._put(item)
+
+    def _put(self, item: T) -> None:
+        identity = identify(item)  # its texts are those of the reduced object
         old = self._items.get(identity.key)
         if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
             self._drop(identity.key)
