@@ -145,10 +145,11 @@ def flags_of_make_run() -> list[str]:
 
 @asynccontextmanager
 async def touring(data: Path, *flags: str) -> AsyncIterator[Tour]:
-    """A control plane whose console is open in a browser. It ends with Ctrl-C."""
+    """A control plane whose console is open in a browser, after its first operation. It ends with Ctrl-C."""
     folder = FOLDER if "UNBOUNDED_SCREENSHOTS" in os.environ else data.parent
     async with plane(data, *flags) as it:
         url = (await it.running.says(URL.pattern))[0]
+        await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
         async with chromium() as browser, tab(browser, url, color_scheme="light") as found:
             yield Tour(it, found, folder)
         assert await it.running.stops() < STOPS_S
@@ -157,7 +158,6 @@ async def touring(data: Path, *flags: str) -> AsyncIterator[Tour]:
 async def test_the_tour_shows_what_its_pictures_show(tmp_path: Path) -> None:
     """With what `make run` starts, and nothing that the tour does not mention."""
     async with touring(tmp_path / "data", *flags_of_make_run()) as tour:
-        await tour.it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
         await follow_one_machine(tour)
         await pause_and_ask(tour)
         await follow_many(tour)
@@ -200,7 +200,7 @@ async def test_the_pictures_of_other_views(tmp_path: Path) -> None:
         rollout = {"operationKind": "HostReboot", "machineSelector": everything, "strategy": {"stages": stages}}
         await tour.it.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "reboot-in-stages"}, "spec": rollout})
         await tour.follow("Rollouts")
-        await tour.take("rollouts", "reboot-in-stages", "canary", "lab-racks")
+        await tour.take("rollouts", "reboot-in-stages", "Soaking", "lab-racks")
         await show_container_cloud(tour)
         await show_log_in(tour, tmp_path / "data")
 
