@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.apiserver.support import admin_context, client_identity
 from tests.cli.plugin.conftest import Cli
 from tests.cli.running import Up, up
 from tests.support.paths import ROOT
+from unbounded.console.main import main as console_main
 from unbounded.explain.results import RELEASE
 from unbounded.explain_api.client import ExplainClient, ReleaseMismatch
 from unbounded.explain_api.main import main as explain_main
@@ -473,6 +474,19 @@ def test_an_address_for_tls_needs_a_certificate(capsys: pytest.CaptureFixture[st
         explain_main(["--api-server", "https://127.0.0.1:9", "--tls-addr", "192.0.2.1:443"])
     assert ended.value.code == 2
     assert "error: --tls-addr needs --tls-cert-file and --tls-private-key-file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [explain_main, console_main], ids=["explain", "console"])
+def test_authorities_that_cannot_be_read_are_named(
+    main: Callable[[Sequence[str]], int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("--api-server", "https://127.0.0.1:9", "--plain-addr", "127.0.0.1:0", "--health-addr", "0")
+    ca = tmp_path / "ca.crt"
+    assert main([*words, "--api-server-ca", str(ca)]) == 1
+    assert capsys.readouterr().err.endswith(f"error: --api-server-ca: {ca}: No such file or directory\n")
+    ca.write_text("a key")
+    assert main([*words, "--api-server-ca", str(ca)]) == 1
+    assert capsys.readouterr().err.endswith(f"error: --api-server-ca: {ca} has no PEM certificates of authorities\n")
 
 
 _QUICK: Final = """

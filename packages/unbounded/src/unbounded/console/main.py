@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from unbounded.console.oidc_settings import OIDC_OPTIONS, OidcSettings, oidc_settings
-from unbounded.explain_api.settings import OPTIONS, ExplainSettings, add_arguments, parse_settings
-from unbounded.kube.options import OptionValues
+from unbounded.explain_api.settings import OPTIONS, ExplainSettings, add_arguments, parse_settings, read_authority
+from unbounded.kube.options import OptionValues, SettingsError
 from unbounded.kube.process_tuning import freeze_imports
 from unbounded.kube.settings import add_version
 
@@ -75,14 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure(json=settings.log_format == "json", level=settings.log_level)
     try:
         return asyncio.run(until_signal(serve(settings, chosen.oidc, allow_operations=chosen.allow_operations)))
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         where = ", ".join(f"{one.host}:{one.port}" for one in (settings.plain, settings.tls, settings.health) if one)
-        print(f"error: {error.strerror or error} (it serves on {where}, and reads {settings.ca})", file=sys.stderr)
+        print(f"error: {error.strerror or error} (it serves on {where})", file=sys.stderr)
         return 1
 
 
 async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, allow_operations: bool = False) -> None:
-    """Serve until cancelled, with TLS where the settings have a certificate, else on loopback. Raises OSError."""
+    """Serve until cancelled, with TLS where the settings have a certificate, else on loopback.
+
+    Raises:
+        OSError, SettingsError
+    """
     from unbounded.console.app import build  # noqa: PLC0415
     from unbounded.console.guard import COOKIE, ConsoleOrigin  # noqa: PLC0415
     from unbounded.console.login import TokenLogin  # noqa: PLC0415
@@ -94,7 +101,7 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
     from unbounded.kube.process import serving_health  # noqa: PLC0415
     from unbounded.kube.serving_certificate import ServingCertificate, certificate_expiry  # noqa: PLC0415
 
-    authority = None if settings.ca is None else settings.ca.read_bytes()
+    authority = read_authority(settings.ca)
     config = ClientConfig(server=settings.api_server, ca=authority, ca_file=settings.ca)
     metrics = ControllerMetrics()
     address = settings.tls or settings.plain

@@ -9,7 +9,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from unbounded.explain_api.settings import COMPONENT, ExplainSettings, add_arguments, parse_settings
+from unbounded.explain_api.settings import (
+    COMPONENT,
+    ExplainSettings,
+    add_arguments,
+    parse_settings,
+    read_authority,
+)
+from unbounded.kube.options import SettingsError
 from unbounded.kube.process_tuning import freeze_imports
 from unbounded.kube.settings import add_version
 
@@ -36,21 +43,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure(json=settings.log_format == "json", level=settings.log_level)
     try:
         return asyncio.run(until_signal(serve(settings)))
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         where = ", ".join(f"{one.host}:{one.port}" for one in (settings.plain, settings.tls, settings.health) if one)
-        print(f"error: {error.strerror or error} (it serves on {where}, and reads {settings.ca})", file=sys.stderr)
+        print(f"error: {error.strerror or error} (it serves on {where})", file=sys.stderr)
         return 1
 
 
 async def serve(settings: ExplainSettings) -> None:
-    """Serve until cancelled. Raises OSError."""
+    """Serve until cancelled. Raises OSError, SettingsError."""
     from unbounded.explain_api.server import ExplainServer  # noqa: PLC0415
     from unbounded.kube.config import ClientConfig  # noqa: PLC0415
     from unbounded.kube.metrics import ControllerMetrics  # noqa: PLC0415
     from unbounded.kube.process import serving_health  # noqa: PLC0415
     from unbounded.kube.serving_certificate import ServingCertificate, certificate_expiry  # noqa: PLC0415
 
-    authority = None if settings.ca is None else settings.ca.read_bytes()
+    authority = read_authority(settings.ca)
     config = ClientConfig(server=settings.api_server, ca=authority, ca_file=settings.ca)
     metrics = ControllerMetrics()
     server = ExplainServer(config, metrics)

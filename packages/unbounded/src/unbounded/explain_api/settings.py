@@ -144,6 +144,22 @@ def parse_settings(
     )
 
 
+def read_authority(ca: Path | None) -> bytes | None:
+    """Return the authorities of the API server's certificate; None for those of the system. Raises SettingsError."""
+    from cryptography import x509  # noqa: PLC0415  # only after the arguments were validated
+
+    if ca is None:
+        return None
+    try:
+        pem = ca.read_bytes()
+        x509.load_pem_x509_certificates(pem)
+    except OSError as error:
+        raise SettingsError(f"{_CA.flag}: {ca}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{_CA.flag}: {ca} has no PEM certificates of authorities") from error
+    return pem
+
+
 def _of_pod(environ: Mapping[str, str]) -> str:
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
