@@ -26,6 +26,7 @@ from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.console_workload import ALLOW_OPERATIONS, CONSOLE, CONSOLE_TLS, OIDC_CA
+from unbounded.cli.deploy.install import require_kubernetes
 from unbounded.cli.deploy.live_machina import args_in, image_of, live_deployment, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
@@ -43,6 +44,7 @@ from unbounded.cli.deploy.workloads import (
     stages,
 )
 from unbounded.cli.manifests import CRDS, KINDS, container_cloud_manifests
+from unbounded.cli.plugin.command import CliError
 from unbounded.console import main as console_main
 from unbounded.console.oidc_settings import OidcSettings
 from unbounded.kube.api import NotFound
@@ -671,3 +673,14 @@ async def test_the_manifests_are_printed_as_kubectl_takes_them(up_cli: Cli) -> N
     assert with_clouds[: len(items)] == items
     wanted = machine_ops_objects((MachineOpsWorkload(image_of(MACHINE_OPS, HERE), "west"),), machine_ops_config())
     assert with_clouds[len(items) :] == list(wanted)
+
+
+@pytest.mark.parametrize("version", ["v1.32.0", "v1.40.1-eks-1", "v2.0.0", "v0.0.0-master+faecb196815e2"])
+def test_a_cluster_with_all_that_definitions_need_is_taken(version: str) -> None:
+    require_kubernetes(version)
+
+
+@pytest.mark.parametrize("version", ["v1.20.2", "v1.31.9+k3s1"])
+def test_an_older_cluster_is_refused_with_its_version(version: str) -> None:
+    with pytest.raises(CliError, match=rf"Kubernetes {re.escape(version)}, and Unbounded needs 1\.32 or newer"):
+        require_kubernetes(version)

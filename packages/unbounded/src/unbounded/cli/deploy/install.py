@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,6 +38,7 @@ from unbounded.cli.manifests import CRDS, foreign_definitions
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.api import Forbidden
 
+LEAST_KUBERNETES: Final = (1, 32)
 SHOWN: Final = 5  # definitions of others that a message names
 
 
@@ -67,6 +69,7 @@ async def run(session: CommandSession) -> int:
         served = () if console is None else console_objects(console)
         desired = stages(alone, (*clouds_alone, *beside, *served), container_cloud=args.container_cloud)
         return apply.show(session, (body for stage in desired for body in stage.objects))
+    require_kubernetes(await session.api.version())
     where = await apply.embedded_controllers(session.api)
     machina = None if where else await _machina(session, given)
     clouds: tuple[MachineOpsWorkload, ...] = ()
@@ -105,6 +108,15 @@ async def run(session: CommandSession) -> int:
     init = f"{session.invocation.program} site init --name SITE"
     session.printer.info(f"Next: create the token with which hosts of a site join: `{init}`")
     return DONE
+
+
+def require_kubernetes(version: str) -> None:
+    """Raise CliError for a version of the API server that lacks what definitions and policies need."""
+    found = re.match(r"v([1-9][0-9]*)\.([0-9]+)", version)  # v0.0.0 is a build without a version
+    if found is not None and (int(found[1]), int(found[2])) < LEAST_KUBERNETES:
+        least = ".".join(map(str, LEAST_KUBERNETES))
+        text = f"the API server is that of Kubernetes {version}, and Unbounded needs {least} or newer"
+        raise CliError(text, next_step="update the cluster, or choose another one with --context or --kubeconfig")
 
 
 async def _machina(session: CommandSession, given: Mapping[str, str]) -> MachinaWorkload:
