@@ -136,7 +136,9 @@ class TokenLogin:
                 return await self._begin(credentials, identity)
         except Forbidden as error:
             log.info("log-in refused", cause=str(error))
-            raise LogInRefused("The API server does not accept this token.") from error
+            if error.code == 401:
+                raise LogInRefused("The API server does not accept this token.") from error
+            raise LogInRefused(f"The API server does not let this user ask for the own name: {error}") from error
         except (ApiError, TooManySessions) as error:
             raise LogInRefused(str(error)) from error
 
