@@ -15,7 +15,7 @@ from nicegui import Client, ui
 
 from tests.console.served import ROLES, create_reader, set_status
 from unbounded.api.core import CONFIG_MAPS, SECRETS, ConfigMap
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.console import live as console_live
 from unbounded.console import live_reads
 from unbounded.console.data_lines import data_lines
@@ -206,3 +206,21 @@ async def user(api: HttpApi, name: str, *verbs: str) -> AsyncIterator[HttpApi]:
     await api.patch(ROLES, name, {"rules": rules(*verbs)})
     async with HttpApi(replace(api.config, credentials=StaticCredentials(AuthInfo(token=token)))) as own:
         yield own
+
+
+async def test_a_subscriber_that_fails_keeps_no_other_from_a_change(api: HttpApi) -> None:
+    def fail(_old: Machine | None, _new: Machine | None) -> None:
+        raise ValueError("a time that no parser takes")
+
+    seen: list[str] = []
+    async with page_of(api) as page:
+        live = page.view.live.of(MACHINES)
+        live.subscribe(fail)
+        live.subscribe(lambda _old, new: seen.append(new.name if new else ""))
+        await live.settled()
+        live.subscribe(fail)  # at objects that are there
+        before = len(seen)
+        await set_status(api, "m-003", message="seen by the second one")
+        await until(lambda: len(seen) > before)
+        assert "m-003" in seen
+        await set_status(api, "m-003", message=None)

@@ -192,7 +192,7 @@ class LiveKind(Generic[T]):
         """Call `changed(old, new)` for each object now and after each change; returns the end of the subscription."""
         self._subscribers.append(changed)
         for item in self.cache.all():
-            changed(None, item)
+            self._call(changed, None, item)
         return lambda: self._unsubscribe(changed)
 
     def on_state(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -265,7 +265,14 @@ class LiveKind(Generic[T]):
         if self.state is LiveState.LOADING and self.cache.synced.is_set():
             self._set(LiveState.LIVE)
         for changed in tuple(self._subscribers):
+            self._call(changed, old, new)
+
+    def _call(self, changed: Changed[T], old: T | None, new: T | None) -> None:
+        """Call a subscriber; one that fails at an object keeps no other from it, nor a page from opening."""
+        try:
             changed(old, new)
+        except Exception:
+            log.exception("subscriber failed", kind=self.kind.kind)
 
     def _set(self, state: LiveState, cause: str = "") -> None:
         if (state, cause) == (self.state, self.cause):
