@@ -8,7 +8,15 @@ import pytest
 
 from unbounded.console import urls
 from unbounded.console.guard import COOKIE, ConsoleOrigin, Guard, Message, Scope
-from unbounded.console.sessions import MAX_OF_USER, MAX_PAGES, BrowserSession, BrowserSessions, OneTimeUrls, identity_of
+from unbounded.console.sessions import (
+    MAX_LOGINS,
+    MAX_OF_USER,
+    MAX_PAGES,
+    BrowserSession,
+    BrowserSessions,
+    OneTimeUrls,
+    identity_of,
+)
 from unbounded.kube.client import HttpApi
 
 HOST = "127.0.0.1:8642"
@@ -41,8 +49,8 @@ def new_sessions(clock: Clock | None = None) -> BrowserSessions:
     return BrowserSessions(idle_s=60, absolute_s=600, now=clock or Clock())
 
 
-def begin(sessions: BrowserSessions, token: str = "t") -> BrowserSession:
-    return sessions.begin(identity_of(token), token, cast("HttpApi", NoApi()))
+def begin(sessions: BrowserSessions, token: str = "t", name: str = "") -> BrowserSession:
+    return sessions.begin(identity_of(token), name or token, cast("HttpApi", NoApi()))
 
 
 class Served:
@@ -213,6 +221,19 @@ def test_the_oldest_session_of_a_user_ends_for_one_too_many() -> None:
         clock.now_s += 1
         begun.append(begin(sessions))
     assert [sessions.find(one.id) is None for one in begun] == [True] + [False] * MAX_OF_USER
+
+
+def test_the_oldest_login_of_a_user_ends_for_one_too_many() -> None:
+    """Each token of `kubectl create token` is another login, with live data of its own."""
+    clock = Clock()
+    sessions = new_sessions(clock)
+    other = begin(sessions, "other")
+    begun = []
+    for number in range(MAX_LOGINS + 1):
+        clock.now_s += 1
+        begun += [begin(sessions, f"token-{number}", "alice") for _ in range(2)]
+    assert [sessions.find(one.id) is None for one in begun] == [True] * 2 + [False] * 2 * MAX_LOGINS
+    assert sessions.find(other.id) is other
 
 
 def test_the_first_page_of_a_session_ends_for_one_too_many() -> None:

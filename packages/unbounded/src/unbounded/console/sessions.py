@@ -21,6 +21,7 @@ ID_BYTES: Final = 32
 DUE_EVERY_S: Final = 30.0
 MAX_SESSIONS: Final = 200
 MAX_OF_USER: Final = 20  # the oldest one ends for a new one
+MAX_LOGINS: Final = 5  # credentials of one name, each with live data of its own; likewise
 MAX_PAGES: Final = 20  # of a session; the one that was opened first ends for a new one
 
 log = Log(__name__)
@@ -130,6 +131,8 @@ class BrowserSessions:
             oldest = min((self._sessions[one] for one in user.sessions), key=lambda one: one.used)
             self.end(oldest, "a newer session has taken its place")
             user = self._users.get(identity)
+        if user is None:
+            self._end_oldest_login(name)
         if len(self._sessions) >= MAX_SESSIONS:
             raise TooManySessions("all sessions are in use: try again later")
         if user is None:
@@ -139,6 +142,13 @@ class BrowserSessions:
         self._sessions[session.id] = session
         user.sessions.add(session.id)
         return session
+
+    def _end_oldest_login(self, name: str) -> None:
+        """Make room for another login of this name."""
+        logins = [user for user in self._users.values() if user.name == name and user.sessions]
+        if len(logins) >= MAX_LOGINS:
+            oldest = min(logins, key=lambda user: max(self._sessions[one].used for one in user.sessions))
+            self.end_user(oldest.identity, "a newer login of the same user has taken its place")
 
     def _new_user(self, identity: str, name: str, api: HttpApi) -> ConsoleUser:
         def unauthorized(cause: str) -> None:
