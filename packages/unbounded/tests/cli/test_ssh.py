@@ -50,7 +50,7 @@ async def test_a_shell_on_a_terminal_gets_each_key(hosts: Hosts, api: HttpApi) -
     """Ctrl-C ends the command on the host, and neither ssh nor the program."""
     machine = await hosts.machine(api, hosts.target(hosts.host))
     async with terminal(*PROGRAM, "ssh", machine.name, environ=hosts.environ) as screen:
-        screen.type("echo begins$((6*7)); sleep 1000\n")
+        screen.type("sh -c 'echo begins$((6*7)); exec sleep 1000'\n")  # in the foreground before it says so
         await screen.shows("begins42")
         screen.type("\x03")
         await screen.shows(r"\^C\s+\S*\$ ")  # what is typed before is dropped with the interrupt
