@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from unbounded.console.guard import AsgiApp
 from unbounded.kube.settings import Address
@@ -25,6 +26,17 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A websocket that its browser may be closing while the server ends."""
+
+    def shutdown(self) -> None:
+        # uvicorn would send a second close, which is an error and ends all of the shutdown
+        if self.transport.is_closing():
+            self.transport.abort()
+        else:
+            super().shutdown()
 
 
 def listen(address: Address) -> socket.socket:
@@ -53,6 +65,7 @@ async def serving(app: AsgiApp, listener: socket.socket, tls: ssl.SSLContext | N
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        ws=_WebSocket,
         ws_max_size=WEBSOCKET_BYTES,
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=STOP_S,
