@@ -1,4 +1,8 @@
-"""A child process that watches each kind that the console watches: `python -m benchmarks.plain_watch KUBECONFIG`."""
+"""A child process that watches the kinds that the console watches as a whole.
+
+`python -m benchmarks.plain_watch KUBECONFIG`. Watches of single objects, which open pages of the console have, are not
+among them.
+"""
 
 from __future__ import annotations
 
