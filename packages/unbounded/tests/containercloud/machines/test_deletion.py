@@ -25,7 +25,7 @@ from unbounded.api.container_cloud.machine import ContainerCloudMachine, Deletio
 from unbounded.api.core import Node
 from unbounded.api.operation import MachineOperation
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
-from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
+from unbounded.containercloud.machines.deletion import ABORT_LIMIT_S, is_deleting, plan_deletion
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
     CancelOperation,
@@ -206,6 +206,35 @@ def test_an_aborted_drain_is_given_back_before_the_machine_lives_on() -> None:
     assert (provider.delete, provider.prepare_deletion_phase) == (False, None)
 
 
+def test_an_aborted_drain_that_is_not_given_back_has_failed_until_it_is() -> None:
+    returning = target(disruption={**DRAINED, "stage": "Returning", "message": "the server does not uncordon it"})
+    seen = view(aborted("Draining"), node=node(), target=returning)
+    plan = plan_deletion(seen)
+    assert plan.phase == "aborting"
+    for after_s, phase, error in ((ABORT_LIMIT_S - 1, "aborting", None), (ABORT_LIMIT_S + 1, "failed", "DeleteError")):
+        late = view(told(seen, plan), node=node(), target=returning, after_s=after_s)
+        shown = told(late, plan_deletion(late))
+        assert (shown.provider_status.prepare_deletion_phase, shown.status.error_reason) == (phase, error)
+    assert shown.status.error_message is not None
+    assert "not back in service 15 min after the abort: the server does not uncordon it" in shown.status.error_message
+    back = plan_deletion(view(told(late, plan_deletion(late)), node=node(), after_s=ABORT_LIMIT_S + 2))
+    assert back.execution.stage == "Configuring"
+
+
+@pytest.mark.parametrize("stage", ["PoweringOff", "Removing", "Releasing"])
+def test_an_abort_after_the_point_of_no_return_is_named_too_late(stage: str) -> None:
+    given: dict[str, Any] = {"node": node(), "target": target(**DRAINS), "host": bare_metal_host()}
+    execution = RUNNING if stage == "PoweringOff" else {}
+    work = {"operation": operation("InProgress", kind="HostPowerOff")} if stage == "PoweringOff" else {}
+    plan = plan_deletion(view(aborted(stage, execution=execution), **given, **work))
+    assert plan.deleting
+    assert plan.obstacle is not None
+    assert plan.obstacle.message.startswith("delete: false came too late, the host is given up: ")
+    wanted = plan_deletion(view(deleted(stage, execution=execution), **given, **work))
+    assert wanted.obstacle is not None
+    assert f"delete: false came too late, the host is given up: {wanted.obstacle.message}" == plan.obstacle.message
+
+
 def test_an_abort_before_the_guards_pass_changes_nothing() -> None:
     plan = plan_deletion(view(machine("Guarding"), node=node()))
     assert plan.execution.stage == "Configuring"
@@ -239,6 +268,8 @@ def test_the_reset_is_the_point_of_no_return() -> None:
     late = plan_deletion(view(running, node=node(), target=reported, operation=claimed))
     assert late.execution.stage == "Resetting"
     assert late.deleting
+    assert late.obstacle is not None
+    assert "delete: false came too late" in late.obstacle.message
     assert CancelOperation not in map(type, late.actions)
     done = plan_deletion(
         view(running, node=node(), target=reported, operation=operation("Complete", kind="AgentReset"))

@@ -24,7 +24,7 @@ from unbounded.api.container_cloud.machine import (
     ProviderConditionType,
 )
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
-from unbounded.api.disruption import DrainMode
+from unbounded.api.disruption import DisruptionStatus, DrainMode
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, is_claimed_by
 from unbounded.containercloud.machines.life import (
@@ -54,12 +54,14 @@ FORCED_START_S: Final = 30  # for the claim of the one attempt to switch a host 
 FORCED_S: Final = 60  # from that claim to its end
 FORCED_WAIT_S: Final = FORCED_START_S + FORCED_S + 10.0  # before a forced deletion goes on without an operation's end
 DRAIN_LIMIT_S: Final = 3600.0
+ABORT_LIMIT_S: Final = 900.0  # for the return of a Node to service; then a person has to look
 MAX_OVERRIDE: Final = 256
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 
 _S = MachineStage
 _R = MachineReason
 _KINDS: Final = {_S.RESETTING: OperationKind.AGENT_RESET, _S.POWERING_OFF: OperationKind.HOST_POWER_OFF}
+_PAST_RETURN: Final = frozenset({_S.RESETTING, _S.POWERING_OFF, _S.REMOVING, _S.RELEASING})
 _NEVER: Final = {"mode": DrainMode.NEVER.value}
 _LOST: Final = frozenset({ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED})  # it may be the node of another Machine
 
@@ -86,13 +88,22 @@ def plan_deletion(view: MachineView) -> MachineStep:
     if is_lost and view.execution.stage != _S.RELEASING:
         plan = (_stopped(view) or _go(view, _S.RELEASING)) if _wanted(view) else _back(view)
     else:
-        plan = _STAGES[MachineStage(view.execution.stage)](view)
+        plan = _named_too_late(view, _STAGES[MachineStage(view.execution.stage)](view))
     execution = plan.execution
     if execution.stage in DELETION_STAGES:
         execution = replace(execution, policy=policy_of(view).value)
     until = plan.obstacle.until if plan.obstacle is not None else None
     requeue_s = plan.requeue_s if until is None else max((until - view.now).total_seconds(), 0.05)
     return replace_plan(plan, execution=execution, requeue_s=requeue_s)
+
+
+def _named_too_late(view: MachineView, plan: MachineStep) -> MachineStep:
+    """Say with the cause of a wait that an abort came after the point of no return."""
+    waits = plan.obstacle
+    if waits is None or _wanted(view) or view.execution.stage not in _PAST_RETURN or waits.reason == _R.ABORTING:
+        return plan
+    text = f"delete: false came too late, the host is given up: {waits.message}"
+    return replace_plan(plan, obstacle=replace_plan(waits, message=text))
 
 
 def _wanted(view: MachineView) -> bool:
@@ -245,11 +256,22 @@ def _aborting(view: MachineView) -> MachineStep:
         return _stay(view, obstacle, ChangeTarget({"maintenance": change}), phase=_phase(view, DeletionPhase.ABORTING))
     disruption = target.status.disruption if target is not None else None
     if disruption is not None:
-        text = disruption.message or "the Node is returned to service"
-        return _stay(
-            view, MachineObstacle(_R.ABORTING, text, disruption.held_by), phase=_phase(view, DeletionPhase.ABORTING)
-        )
+        return _returning(view, disruption)
     return _back(view)
+
+
+def _returning(view: MachineView, disruption: DisruptionStatus) -> MachineStep:
+    """Return the wait for a Node to be uncordoned after an abort, which has failed after some time."""
+    text = disruption.message or "the Node is returned to service"
+    waiting = view.execution.waiting
+    began = waiting.since if waiting is not None and waiting.reason == _R.ABORTING else None
+    left_s = ABORT_LIMIT_S - (seconds_since(began, view.now) if began is not None else 0.0)
+    if left_s > 0:
+        obstacle = MachineObstacle(_R.ABORTING, text, disruption.held_by, view.now + timedelta(seconds=left_s))
+        return _stay(view, obstacle, phase=_phase(view, DeletionPhase.ABORTING))
+    late = f"the Node is not back in service {ABORT_LIMIT_S / 60:.0f} min after the abort: {text}"
+    obstacle = MachineObstacle(_R.ABORTING, late, disruption.held_by, error=ErrorReason.DELETE_ERROR)
+    return _stay(view, obstacle, phase=_phase(view, DeletionPhase.FAILED))
 
 
 def _back(view: MachineView) -> MachineStep:
