@@ -225,6 +225,28 @@ def test_a_successor_requests_the_stored_install_once() -> None:
         ("Ready", {"node": node(ready=False)}, "Ready"),
         ("Ready", {"node": node(marked=False)}, "Configuring"),
     ],
+    ids=[
+        "Provision: the image is being written",
+        "Provision ends with the written image",
+        "Provision: a failed install is repeated",
+        "Provision: a cancelled install stays",
+        "Uninitialized: the agent is not heard yet",
+        "Uninitialized ends with the agent's report",
+        "Uninitialized: a host that does not come back is installed again",
+        "Pending: the configuration is not assigned yet",
+        "Pending ends with the configuration",
+        "Prepare: the Node does not exist yet",
+        "Prepare ends with the Node",
+        "Deploy: the Node is not Ready",
+        "Deploy: the install has not ended",
+        "Deploy: a Node that stays not Ready is installed again",
+        "Deploy ends with the Ready Node and the install",
+        "Reconfigure: labels are missing",
+        "Reconfigure ends with the labels",
+        "Ready stays",
+        "Ready stays while the Node is not Ready",
+        "Ready: changed labels are Reconfigure",
+    ],
 )
 def test_a_stage_ends_with_its_evidence(before: str, given: dict[str, Any], after: str) -> None:
     assert stage(view(machine(before, execution=RUNNING), **given)) == after
@@ -253,6 +275,19 @@ def maintained(reached: str) -> dict[str, Any]:
         ("Maintained", maintained("Drained"), True, "Maintained"),
         ("Maintained", maintained("Returning"), False, "Maintained"),
         ("Maintained", {}, False, "Configuring"),
+    ],
+    ids=[
+        "a download ahead changes nothing",
+        "an update is Deploy",
+        "Deploy: the Node is replaced",
+        "Deploy: a failed update stays",
+        "an update ends in Reconfigure",
+        "maintenance is requested",
+        "maintenance: the Node is being drained",
+        "a drained Node is Maintenance",
+        "Maintenance stays",
+        "Maintenance: the Node is being returned",
+        "Maintenance ends in Reconfigure",
     ],
 )
 def test_updates_and_maintenance_change_the_stage(
