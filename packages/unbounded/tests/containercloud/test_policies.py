@@ -24,7 +24,7 @@ from tests.containercloud.objects import (
     machine_body,
     project,
 )
-from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import NODES, SECRETS
@@ -242,6 +242,13 @@ async def test_fields_without_effect_are_named_by_a_warning(admin: HttpApi, serv
     bmc = {"address": "redfish://192.0.2.1/redfish/v1/Systems/1", "disableCertificateVerification": True}
     consumer = {"kind": "Machine", "apiVersion": "cluster.k8s.io/v1alpha1", "name": "other", "uid": "1"}
     host: Raw = {"image": {"url": "http://x"}, "automatedCleaningMode": "disabled", "bmc": bmc, "consumerRef": consumer}
+    host |= {"bootMode": "UEFISecureBoot"}
+    release = {
+        "version": "17.3.0",
+        "kubernetes": {"version": "v1.34.0"},
+        "allowedDistributions": list(DISTRIBUTIONS),
+        "agent": {"version": "1.2.3", "sha256": "0" * 64},
+    }
     partitions = [{"name": "root", "size": 0, "wipe": True}]
     profile: Raw = {
         "devices": [{"device": {"useFor": "data", "minSize": "8Gi"}, "partitions": partitions}],
@@ -253,17 +260,20 @@ async def test_fields_without_effect_are_named_by_a_warning(admin: HttpApi, serv
         (BARE_METAL_HOSTS, {"metadata": {"name": "h"}, "spec": host}),
         (BARE_METAL_HOST_PROFILES, {"metadata": {"name": "p"}, "spec": profile}),
         (MACHINE_POOLS, pool),
+        (CLUSTER_RELEASES, {"metadata": {"name": f"r-{namespace}"}, "spec": release}),
     ]
     for kind, each in objects:
         each |= {"apiVersion": kind.api_version, "kind": kind.kind}
-        each["metadata"]["namespace"] = namespace
+        each["metadata"] |= {"namespace": namespace} if kind.namespaced else {}
     found = await apply(server, yaml.safe_dump_all([each for _, each in objects]))
     value = "spec.machineSpec.providerSpec.value"
     for fields in (
         "spec.taints, spec.providerSpec.value.userData, spec.providerSpec.value.day1Deployment",
-        "spec.image, spec.automatedCleaningMode, spec.bmc.disableCertificateVerification, spec.consumerRef.uid",
+        "spec.image, spec.automatedCleaningMode, spec.bootMode, spec.bmc.disableCertificateVerification, "
+        "spec.consumerRef.uid",
         "spec.devices[].device.useFor, spec.devices[].partitions[].wipe",
         f"{value}.disable, {value}.maintenance",
+        "spec.agent.version, spec.agent.sha256",
     ):
         assert f"kept without effect: {fields}\n" in found
     assert "kept" not in await apply(server, yaml.safe_dump({**body, **named(machine_body("other"), namespace)}))

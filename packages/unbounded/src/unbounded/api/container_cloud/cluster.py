@@ -66,13 +66,16 @@ class ReleaseKubernetes(ApiStruct, frozen=True, kw_only=True):
     version: Annotated[KubernetesVersion, Field("Version of kubelet.")]
 
 
+NO_AGENT: Final = "Kept. It has no effect: hosts get the agent of machina's settings, and AgentUpgrade changes it."
+
+
 class ReleaseAgent(ApiStruct, frozen=True, kw_only=True):
     """The host agent, and the image of the node that it starts."""
 
     image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
-    version: Annotated[ReleaseVersion | None, Field("Version of the agent.")] = None
-    url: Annotated[HttpUrl | None, Field("Address of the agent's release.")] = None
-    sha256: Annotated[str | None, Field("SHA-256 of the agent's release.", pattern=SHA256, max_length=64)] = None
+    version: Annotated[ReleaseVersion | None, Field(NO_AGENT)] = None
+    url: Annotated[HttpUrl | None, Field(NO_AGENT)] = None
+    sha256: Annotated[str | None, Field(NO_AGENT, pattern=SHA256, max_length=64)] = None
 
 
 class ClusterReleaseSpec(ApiStruct, frozen=True, kw_only=True):

@@ -99,7 +99,8 @@ class BareMetalHostSpec(ApiStruct, frozen=True, kw_only=True):
     boot_mode: Annotated[
         str,
         Field(
-            "Firmware mode. legacy is rejected by the controller.",
+            "Firmware mode. UEFISecureBoot counts as UEFI, as the firmware decides on Secure Boot. "
+            "legacy is rejected by the controller.",
             enum=("UEFI", "UEFISecureBoot", "legacy"),
             defaulted=True,
         ),
