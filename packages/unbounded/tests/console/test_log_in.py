@@ -84,7 +84,7 @@ async def test_a_token_opens_a_session_until_the_user_logs_out(served: str, brow
         found.errors.clear()  # Chromium reports the status 401 of the log-in
 
 
-async def test_a_user_who_may_not_ask_for_the_own_name_reads_so(served: str, browser: Browser, api: HttpApi) -> None:
+async def test_a_user_whom_the_server_does_not_name_reads_why(served: str, browser: Browser, api: HttpApi) -> None:
     """As before an API server that does not serve SelfSubjectReviews."""
     token = await create_reader(api, "nameless", "machines", "machineoperations")
     rules = (await api.get(ROLES, "system:basic-user"))["rules"]
@@ -92,7 +92,7 @@ async def test_a_user_who_may_not_ask_for_the_own_name_reads_so(served: str, bro
     try:
         async with tab(browser, served) as found:
             await log_in(found, token)
-            await found.shows("does not let this user ask for the own name: selfsubjectreviews.authentication.k8s.io")
+            await found.shows("refuses to name this user: selfsubjectreviews.authentication.k8s.io")
             found.errors.clear()  # Chromium reports the status 401 of the log-in
     finally:
         await api.patch(ROLES, "system:basic-user", {"rules": rules})

@@ -138,7 +138,7 @@ class TokenLogin:
             log.info("log-in refused", cause=str(error))
             if error.code == 401:
                 raise LogInRefused("The API server does not accept this token.") from error
-            raise LogInRefused(f"The API server does not let this user ask for the own name: {error}") from error
+            raise LogInRefused(f"The API server refuses to name this user: {error}") from error
         except (ApiError, TooManySessions) as error:
             raise LogInRefused(str(error)) from error
 

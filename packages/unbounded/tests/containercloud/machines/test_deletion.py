@@ -229,10 +229,10 @@ def test_an_abort_after_the_point_of_no_return_is_named_too_late(stage: str) -> 
     plan = plan_deletion(view(aborted(stage, execution=execution), **given, **work))
     assert plan.deleting
     assert plan.obstacle is not None
-    assert plan.obstacle.message.startswith("delete: false came too late, the host is given up: ")
+    assert plan.obstacle.message.startswith("delete: false came too late, the deletion goes on: ")
     wanted = plan_deletion(view(deleted(stage, execution=execution), **given, **work))
     assert wanted.obstacle is not None
-    assert f"delete: false came too late, the host is given up: {wanted.obstacle.message}" == plan.obstacle.message
+    assert f"delete: false came too late, the deletion goes on: {wanted.obstacle.message}" == plan.obstacle.message
 
 
 def test_an_abort_before_the_guards_pass_changes_nothing() -> None:

@@ -102,7 +102,7 @@ def _named_too_late(view: MachineView, plan: MachineStep) -> MachineStep:
     waits = plan.obstacle
     if waits is None or _wanted(view) or view.execution.stage not in _PAST_RETURN or waits.reason == _R.ABORTING:
         return plan
-    text = f"delete: false came too late, the host is given up: {waits.message}"
+    text = f"delete: false came too late, the deletion goes on: {waits.message}"
     return replace_plan(plan, obstacle=replace_plan(waits, message=text))
 
 
