@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import aiohttp
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.console.running import Console, console
-from tests.console.served import FLEET, SITES, create_machine
+from tests.console.served import FLEET, ROLES, SITES, create_machine, create_reader
 from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+
+READ_METRICS: Final = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +55,20 @@ async def browser() -> AsyncIterator[Browser]:
 
     async with chromium() as found:
         yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scrape(api: HttpApi) -> AsyncIterator[Callable[[], Awaitable[list[Sample]]]]:
+    """Reads the metrics of the API server."""
+    token = await create_reader(api, "scraper")
+    await api.patch(ROLES, "scraper", {"rules": READ_METRICS})
+    trusted = ssl.create_default_context(cadata=(api.config.ca or b"").decode())
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+
+        async def read() -> list[Sample]:
+            async with session.get(f"{api.config.server}/metrics", ssl=trusted) as answer:
+                assert answer.status == 200, await answer.text()
+                families = text_string_to_metric_families(await answer.text())
+                return [sample for family in families for sample in family.samples]
+
+        yield read

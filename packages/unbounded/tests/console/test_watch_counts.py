@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import pytest
-import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.console.browser import CHROMIUM, Tab, log_in, tab
 from tests.console.running import cluster_console
@@ -32,7 +29,6 @@ pytestmark = [
 ]
 MACHINE, OPERATION = "m-001", "reboot-1"
 READ_ALL: Final = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
-READ_METRICS: Final = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 # pages of whole kinds alone, each with a text that shows that all is read
 KIND_PAGES: Final = {
     "/": "120 Machines",
@@ -64,29 +60,18 @@ OF_OBJECTS: Final = Counter(
 Count = Callable[[], Awaitable[Counter[str]]]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def count(api: HttpApi) -> AsyncIterator[Count]:
+@pytest.fixture(scope="module")
+def count(scrape: Callable[[], Awaitable[list[Sample]]]) -> Count:
     """Counts the open watches by kind, at the API server."""
-    token = await create_reader(api, "scraper")
-    await api.patch(ROLES, "scraper", {"rules": READ_METRICS})
-    trusted = ssl.create_default_context(cadata=(api.config.ca or b"").decode())
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
 
-        async def scrape() -> Counter[str]:
-            async with session.get(f"{api.config.server}/metrics", ssl=trusted) as answer:
-                assert answer.status == 200, await answer.text()
-                return watches_in(await answer.text())
-
-        yield scrape
-
-
-def watches_in(metrics: str) -> Counter[str]:
-    found = Counter[str]()
-    for family in text_string_to_metric_families(metrics):
-        for sample in family.samples:
+    async def watches() -> Counter[str]:
+        found = Counter[str]()
+        for sample in await scrape():
             if sample.name == "apiserver_longrunning_requests":
                 found[kind_of(sample.labels)] += int(sample.value)
-    return found
+        return found
+
+    return watches
 
 
 def kind_of(labels: Mapping[str, str]) -> str:

@@ -251,3 +251,6 @@ SELF_SUBJECT_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
 SELF_SUBJECT_ACCESS_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", dict
 )
+SELF_SUBJECT_RULES_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", dict
+)

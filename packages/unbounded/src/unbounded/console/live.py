@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, cast
 
-from unbounded.api.core import LEASES, SELF_SUBJECT_ACCESS_REVIEWS
+from unbounded.api.core import LEASES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.console.compaction import compaction_of, reduction_of
+from unbounded.console.rights import UserRights, WatchRight
 from unbounded.kube.api import Api, ApiError, Forbidden, ObjectList, WatchEvent
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
@@ -55,6 +57,11 @@ class Selection(Generic[T]):
     def is_whole(self) -> bool:
         """Return whether these are all objects of the kind."""
         return not (self.namespace or self.labels or self.fields)
+
+    @property
+    def right(self) -> WatchRight:
+        """Return the right to watch the objects."""
+        return WatchRight(self.kind.group, self.kind.plural, self.namespace, self.name)
 
     @property
     def name(self) -> str:
@@ -311,6 +318,7 @@ class LiveData:
         self._unauthorized = unauthorized
         self._kinds: dict[Selection[Any], LiveKind[Any]] = {}
         self._derived: dict[type[Derived], Derived] = {}
+        self._rights = UserRights(self._ask)
         self._checks: asyncio.Task[None] | None = None
         self._answered_at = utc_now()
         self._answers = True
@@ -356,15 +364,43 @@ class LiveData:
         """Ask the server again and again for the right to watch each selection, until cancelled."""
         while True:
             await asyncio.sleep(RIGHTS_EVERY_S)
-            for live in tuple(self._kinds.values()):
-                asked_at = utc_now()
-                try:
-                    await self._check(live)
-                except ApiError as error:  # changes no rights; a refused login was reported
-                    if not error.code:
-                        self._note_silence(error, asked_at)
-                        break
+            with suppress(ApiError):  # changes no rights; `_ask` has noted it
+                await self._check_once()
+
+    async def _check_once(self) -> None:
+        uses: dict[WatchRight, list[LiveKind[Any]]] = {}
+        for live in self._kinds.values():
+            uses.setdefault(live.selection.right, []).append(live)
+        denied = {right: [one.state is LiveState.DENIED for one in of_right] for right, of_right in uses.items()}
+        async for right, denial in self._rights.check(denied):
+            for live in uses[right]:
+                self._decide(live, denial)
+
+    def _decide(self, live: LiveKind[Any], denial: str | None) -> None:
+        """Start or end a watch after an answer of the server."""
+        if self._kinds.get(live.selection) is not live:  # it has ended in the meantime
+            return
+        if denial is None:
+            if live.state is LiveState.DENIED:
+                self._start(live)
+        elif live.state is not LiveState.DENIED:
+            live.deny(denial)
+
+    async def _ask(self, kind: Kind[Any], review: dict[str, Any]) -> dict[str, Any]:
+        """Create a review; note whether the server answers, and a login that it refuses."""
+        asked_at = utc_now()
+        try:
+            found: dict[str, Any] = await self.api.create(kind, review, limit_s=ANSWER_S)
+        except ApiError as error:
+            if isinstance(error, Forbidden):
+                self._on_refused(error)
+            if error.code:
                 self._note_answer()
+            else:
+                self._note_silence(error, asked_at)
+            raise
+        self._note_answer()
+        return found
 
     def _note_silence(self, error: ApiError, asked_at: datetime) -> None:
         heard_at = max(self._answered_at, *(live.heard_at for live in self._kinds.values()))
@@ -380,31 +416,6 @@ class LiveData:
             self._answers = True
             for live in tuple(self._kinds.values()):
                 live.reopen()
-
-    async def _check(self, live: LiveKind[Any]) -> None:
-        reason = await self._denial(live)
-        if self._kinds.get(live.selection) is not live:  # it has ended in the meantime
-            return
-        if reason is None:
-            if live.state is LiveState.DENIED:
-                self._start(live)
-        elif live.state is not LiveState.DENIED:
-            live.deny(reason)
-
-    async def _denial(self, live: LiveKind[Any]) -> str | None:
-        """Return why the user may not watch a selection; None if that is allowed."""
-        kind, selection = live.kind, live.selection
-        attributes = {"group": kind.group, "resource": kind.plural, "verb": "watch"}
-        for key, value in (("namespace", selection.namespace), ("name", selection.name)):
-            attributes |= {key: value} if value else {}
-        desired = {"spec": {"resourceAttributes": attributes}}
-        try:
-            review = await self.api.create(SELF_SUBJECT_ACCESS_REVIEWS, desired, limit_s=ANSWER_S)
-        except Forbidden as error:
-            self._on_refused(error)
-            raise
-        status = review.get("status") or {}
-        return None if status.get("allowed") else str(status.get("reason") or f"you may not watch {kind.plural}")
 
     def _on_unused(self, live: LiveKind[Any]) -> None:
         if not live.selection.is_whole and self._kinds.get(live.selection) is live:
