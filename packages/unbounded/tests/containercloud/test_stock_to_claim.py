@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import pytest
@@ -15,16 +15,15 @@ from tests.containercloud import objects
 from tests.support.waiting import eventually
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
-from unbounded.api.container_cloud.names import ANNOTATION_CREDENTIAL, ANNOTATION_HOST
-from unbounded.api.core import NAMESPACES, SECRETS
+from unbounded.api.container_cloud.names import ANNOTATION_CREDENTIAL
+from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import component_runtime
 from unbounded.containercloud import controller as container_cloud
-from unbounded.containercloud.claims import release_host
 from unbounded.containercloud.settings import ContainerCloudSettings
-from unbounded.kube.api import NotFound, key_of
-from unbounded.kube.cache import Cache
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina import controller as machina
@@ -35,7 +34,7 @@ from unbounded_lab.bmc.power import HostPower
 
 pytestmark = pytest.mark.slow
 
-PROJECT: Final = "example-ns"
+NAME: Final = "example-control-plane"
 WITHIN_S: Final = 120.0
 
 
@@ -49,7 +48,7 @@ async def components(admin: HttpApi) -> AsyncIterator[None]:
             for name in ("container-cloud", "metalman", "machina")
         }
         works = [
-            container_cloud.run(runtimes["container-cloud"], ContainerCloudSettings(site="lab")),
+            container_cloud.run(runtimes["container-cloud"], ContainerCloudSettings(site="lab", min_other_managers=0)),
             metalman.run(runtimes["metalman"], MetalmanSettings(site=None, serial_consoles=None)),
             machina.run(runtimes["machina"]),
             *(runtime.events.run() for runtime in runtimes.values() if runtime.events is not None),
@@ -63,16 +62,12 @@ async def components(admin: HttpApi) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def seed_host(admin: HttpApi, bmc: LabBmc) -> AsyncIterator[None]:
-    """All that stands around the seed's Machine: release, Cluster, and host default/master-0 with its credential."""
-    try:
-        await admin.get(NAMESPACES, PROJECT)
-    except NotFound:
-        await admin.create(NAMESPACES, {"metadata": {"name": PROJECT}})
-    await objects.cluster(admin, PROJECT, release=await objects.release(admin))
+async def seed_host(admin: HttpApi, bmc: LabBmc) -> AsyncIterator[str]:
+    """Create all that stands around the seed's Machine, and remove its host at the end: the name of the project."""
+    project = await objects.project(admin)
+    await objects.cluster(admin, project, release=await objects.release(admin))
     password = {"value": bmc.password}
     credential = {"metadata": {"name": "master-0"}, "spec": {"username": bmc.username, "password": password}}
-    await admin.create(BARE_METAL_HOST_CREDENTIALS, credential, namespace="default")
     address = f"{bmc.url.replace('https', 'redfish')}/redfish/v1/Systems/{bmc.device_ids[0]}"
     host = {
         "metadata": {
@@ -82,18 +77,29 @@ async def seed_host(admin: HttpApi, bmc: LabBmc) -> AsyncIterator[None]:
         },
         "spec": {"bmc": {"address": address}, "bootMACAddress": bmc.identity.mac(0)},
     }
-    await admin.create(BARE_METAL_HOSTS, host, namespace="default")
-    yield
-    await admin.delete(BARE_METAL_HOSTS, "master-0", namespace="default")
-    await eventually(lambda: is_gone(admin), within_s=WITHIN_S, every_s=0.2)
-
-
-async def is_gone(admin: HttpApi) -> bool:
     try:
-        await admin.get(BARE_METAL_HOSTS, "master-0", namespace="default")
-    except NotFound:
-        return True
-    return False
+        await admin.create(BARE_METAL_HOST_CREDENTIALS, credential, namespace="default")
+        await admin.create(BARE_METAL_HOSTS, host, namespace="default")
+        yield project
+    finally:
+        await removed(admin, CONTAINER_CLOUD_MACHINES, NAME, project)
+        await removed(admin, BARE_METAL_HOSTS, "master-0", "default")
+        await removed(admin, BARE_METAL_HOST_CREDENTIALS, "master-0", "default")
+
+
+async def removed(admin: HttpApi, kind: Kind[Any], name: str, namespace: str) -> None:
+    """Delete an object, and wait until it is gone."""
+
+    async def is_gone() -> bool:
+        try:
+            await admin.get(kind, name, namespace=namespace)
+        except NotFound:
+            return True
+        return False
+
+    with suppress(NotFound):
+        await admin.delete(kind, name, namespace=namespace)
+    await eventually(is_gone, within_s=WITHIN_S, every_s=0.2)
 
 
 async def host_when(admin: HttpApi, holds: Callable[[BareMetalHost], bool]) -> BareMetalHost:
@@ -111,17 +117,16 @@ async def test_the_seeds_machine_claims_its_host_from_stock_and_gives_it_back(ad
     async with (
         LabBmc("master-0", power=HostPower.ON, boot_s=0.2, shutdown_s=0.2) as bmc,
         components(admin),
-        seed_host(admin, bmc),
+        seed_host(admin, bmc) as project,
     ):
         host = await host_when(admin, lambda one: one.state == "available")
         await proves_stock(admin, host, bmc)
         seed: Any = yaml.load(SEED, Loader=yaml.CSafeLoader)
-        made = await admin.create(CONTAINER_CLOUD_MACHINES, seed, namespace=PROJECT)
+        seed["metadata"]["namespace"] = project
+        made = await admin.create(CONTAINER_CLOUD_MACHINES, seed, namespace=project)
         host = await host_when(admin, lambda one: one.state == "provisioning")
         await proves_claim(admin, host, made)
-        cache = Cache(admin, BARE_METAL_HOSTS)
-        await release_host(admin, cache, host, key_of(made))
-        await admin.delete(CONTAINER_CLOUD_MACHINES, made.name, namespace=PROJECT)
+        await removed(admin, CONTAINER_CLOUD_MACHINES, NAME, project)
         host = await host_when(admin, lambda one: one.state == "available")
         await proves_return(admin, host, bmc)
 
@@ -147,17 +152,15 @@ async def proves_claim(admin: HttpApi, host: BareMetalHost, made: ContainerCloud
     """Check both ends of a claim."""
     reference = host.spec.consumer_ref
     assert reference is not None
-    assert (reference.kind, reference.namespace, reference.name) == ("Machine", PROJECT, made.name)
+    assert (reference.kind, reference.namespace, reference.name) == ("Machine", made.metadata.namespace, made.name)
     assert host.metadata.annotations["unbounded-cloud.io/consumer-uid"] == made.metadata.uid
-    now = await admin.get(CONTAINER_CLOUD_MACHINES, made.name, namespace=PROJECT)
-    assert now.metadata.annotations[ANNOTATION_HOST] == "default/master-0"
 
 
 async def proves_return(admin: HttpApi, host: BareMetalHost, bmc: LabBmc) -> None:
-    """Check a host that is back in stock: switched off by an operation, and seen Off."""
+    """Check a host that is back in stock: switched off by one operation, and seen Off."""
     assert host.status.powered_on is False
     assert bmc.power() is HostPower.OFF
-    assert host.status.power is not None
-    operation = await admin.get(MACHINE_OPERATIONS, host.status.power.operation or "")
-    assert (operation.spec.operation_kind, operation.status.phase) == ("HostPowerOff", "Complete")
+    every = (await admin.list(MACHINE_OPERATIONS)).items
+    of_host = [one for one in every if one.spec.machine_ref == "master-0.default"]
+    assert [(one.spec.operation_kind, one.status.phase) for one in of_host] == [("HostPowerOff", "Complete")]
     assert [one.type for one in host.status.conditions if one.status == "True"] == ["Available"]
