@@ -263,6 +263,34 @@ def test_the_bmc_of_a_host_is_fixed_while_the_host_is_in_use(state: str, refused
     assert bool(found) == refused, found
 
 
+@pytest.mark.parametrize(
+    ("state", "used", "refused"),
+    [
+        ("externally provisioned", False, False),
+        ("externally provisioned", True, True),
+        ("available", False, False),
+        ("available", True, True),
+        ("provisioned", False, True),
+        ("deprovisioning", False, True),
+        ("", False, False),
+    ],
+)
+@pytest.mark.parametrize("before", [True, False])
+def test_who_installs_a_host_is_fixed_while_a_machine_uses_it(
+    before: bool, state: str, used: bool, refused: bool
+) -> None:
+    consumer: Object = {"consumerRef": {"kind": "Machine", "name": "m"}} if used else {}
+
+    def host(kept: bool) -> Object:
+        flag: Object = {"externallyProvisioned": True} if kept else {}
+        return made(HOST, "{}", status={"provisioning": {"state": state}}, **consumer, **flag)
+
+    assert refusals(HOST, host(before), host(before)) == []
+    found = refusals(HOST, host(not before), host(before))
+    assert bool(found) == refused, found
+    assert all("cannot be changed while a Machine uses the host" in text for text in found)
+
+
 @pytest.mark.parametrize("mapping", [{}, {"ifMapping": ["eno1"], "autoIfMappingPrio": ["eno"]}])
 def test_a_template_has_one_of_two_mappings(mapping: Object) -> None:
     spec: Object = {"npTemplate": "version: 2"}

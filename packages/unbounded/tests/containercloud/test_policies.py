@@ -419,3 +419,21 @@ async def test_the_adoption_of_a_machine_needs_update_on_it(admin: HttpApi, serv
         update: Raw = {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "resourceNames": ["rack1-01"]}
         await granted(admin, "bob", [update | {"verbs": ["update"]}])
         assert await refusal(bob, own, body, BARE_METAL_HOSTS) == ""
+
+
+async def test_an_adopted_machine_is_given_to_installs_by_those_only_that_may_update_it(
+    admin: HttpApi, server: Path
+) -> None:
+    own = await project(admin)
+    rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["get", "patch"]}]
+    await granted(admin, "erin", rules, own)
+    body: Raw = {"metadata": {"name": "h1", "annotations": {"unbounded-cloud.io/machine": "rack1-02"}}}
+    await admin.create(BARE_METAL_HOSTS, body | {"spec": {"externallyProvisioned": True}}, namespace=own)
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("erin"))) as erin:
+        await erin.patch(BARE_METAL_HOSTS, "h1", {"spec": {"online": False}}, namespace=own)
+        install: Raw = {"spec": {"externallyProvisioned": False}}
+        with pytest.raises(Forbidden, match="erin does not have it for Machine rack1-02"):
+            await erin.patch(BARE_METAL_HOSTS, "h1", install, namespace=own)
+        update: Raw = {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "resourceNames": ["rack1-02"]}
+        await granted(admin, "erin", [update | {"verbs": ["update"]}])
+        await erin.patch(BARE_METAL_HOSTS, "h1", install, namespace=own)

@@ -20,6 +20,11 @@ _WRITTEN: Final = (
 )
 
 
+def _kept(of: str) -> str:
+    """Return CEL that holds for a host that others have installed."""
+    return f"(has({of}.spec.externallyProvisioned) && {of}.spec.externallyProvisioned)"
+
+
 def _policy(of: str) -> str:
     """Return CEL of a deletionPolicy; an absent one counts as unsafe, so that its effect cannot be tightened."""
     return f"(has({of}.{_VALUE}.deletionPolicy) ? {of}.{_VALUE}.deletionPolicy : 'unsafe')"
@@ -106,6 +111,11 @@ CONTAINER_CLOUD_RULES: Final[RuleTable] = {
             " && (!has(self.spec.bmc) || self.spec.bmc.address == oldSelf.spec.bmc.address)",
             "bmc.address cannot be changed while the host is in use: release the host first",
             ".spec.bmc",
+        ),
+        ValidationRule(
+            f"{_kept('self')} == {_kept('oldSelf')} || !has(oldSelf.spec.consumerRef) && !({_WRITTEN})",
+            "externallyProvisioned cannot be changed while a Machine uses the host: delete that Machine first",
+            ".spec.externallyProvisioned",
         ),
     ),
     host.CredentialPassword: (
