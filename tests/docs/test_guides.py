@@ -13,15 +13,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from tests.cli.running import KUBECTL
 from tests.docs.runner import DOCS, RELEASE_URL, Shell, Stage, follow
 from tests.e2e.plane import Plane, phase_is, plane
-from tests.e2e.standin import SHA256, behave, kubelets, standin_agent, started
+from tests.e2e.standin import SHA256, behave, kubelet, kubelets, standin_agent, started
 from tests.support.paths import ROOT
 from tests.support.ssh.sshd import USER, Fleet, keygen, missing, sign, sshd_fleet
-from unbounded.api.core import SECRETS
+from unbounded.api.core import NODES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -220,7 +221,7 @@ class Trouble:
 
 
 async def test_container_cloud(tmp_path: Path) -> None:
-    """The host behind the BMC never boots: its install fails, and it goes back to stock."""
+    """The host behind the BMC never boots: its install fails, and it goes back to stock. Another one is adopted."""
     bare_metal, served = LabBmc(boot_s=0.2, shutdown_s=0.2), ("--container-cloud", "--min-other-managers", "0")
     async with bare_metal as bmc, plane(tmp_path / "data", *served) as it:
         text = (ROOT / "examples" / "container-cloud" / "machine.yaml").read_text()
@@ -231,9 +232,20 @@ async def test_container_cloud(tmp_path: Path) -> None:
             text = text.replace(old, new)
         example = it.shell.folder / "example.yaml"
         example.write_text(text)
-        said = await follow(
-            DOCS / "container-cloud.md", shell_of(it, {"examples/container-cloud/machine.yaml": str(example)})
-        )
+        reference = {"name": "pw", "namespace": NAMESPACE}
+        redfish = {"url": "https://127.0.0.1:9", "username": "u", "passwordRef": reference}
+        await it.api.create(MACHINES, {"metadata": {"name": "rack1-01"}, "spec": {"pxe": {"redfish": redfish}}})
+        own = {"kubernetes": {"nodeLabels": {"rack": "rack1"}}}
+        await it.api.create(MACHINES, {"metadata": {"name": "rack1-02"}, "spec": own})
+        changes = {"examples/container-cloud/machine.yaml": str(example)}
+        async with kubelet(it.api, "rack1-02"):
+            said = await follow(DOCS / "container-cloud.md", shell_of(it, changes))
+            adopted = await it.api.get(MACHINES, "rack1-02")
+            node = await it.api.get(NODES, "rack1-02")
+    assert msgspec.to_builtins(adopted.spec.kubernetes)["nodeLabels"] == {"rack": "rack1"}
+    assert "unbounded-cloud.io/before-claim" not in adopted.metadata.annotations
+    assert (node.ready, node.spec.unschedulable, node.metadata.labels.get("rack")) == (True, False, "rack1")
+    assert "stacklight" not in node.metadata.labels
     assert bmc.password not in said
     chain = ("because operation/cc-", "bmh/master-0 -n default provisioning: used by Machine example-ns/")
     for words in ("machine.cluster.k8s.io/example-control-plane -n example-ns Provision (", *chain):

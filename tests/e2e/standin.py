@@ -141,6 +141,26 @@ async def kubelets(api: HttpApi, *, but: Collection[str] = ()) -> AsyncIterator[
             await task
 
 
+@asynccontextmanager
+async def kubelet(api: HttpApi, machine: str) -> AsyncIterator[None]:
+    """Give a Machine a Ready Node that continues to report, while inside."""
+
+    async def run() -> None:
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            with suppress(ApiError):  # the control plane may be away
+                await report_ready(api, machine)
+
+    await make_node(api, machine)
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 async def make_node(api: HttpApi, machine: str) -> None:
     """A Ready Node, as kubelet registers it."""
     meta = {"name": machine, "labels": {LABEL_MACHINE: machine}}

@@ -34,11 +34,13 @@ from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.containercloud.controller import controllers
 from unbounded.containercloud.settings import ContainerCloudSettings
+from unbounded.join.labels_and_taints import label_changes
 from unbounded.kube.api import NotFound
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime
 from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.machina.configuration_binding import candidate_of
 from unbounded.operations.claim_gates import disruption_gate
 
 KINDS: Final[dict[str, Kind[Any]]] = {
@@ -95,6 +97,7 @@ class Site(Stock):
     stuck_pods: set[str] = field(default_factory=set)
     began: dict[str, float] = field(default_factory=dict)  # of operations, by UID
     words: dict[str, list[str]] = field(default_factory=dict)  # of each Machine's status, in their order
+    marked: dict[str, dict[str, str]] = field(default_factory=dict)  # labels that Nodes were given, by their Machine
     running: list[asyncio.Task[None]] = field(default_factory=list)
 
     # ---- objects
@@ -110,6 +113,25 @@ class Site(Stock):
         await self.secret("bmc-1")
         await self.secret("bmc-2", "example-ns")
         await self.apply(SURROUNDINGS)
+
+    async def joined(self, name: str, **kubernetes: Any) -> Machine:
+        """Create a Machine that others have installed: it runs, and its agent has joined with a Ready Node."""
+        reference = {"name": f"{name}-bmc", "namespace": "unbounded-kube"}
+        redfish = {"url": f"https://{name}.example", "username": "u", "passwordRef": reference}
+        spec = {"pxe": {"redfish": redfish, "image": "registry.example.com/own:1"}, "kubernetes": kubernetes}
+        self.power[name] = "On"
+        await self.api.create(MACHINES, {"metadata": {"name": name}, "spec": spec})
+        agent = {"version": "1.0.0", "waitsForGrants": True, "host": {"hostname": name}}
+        image = {"image": "registry.example.com/own:1", "digest": f"sha256:{'0' * 64}", "boot": "b0", "at": self._now()}
+        await self.api.patch(MACHINES, name, {"status": {"agent": agent, "image": image}}, subresource="status")
+        await self.api.create(NODES, {"metadata": {"name": name, "labels": {"unbounded-cloud.io/machine": name}}})
+        await self._ready(name, ready=True)
+        return await self.machine(name)
+
+    async def adopted(self, host: str, machine: str, namespace: str = "example-ns") -> None:
+        """Create the BareMetalHost that `kubectl unbounded host adopt MACHINE --externally-provisioned` creates."""
+        annotations = {"unbounded-cloud.io/machine": machine}
+        await self.host(host, namespace, bmc=None, externallyProvisioned=True, annotations=annotations)
 
     async def cc_machine(self, name: str = "example-control-plane") -> ContainerCloudMachine:
         return await self.claimed_by(name)
@@ -180,9 +202,8 @@ class Site(Stock):
         if machine.spec.configuration_ref is not None or machine.spec.kubernetes is None:
             return
         for configuration in (await self.api.list(MACHINE_CONFIGURATIONS)).items:
-            selector = configuration.spec.machine_selector
-            wanted = {} if selector is None else selector.match_labels
-            if wanted and wanted.items() <= machine.metadata.labels.items():
+            candidate = candidate_of(configuration)
+            if candidate is not None and candidate.selects(machine.metadata.labels):
                 patch = {"spec": {"configurationRef": {"name": configuration.name}}}
                 await self.api.patch(MACHINES, machine.name, patch)
 
@@ -193,8 +214,9 @@ class Site(Stock):
             return
         patch: dict[str, Any] = {}
         labels = dict(kubernetes.node_labels or {})
-        if not labels.items() <= node.metadata.labels.items():
-            patch["metadata"] = {"labels": labels}
+        if changes := label_changes(node.metadata.labels, self.marked.get(machine.name, {}), labels):
+            patch["metadata"] = {"labels": changes}
+        self.marked[machine.name] = labels
         if kubernetes.register_with_taints is not None:
             split = [text.partition("=") for text in kubernetes.register_with_taints]
             taints = [{"key": key, "effect": rest.partition(":")[2]} for key, _, rest in split]

@@ -35,6 +35,7 @@ from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODE_LEASES, NODES, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.containercloud.claims import ClaimReason
@@ -75,6 +76,7 @@ class Judge:
         self.faults: list[str] = []
         self.api: MemoryApi
         self.reset_requested: Callable[[ContainerCloudMachine], None] = lambda _machine: None
+        self.kept: dict[str, Raw] = {}  # spec of the Machines that others have installed, by name
         self._claimants: set[str] = set()  # UIDs of Machines that have had a host
         self._installs: defaultdict[str, list[str]] = defaultdict(list)  # HostReplaces by the UID of their Machine
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -105,6 +107,7 @@ class Judge:
                 self._machine(msgspec.convert(old, ContainerCloudMachine), msgspec.convert(new, ContainerCloudMachine))
             case "Machine" if kind.group != GROUP_CLUSTER:
                 self._leases(new)
+                self._written(new)
             case "MachineOperation" if old is None:
                 self._requested(new)
             case "Subnet":
@@ -114,6 +117,8 @@ class Judge:
         name = body["metadata"]["name"]
         if kind.kind == "BareMetalHost" or (kind.kind == "Machine" and kind.group != GROUP_CLUSTER):
             self.fault(f"{kind.kind} {name} is lost")
+        if kind.kind == "Node" and name in self.kept:
+            self.fault(f"Node {name}, whose host others have installed, is deleted")
         if kind.kind == "Machine" and kind.group == GROUP_CLUSTER:
             machine = msgspec.convert(body, ContainerCloudMachine)
             if machine.status.execution is not None:
@@ -177,6 +182,8 @@ class Judge:
         """Check that an operation is that of its Machine's record, and no second one of an attempt."""
         spec, uid = new["spec"], new["metadata"].get("annotations", {}).get(ANNOTATION_FOR_UID)
         self.counts[spec["operationKind"]] += 1
+        if spec["machineRef"] in self.kept and not spec.get("cancel"):
+            self.fault(f"{spec['operationKind']} of {spec['machineRef']}, which others have installed")
         if uid is None or spec.get("cancel"):
             return
         name, machine = new["metadata"]["name"], self.machine_of(uid)
@@ -189,6 +196,13 @@ class Judge:
                 if before is not None and not before.terminal and not before.spec.cancel:
                     self.fault(f"{name} is a second HostReplace beside {other}")
             self._installs[uid].append(name)
+
+    def _written(self, new: Raw) -> None:
+        """Check that a host that others have installed keeps its image, its disks, its network and its version."""
+        own = self.kept.get(new["metadata"]["name"])
+        for key in ("pxe", "agent", "network", "configurationRef") if own is not None else ():
+            if own is not None and new["spec"].get(key) != own.get(key):
+                self.fault(f"{key} of {new['metadata']['name']} is {new['spec'].get(key)}")
 
     def _leases(self, new: Raw) -> None:
         """Check that no address is leased to two hosts."""
@@ -461,6 +475,12 @@ class CrashSite(Site):
             bmc = {"address": f"redfish://192.0.2.1/redfish/v1/Systems/2{number}", "credentialsName": "bmc-2"}
             await self.host(f"host-{number}", NAMESPACE, bmc=bmc, bootMACAddress=f"02:00:00:00:00:2{number}")
 
+    async def kept(self) -> None:
+        """Create a host that others have installed, and that a Machine may pin."""
+        machine = await self.joined("rack-0", nodeLabels={"rack": "r1"})
+        self.judge.kept[machine.name] = (await self.api.get(MACHINES.raw(), machine.name))["spec"]
+        await self.adopted("rack-0", machine.name, "default")
+
     async def asked(self, name: str, *, manager: bool = False, pin: str = "", **value: Any) -> None:
         """Create a Machine."""
         labels = {LABEL_CLUSTER: "example-cluster"} | ({LABEL_CONTROL_PLANE: ""} if manager else {})
@@ -493,9 +513,17 @@ class CrashSite(Site):
     def updated(self) -> bool:
         """Return whether all installed hosts have the image that their Machines name."""
         images = [
-            (one.spec.pxe.image, one.status.image) for one in self.judge.all(MACHINES) if one.spec.pxe is not None
+            (one.spec.pxe.image, one.status.image)
+            for one in self.judge.all(MACHINES)
+            if one.spec.pxe is not None and one.name not in self.judge.kept
         ]
         return all(not desired or (image is not None and image.is_of(desired)) for desired, image in images)
+
+    def current(self) -> str:
+        """Return the release of the Cluster: the one that no Machine is outdated by."""
+        cluster = self.judge.find(CLUSTERS, "example-cluster", NAMESPACE)
+        current = None if cluster is None else cluster.provider_status.releases.current
+        return "" if current is None else current.name
 
     async def wait(self, holds: Callable[[], bool], *, within_s: float = 20_000) -> None:
         """Wait until something holds, or a fault was seen."""
@@ -536,9 +564,8 @@ class CrashSite(Site):
                 yield f"host {host.name} has no Machine: {host.state}"
                 continue
             if consumer is None:
-                is_stock = host.state == "available" and not claim_fields(target) and self.power[target.name] == "Off"
-                if not is_stock or judge.find(NODES, target.name) is not None:
-                    yield f"host {host.name} is not in stock: {host.state}, {claim_fields(target)}"
+                if not self._is_stock(host, target):
+                    yield f"host {host.name} is not in stock: {host.state}, {claim_fields(target, host)}"
                 continue
             owners[consumer_uid(host)].append(host.name)
             machine = judge.machine_of(consumer_uid(host))
@@ -555,6 +582,17 @@ class CrashSite(Site):
             if not is_ready and (reason not in HELD or stage in DELETION_STAGES or len(hosts) > 1):
                 yield f"{machine.name} with hosts {hosts} is in stage {stage}: {reason}"
         yield from self._left(owners)
+
+    def _is_stock(self, host: BareMetalHost, target: Machine) -> bool:
+        """Return whether nothing of a claim is left, and the host is off, or runs as it did before the claim."""
+        node, power = self.judge.find(NODES, target.name), self.power[target.name]
+        if claim_fields(target, host):
+            return False
+        if target.name not in self.judge.kept:
+            return host.state == "available" and power == "Off" and node is None
+        is_same = _spec(target.spec) == _spec(msgspec.convert(self.judge.kept[target.name], type(target.spec)))
+        is_running = power == "On" and node is not None and node.ready and not node.spec.unschedulable
+        return host.state == "externally provisioned" and is_same and is_running
 
     def _left(self, owners: dict[str, list[str]]) -> Iterator[str]:
         """Yield what should not be left of Machines that are gone, and of operations."""
@@ -578,6 +616,14 @@ class CrashSite(Site):
         for budget in judge.all(MACHINE_DISRUPTION_BUDGETS):
             if budget.status.grants:
                 yield f"{budget.name} has grants: {budget.status.grants}"
+
+
+def _spec(spec: MachineSpec) -> Raw:
+    """Return a spec for a comparison: taints that were absent before a claim are an empty list after it."""
+    raw: Raw = msgspec.to_builtins(spec)
+    if not raw.get("kubernetes", {}).get("registerWithTaints"):
+        raw.get("kubernetes", {}).pop("registerWithTaints", None)
+    return raw
 
 
 def _conditions(machine: Machine) -> Any:
@@ -616,27 +662,37 @@ async def crash_site(seed: int, weather: Weather = FAIR) -> AsyncIterator[CrashS
 
 
 async def life(site: CrashSite) -> None:
-    """Four Machines race for three hosts, are updated, and deleted in all ways; each host has another Machine then."""
+    """Four Machines race for three hosts, are updated, and deleted in all ways; each host has another Machine then.
+
+    A fifth one has a host that others have installed, which no update touches.
+    """
+
+    def ours() -> list[str]:
+        return [name for name in site.ready() if name != "kept"]
+
     await site.surroundings()
+    await site.kept()
+    await site.asked("kept", pin="default/rack-0")
     await site.asked("manager", manager=True)
     await site.asked("worker-0")
     await site.asked("worker-1")
     await site.asked("pinned", pin="default/master-0")
     await site.stocked(2)
-    await site.wait(lambda: len(site.ready()) == 3)
+    await site.wait(lambda: len(site.ready()) == 4)
     await site.release(RELEASES[1])
     await site.wait(lambda: any(stage_of(one) == MachineStage.UPDATING for one in site.machines()))
-    leaving = next(one.name for one in site.machines() if one.name in site.ready() and one.name != "pinned")
+    leaving = next(one.name for one in site.machines() if one.name in ours() and one.name != "pinned")
     await site.edit_machine(leaving, delete=True, deletionPolicy="graceful")
     await site.wait(lambda: leaving not in {one.name for one in site.machines()})
-    await site.wait(lambda: len(site.ready()) == 3 and site.updated())
-    unsafe, forced, aborted = site.ready()
+    await site.wait(lambda: len(site.ready()) == 4 and site.updated() and site.current() == RELEASES[1])
+    unsafe, forced, aborted = ours()
     await site.edit_machine(unsafe, delete=True)
     await site.edit_machine(forced, deletionPolicy="forced")
     await site.api.delete(CONTAINER_CLOUD_MACHINES, forced, namespace=NAMESPACE)
     abort_at_reset(site, {aborted})
     await site.edit_machine(aborted, delete=True, deletionPolicy="graceful")
-    await site.wait(lambda: not {unsafe, forced} & {one.name for one in site.machines()})
+    await site.edit_machine("kept", delete=True, deletionPolicy="graceful")
+    await site.wait(lambda: not {unsafe, forced, "kept"} & {one.name for one in site.machines()})
     await calm(site)
 
 
@@ -659,6 +715,7 @@ async def meddle(site: CrashSite) -> None:
     await site.surroundings()
     abort_at_reset(site, {f"m{number}" for number in range(6) if chance.random() < 0.6}, within_s=3.0)
     await site.stocked(chance.randint(1, 2))
+    await site.kept()
     for _ in range(chance.randrange(10, 30)):
         names = [one.name for one in site.machines()]
         deed = chance.choice(
@@ -666,7 +723,7 @@ async def meddle(site: CrashSite) -> None:
         )
         name = chance.choice(names) if names else ""
         if deed == "make" and made < 6:
-            pin = "default/master-0" if chance.random() < 0.3 else ""
+            pin = chance.choice(("default/master-0", "default/rack-0")) if chance.random() < 0.5 else ""
             policy = chance.choice(("graceful", "graceful", "unsafe", "forced"))
             await site.asked(f"m{made}", manager=made == 0, pin=pin, deletionPolicy=policy)
             made += 1

@@ -214,7 +214,10 @@ def test_the_configuration_carries_the_release_and_the_order() -> None:
     assert spec["template"] == {
         "kubernetes": {"version": "v1.34.0"}, "agent": {"image": "registry.example.com/node:1"},
     }  # fmt: skip
-    assert spec["machineSelector"] == {"matchLabels": {"unbounded-cloud.io/cluster": NAME}}
+    assert spec["machineSelector"] == {
+        "matchLabels": {"unbounded-cloud.io/cluster": NAME},
+        "matchExpressions": ({"key": "unbounded-cloud.io/upgrade-index", "operator": "Exists"},),
+    }
     rolling = spec["updateStrategy"]["rollingUpdate"]
     assert [(one["name"], one["maxConcurrent"]) for one in rolling["stages"]] == [("control-plane", 1), ("workers", 3)]
     assert rolling["stages"][1]["startAfter"] == {"stage": "control-plane", "targets": 1}
@@ -423,6 +426,10 @@ def test_a_release_becomes_the_current_one_when_no_machine_is_outdated(hosts: Ra
     assert references["next"]["name"] == "r1"
     assert condition(outdated, "Update")["reason"] == "Updating"
     assert "1 Machine outdated: w" in condition(outdated, "Update")["message"]
+    kept = replace(outdated, kept=frozenset({"w"}))
+    assert status_of(kept)["releaseRefs"]["current"]["name"] == "r1"
+    words = "all Nodes are of ClusterRelease r1, apart from hosts that others have installed: w"
+    assert condition(kept, "Update")["message"] == words
     references = status_of(updating(BEFORE, image="registry.example.com/jammy:1"))["releaseRefs"]
     assert [references[name] and references[name]["name"] for name in ("current", "previous", "next")] == [
         "r1", "r0", None,

@@ -114,6 +114,35 @@ async def test_machines_of_one_file_claim_different_hosts_in_their_order(world: 
 
 
 @site_story
+async def test_an_adopted_host_is_neither_installed_nor_switched_off(world: Site) -> None:
+    await world.surroundings()
+    await world.joined("rack1-02")
+    await world.adopted("master-1", "rack1-02", "default")
+    await world.state("externally provisioned", "master-1")
+    body = machine("m1", hostSelector=None)
+    body["metadata"] = {**body["metadata"], "annotations": {"metal3.io/BareMetalHost": "default/master-1"}}
+    (change,) = await planned(world, body)
+    assert change.effects == (
+        "claims BareMetalHost default/master-1",
+        "it becomes a manager of Cluster example-cluster, as Node rack1-02",
+        "its disks are not written, and its Node is not updated: the host is externallyProvisioned",
+    )
+    await world.apply(yaml.safe_dump(body))
+    await world.until_word("Ready", "m1")
+    gives_back = (
+        "gives BareMetalHost default/master-1 back as it was before its claim: the host and its Node stay in service"
+    )
+    for policy, steps in {
+        "graceful": ("1. drains Node rack1-02", f"2. {gives_back}"),
+        "unsafe": (f"1. {gives_back}",),
+        "forced": (f"1. {gives_back}",),
+    }.items():
+        value = {**body["spec"]["providerSpec"]["value"], "delete": True, "deletionPolicy": policy}
+        (deletion,) = await planned(world, {**body, "spec": {"providerSpec": {"value": value}}})
+        assert tuple(one for one in deletion.effects if "would wait" not in one) == steps
+
+
+@site_story
 async def test_a_deletion_names_its_steps_and_its_guard(world: Site) -> None:
     await begun(world)
     await world.until_word("Ready")

@@ -459,7 +459,7 @@ class ClaimController:
         """
         for host in self._caches.hosts.by(INDEX_CONSUMER, str(key)):
             target = self._caches.host_machines.get(machine_of_host(host))
-            if not consumer_uid(host) or claim_fields(target):
+            if not consumer_uid(host) or claim_fields(target, host):
                 continue
             try:
                 await self._api.get(CONTAINER_CLOUD_MACHINES, key.name, namespace=key.namespace)

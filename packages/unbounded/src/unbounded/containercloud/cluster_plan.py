@@ -137,6 +137,7 @@ class ClusterView:
         hosts: Machines of unbounded-cloud.io that `machines` name, or that have the label of the Cluster, by name.
         nodes: by the name of their Machine.
         budgets: by name; at least those with the names of the Cluster's.
+        kept: names of the Machines whose hosts others have installed: they are not updated.
     """
 
     cluster: Cluster
@@ -146,6 +147,7 @@ class ClusterView:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     configuration: MachineConfiguration | None = None
     budgets: Mapping[str, MachineDisruptionBudget] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -397,7 +399,10 @@ def configuration_spec(view: ClusterView, release: ClusterRelease) -> Raw:
             "kubernetes": {"version": release.spec.kubernetes.version},
             "agent": None if image is None else {"image": image},
         },
-        "machineSelector": {"matchLabels": {LABEL_CLAIM_CLUSTER: view.name}},
+        "machineSelector": {
+            "matchLabels": {LABEL_CLAIM_CLUSTER: view.name},
+            "matchExpressions": [{"key": LABEL_UPGRADE_INDEX, "operator": "Exists"}],  # not hosts installed by others
+        },
         "updateStrategy": {
             "type": "RollingUpdate",
             "maxUnavailable": value.max_worker_upgrade_count + 1,  # a manager and workers; stages and budgets say which
@@ -445,8 +450,12 @@ def without_none(value: Mapping[str, Any]) -> Raw:
 
 
 def outdated_machines(view: ClusterView, release: ClusterRelease) -> tuple[str, ...]:
-    """Return the Machines whose Node or host is not that of a release. One without a Node gets the release's anyway."""
-    return tuple(sorted(one.name for one in view.machines if _is_outdated(view, release, one)))
+    """Return the Machines whose Node or host is not that of a release.
+
+    One without a Node gets the release's anyway. One whose host others have installed is left as it is.
+    """
+    ours = (one for one in view.machines if one.name not in view.kept)
+    return tuple(sorted(one.name for one in ours if _is_outdated(view, release, one)))
 
 
 def _is_outdated(view: ClusterView, release: ClusterRelease, machine: ContainerCloudMachine) -> bool:
@@ -534,7 +543,7 @@ def _update_condition(view: ClusterView, references: ReleaseReferences) -> Provi
     outdated = () if release is None else outdated_machines(view, release)
     if not outdated:
         current = references.current
-        text = "" if current is None else f"all Nodes are of ClusterRelease {current.name}"
+        text = "" if current is None else f"all Nodes are of ClusterRelease {current.name}{_but(view.kept)}"
         return ProviderCondition(type=kind, ready=True, reason=ClusterReason.UPDATED, message=text or None)
     rollout = None if view.configuration is None else view.configuration.status.rollout
     reason = ClusterReason.UPDATING
@@ -542,12 +551,21 @@ def _update_condition(view: ClusterView, references: ReleaseReferences) -> Provi
         reason = ClusterReason.PAUSED
     elif rollout is not None and rollout.phase == UpdatePhase.HALTED:
         reason = ClusterReason.HALTED
-    these = f"{', '.join(outdated[:5])}{f' and {len(outdated) - 5} more' if len(outdated) > 5 else ''}"
+    these = _named(outdated)
     progress = (
         "" if rollout is None or not rollout.message else f"; MachineConfiguration {view.name}: {rollout.message}"
     )
     text = f"{counted(len(outdated), 'Machine')} outdated: {these}{progress}"
     return ProviderCondition(type=kind, reason=reason, message=text)
+
+
+def _named(machines: Sequence[str]) -> str:
+    return f"{', '.join(machines[:5])}{f' and {len(machines) - 5} more' if len(machines) > 5 else ''}"
+
+
+def _but(kept: frozenset[str]) -> str:
+    """Return the words on Machines that are not updated."""
+    return f", apart from hosts that others have installed: {_named(sorted(kept))}" if kept else ""
 
 
 def _with_condition(

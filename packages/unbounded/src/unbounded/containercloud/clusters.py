@@ -44,6 +44,7 @@ from unbounded.containercloud.cluster_plan import (
     plan_cluster,
     release_fault,
 )
+from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -169,7 +170,16 @@ class ClusterController:
             nodes={one: node for one, node in nodes.items() if node is not None},
             configuration=caches.configurations.get(name),
             budgets={one: budget for one, budget in budgets.items() if budget is not None},
+            kept=frozenset(one.name for one in machines if self._is_kept(one)),
         )
+
+    def _is_kept(self, machine: ContainerCloudMachine) -> bool:
+        """Return whether others have installed the host of a Machine; that cannot change while it has the host."""
+        execution = machine.status.execution
+        claimed = None if execution is None else execution.host
+        host = None if claimed is None else self._caches.hosts.get(claimed.name, claimed.namespace)
+        target = None if execution is None else self._caches.host_machines.get(execution.machine or "")
+        return leaves_as_is(host, target)
 
     async def _perform(self, cluster: Cluster, action: ClusterAction) -> None:
         api, caches = self._api, self._caches

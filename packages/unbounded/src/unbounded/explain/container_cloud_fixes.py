@@ -409,9 +409,17 @@ HOST: Final[Mapping[str, ReasonRow]] = {
     ),
     _H.CONSUMER_MISSING: ReasonRow(
         "nothing, until the claim is removed",
-        ((_host({"consumerRef": None}), "returns the host to stock: it is switched off"),),
+        (
+            (
+                _host({"consumerRef": None}),
+                "returns the host to stock: it is switched off, unless it is externallyProvisioned",
+            ),
+        ),
     ),
     _H.RETURNING: ReasonRow("it is available once it was seen Off", (_POWER_OFF,), _TO_MACHINE),
+    _H.RESTORING: ReasonRow(
+        "another Machine may adopt it once no drain of its Node is left", (_MACHINE_OF_HOST,), _TO_MACHINE
+    ),
     _H.EXTERNALLY_PROVISIONED: ReasonRow(
         "a Machine that pins it may adopt it",
         (

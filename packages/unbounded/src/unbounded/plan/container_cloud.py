@@ -75,6 +75,15 @@ STEPS: Final[Mapping[DeletionPolicy, tuple[str, ...]]] = {
     ),
 }
 
+STEPS_AS_IS: Final[Mapping[DeletionPolicy, tuple[str, ...]]] = {
+    policy: (
+        *(("drains Node {node}",) if policy is DeletionPolicy.GRACEFUL else ()),
+        "gives BareMetalHost {host} back as it was before its claim: the host and its Node stay in service",
+    )
+    for policy in DeletionPolicy
+}
+"""The steps for a host that others have installed."""
+
 T = TypeVar("T")
 EffectsOf = Callable[[IntentPatch], Awaitable[tuple[str, ...]]]
 UpdateOf = Callable[[MachineConfiguration, Mapping[str, str]], Awaitable[UpdateForecast]]
@@ -156,7 +165,8 @@ class ContainerCloudPlanner:
         if before is not None and before.value.maintenance != machine.value.maintenance:
             maintenance = {"spec": {"maintenance": {"enabled": machine.value.maintenance, "reason": "planned"}}}
             lines += await self.effects_of(IntentPatch(MACHINES, target, maintenance))
-        lines += await self._image(target, machine, release)
+        if not (claim.host is not None and claim.host.spec.externally_provisioned):
+            lines += await self._image(target, machine, release)
         return lines or ["no host changes"]
 
     async def _claim(self, machine: ContainerCloudMachine, cluster: Cluster | None) -> Claim:
@@ -191,7 +201,7 @@ class ContainerCloudPlanner:
         role = "manager" if machine.is_manager else "worker"
         lines.append(f"it becomes a {role} of Cluster {machine.cluster}, as Node {machine_of_host(host)}")
         if host.spec.externally_provisioned:
-            return [*lines, "its disks are not written: the host is externallyProvisioned"]
+            return [*lines, "its disks are not written, and its Node is not updated: the host is externallyProvisioned"]
         system = None if release is None else release.distribution(machine.value.distribution or "")
         profile = choose_profile(machine, (await self.api.list(BARE_METAL_HOST_PROFILES)).items)
         if profile.reason is not None:
@@ -232,7 +242,8 @@ class ContainerCloudPlanner:
         if claim.host is None:
             return [*lines, f"it is released: {claim.message}"]
         names = {"node": "" if node is None else node.name, "host": str(key_of(claim.host))}
-        steps = [step for step in STEPS[policy] if node is not None or "{node}" not in step]
+        table = STEPS_AS_IS if claim.host.spec.externally_provisioned else STEPS
+        steps = [step for step in table[policy] if node is not None or "{node}" not in step]
         lines += [f"{number}. {step.format(**names)}" for number, step in enumerate(steps, 1)]
         if policy is DeletionPolicy.GRACEFUL and target is not None:
             body = {"spec": {"maintenance": {"enabled": True, "reason": "planned"}}}

@@ -413,6 +413,72 @@ def test_the_host_is_released_and_then_the_machine_ends() -> None:
     assert plan_deletion(view(gone, host=free)).actions == (SetMachineFinalizer(False),)
 
 
+AS_IS = bare_metal_host("externally provisioned", externallyProvisioned=True)
+ADOPTED: dict[str, Any] = {
+    "host": AS_IS,
+    "claim": Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, "", AS_IS),
+    "managers": TWO,
+}
+RECORD = '{"claimant":"example-ns/example-control-plane"}'
+
+
+@pytest.mark.parametrize(
+    ("policy", "stage", "given", "after"),
+    [
+        ("graceful", "Guarding", {"node": node()}, "Draining"),
+        ("graceful", "Guarding", {}, "Releasing"),
+        ("graceful", "Draining", {"node": node(), "target": target(**DRAINS, disruption=DRAINING)}, "Draining"),
+        ("graceful", "Draining", {"node": node(), "target": target(**DRAINS, disruption=DRAINED)}, "Releasing"),
+        ("unsafe", "Draining", {"node": node(), "target": target(**DRAINS, disruption=DRAINING)}, "Releasing"),
+        ("unsafe", "Guarding", {"node": node()}, "Releasing"),
+        ("forced", "Guarding", {"node": node()}, "Releasing"),
+        ("graceful", "Resetting", {"node": node(), "target": target(agent={"version": "1"})}, "Releasing"),
+        ("unsafe", "PoweringOff", {"node": node()}, "Releasing"),
+        ("unsafe", "Removing", {"node": node()}, "Releasing"),
+    ],
+    ids=[
+        "graceful drains the Node",
+        "graceful without a Node gives the host back",
+        "graceful waits for the drain",
+        "graceful does not reset a drained host",
+        "a looser policy ends the drain",
+        "unsafe gives the host back at once",
+        "forced gives the host back at once",
+        "a reset that was to begin does not",
+        "a host that was to be switched off is not",
+        "a Node that was to be deleted stays",
+    ],
+)
+def test_an_adopted_host_is_only_drained_and_given_back(
+    policy: str, stage: str, given: dict[str, Any], after: str
+) -> None:
+    plan = plan_deletion(view(deleted(stage, policy), **(ADOPTED | given)))
+    assert plan.execution.stage == after
+    assert not [one for one in plan.actions if isinstance(one, RequestOperation | DeleteNode)]
+
+
+def test_an_adopted_host_that_is_gone_is_not_taken_for_one_of_ours() -> None:
+    body = msgspec.to_builtins(target(agent={"version": "1"}))
+    body["metadata"]["annotations"] = {"unbounded-cloud.io/before-claim": RECORD}
+    there = msgspec.convert(body, type(target()))
+    gone = Claim(ClaimStep.HELD, ClaimReason.HOST_MISSING, "BareMetalHost default/master-0 was deleted")
+    plan = plan_deletion(view(deleted("Guarding"), target=there, claim=gone, host=None, managers=TWO))
+    assert plan.execution.stage == "Releasing"
+
+
+def test_a_drain_of_an_adopted_host_records_the_claim_first() -> None:
+    plan = plan_deletion(view(deleted("Draining"), node=node(), target=target(), **ADOPTED))
+    (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
+    assert change.spec == {"maintenance": {"enabled": True, "reason": REASON}}
+    assert change.annotations.keys() == {"unbounded-cloud.io/before-claim"}
+
+
+def test_an_abort_installs_no_adopted_host() -> None:
+    for stage in ("Guarding", "Draining"):
+        plan = plan_deletion(view(machine(stage), target=target(), **ADOPTED))
+        assert plan.execution.stage == "Configuring"
+
+
 @pytest.mark.parametrize("stage", ["Guarding", "Draining", "Resetting", "PoweringOff", "Removing"])
 @pytest.mark.parametrize("reason", [ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED])
 def test_a_host_that_another_machine_has_is_not_touched(reason: ClaimReason, stage: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -81,11 +82,86 @@ def test_a_claimed_host_is_recorded() -> None:
 def test_a_host_installed_by_others_is_adopted_as_it_is() -> None:
     host = bare_metal_host("externally provisioned", externallyProvisioned=True)
     claim = Claim(ClaimStep.CLAIMED, ClaimReason.CLAIMED, "", host)
-    assert stage(view(machine(), claim=claim, host=host)) == "Booting"
     plan = plan_life(view(machine("Booting"), claim=claim, host=host, target=target(claimed=False)))
     (change,) = [one for one in plan.actions if isinstance(one, ChangeTarget)]
     assert "pxe" not in change.spec
     assert [one for one in plan.actions if isinstance(one, RequestOperation)] == []
+
+
+ADOPTED: dict[str, Any] = {
+    "host": bare_metal_host("externally provisioned", externallyProvisioned=True),
+    "claim": Claim(
+        ClaimStep.CLAIMED,
+        ClaimReason.CLAIMED,
+        "",
+        bare_metal_host("externally provisioned", externallyProvisioned=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        ("Claiming", {}, "Planning"),
+        ("Planning", {}, "Booting"),
+        ("Booting", {"target": target()}, "Booting"),
+        ("Booting", {"node": node()}, "Assigning"),
+        ("Assigning", {"target": target()}, "Preparing"),
+        ("Preparing", {"target": target()}, "Preparing"),
+        ("Preparing", {"node": node(ready=False)}, "Deploying"),
+        ("Deploying", {"node": node(ready=False), "after_s": 3600}, "Deploying"),
+        ("Deploying", {"node": node()}, "Configuring"),
+        ("Configuring", {"node": node()}, "Ready"),
+        ("Ready", {"node": None}, "Ready"),
+    ],
+    ids=[
+        "Provision: the host is claimed",
+        "Provision ends without an install",
+        "Uninitialized: the agent is not heard yet",
+        "Uninitialized ends with the Node that is there",
+        "Pending ends at once: the Cluster's configuration is not for it",
+        "Prepare: the Node does not exist yet",
+        "Prepare ends with the Node",
+        "Deploy: a Node that stays not Ready is not installed",
+        "Deploy ends with the Ready Node",
+        "Reconfigure ends with the labels",
+        "Ready stays without the Node",
+    ],
+)
+def test_a_stage_of_an_adopted_host_ends_with_its_evidence(before: str, given: dict[str, Any], after: str) -> None:
+    plan = plan_life(view(machine(before), **(ADOPTED | given)))
+    assert plan.execution.stage == after
+    assert [one for one in plan.actions if isinstance(one, RequestOperation)] == []
+
+
+def test_a_claim_of_an_adopted_host_adds_to_its_own_fields_and_records_them() -> None:
+    own: dict[str, Any] = {
+        "nodeLabels": {"rack": "r1", "stacklight": "own"},
+        "registerWithTaints": ["own=yes:NoSchedule"],
+        "bootstrapTokenRef": {"name": "bootstrap-token-owners"},
+    }
+    there = target(claimed=False, spec={"kubernetes": own})
+    (change,) = [
+        one
+        for one in plan_life(view(machine("Booting"), **ADOPTED, target=there)).actions
+        if isinstance(one, ChangeTarget)
+    ]
+    assert change.spec == {
+        "kubernetes": {
+            "nodeLabels": {CONTROL_PLANE: "", "stacklight": "enabled"},
+            "registerWithTaints": ["own=yes:NoSchedule", f"{CONTROL_PLANE}=:NoSchedule"],
+        }
+    }
+    assert change.labels == {
+        "unbounded-cloud.io/cluster": "example-cluster.example-ns",
+        "unbounded-cloud.io/role": "control-plane",
+    }
+    assert json.loads(change.annotations["unbounded-cloud.io/before-claim"]) == {
+        "claimant": "example-ns/example-control-plane",
+        "nodeLabels": own["nodeLabels"],
+        "registerWithTaints": own["registerWithTaints"],
+        "token": "bootstrap-token-owners",
+    }
 
 
 @pytest.mark.parametrize(

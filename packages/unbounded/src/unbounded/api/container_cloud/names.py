@@ -41,6 +41,7 @@ ANNOTATION_CONSUMER_UID: Final = f"{GROUP}/consumer-uid"
 ANNOTATION_ADOPT: Final = f"{GROUP}/machine"
 ANNOTATION_BOOTSTRAP_TOKEN: Final = f"{GROUP}/bootstrap-token"
 ANNOTATION_MACHINE_HOST: Final = f"{GROUP}/bare-metal-host"
+ANNOTATION_BEFORE_CLAIM: Final = f"{GROUP}/before-claim"
 ANNOTATION_FOR_UID: Final = f"{GROUP}/for-uid"
 ANNOTATION_RETRY: Final = f"{GROUP}/retry"
 ANNOTATION_CREDENTIAL: Final = "kaas.mirantis.com/baremetalhost-credentials-name"
@@ -96,7 +97,10 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "Cluster that the host belongs to, as NAME.NAMESPACE: its MachineConfiguration selects it.",
     ),
     LABEL_CLAIM_ROLE: ("Machine of unbounded-cloud.io", "Role of the host in the Cluster: control-plane or worker."),
-    LABEL_UPGRADE_INDEX: ("Machine of unbounded-cloud.io", "Order of the update of the host."),
+    LABEL_UPGRADE_INDEX: (
+        "Machine of unbounded-cloud.io",
+        "Order of the update of the host. One that is externallyProvisioned has none, and is not updated.",
+    ),
     ANNOTATION_HOST: (
         "Machine",
         "NAMESPACE/NAME of the host. Before the claim it pins the Machine to that host; the claim writes it, too.",
@@ -113,6 +117,11 @@ CONTAINER_CLOUD_MARKS: Final[Mapping[str, tuple[str, str]]] = {
         "get that Secret.",
     ),
     ANNOTATION_MACHINE_HOST: ("Machine of unbounded-cloud.io, Secret", "NAMESPACE/NAME of its BareMetalHost."),
+    ANNOTATION_BEFORE_CLAIM: (
+        "Machine of unbounded-cloud.io",
+        "The claim of a host that is externallyProvisioned, and the fields as they were before: its release puts them "
+        "back.",
+    ),
     ANNOTATION_FOR_UID: (
         "MachineOperation, MachineConfiguration, MachineDisruptionBudget",
         "UID of the Machine of cluster.k8s.io, or of the Cluster, that the object was created for.",

@@ -8,15 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.container_cloud.host import BareMetalHost, ProvisioningState
-from unbounded.api.container_cloud.names import (
-    ANNOTATION_MACHINE_HOST,
-    LABEL_CLAIM_CLUSTER,
-    LABEL_CLAIM_ROLE,
-    LABEL_UPGRADE_INDEX,
-)
+from unbounded.api.container_cloud.names import ANNOTATION_BEFORE_CLAIM, ANNOTATION_MACHINE_HOST
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_SITE
+from unbounded.containercloud.hosts.adoption import CLAIM_LABELS, claim_marks, given_back
 from unbounded.containercloud.hosts.model import (
     KEY_PASSWORD,
     BmcAddress,
@@ -38,8 +34,8 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _OF_CLAIM: Final[Mapping[str, tuple[str, ...]]] = {
     "spec": ("kubernetes", "agent", "network", "configurationRef", "maintenance"),
     "spec.pxe": ("image", "pullSecretRef", "netbootImage", "dhcpLeases", "cloudInit", "profileRef", "targetDisk"),
-    "metadata.labels": (LABEL_CLAIM_CLUSTER, LABEL_CLAIM_ROLE, LABEL_UPGRADE_INDEX),
-    "metadata.annotations": (ANNOTATION_BOUND,),
+    "metadata.labels": CLAIM_LABELS,
+    "metadata.annotations": (ANNOTATION_BOUND, ANNOTATION_BEFORE_CLAIM),
 }
 """The fields that a claim gives a Machine, and that one in stock does not have."""
 
@@ -91,21 +87,23 @@ def _architecture(view: HostView) -> str:
     return _ARCHITECTURES.get(view.host.spec.architecture or found or "", "amd64")
 
 
-def claim_fields(machine: Machine | None) -> tuple[str, ...]:
-    """Return the paths of the fields that a claim has given the Machine."""
-    if machine is None:
-        return ()
+def claim_fields(machine: Machine | None, host: BareMetalHost) -> tuple[str, ...]:
+    """Return the paths of the fields that a claim of the host has given its Machine."""
+    if machine is None or host.spec.externally_provisioned:
+        return claim_marks(machine)
     raw = _raw(machine)
     paths = (f"{holder}/{name}" for holder, names in _OF_CLAIM.items() for name in names)
     return tuple(path for path in paths if _get(raw, path) not in (None, {}, []))
 
 
 def released(view: HostView, state: ProvisioningState) -> Fields:
-    """Return the fields of a claim as absent, for a host that returns to stock; nothing for another one."""
-    if state is not ProvisioningState.DEPROVISIONING:
+    """Return the fields of a claim as absent, or as before, for a host that returns to stock; nothing for another."""
+    if state is not ProvisioningState.DEPROVISIONING or view.machine is None:
         return {}
-    absent: Fields = dict.fromkeys(claim_fields(view.machine))
-    pxe = view.machine.spec.pxe if view.machine is not None else None
+    if view.host.spec.externally_provisioned:
+        return given_back(view.machine)
+    absent: Fields = dict.fromkeys(claim_fields(view.machine, view.host))
+    pxe = view.machine.spec.pxe
     if pxe is not None and pxe.boot_mode == BootMode.VIRTUAL_MEDIA:  # it needs the leases
         absent["spec.pxe/bootMode"] = BootMode.NETWORK.value
     return absent

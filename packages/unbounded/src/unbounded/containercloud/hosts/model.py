@@ -112,6 +112,7 @@ class HostReason(StrEnum):
     IN_USE = "InUse"
     CONSUMER_MISSING = "ConsumerMissing"
     RETURNING = "Returning"
+    RESTORING = "Restoring"  # the fields of a Machine whose host others have installed
     EXTERNALLY_PROVISIONED = "ExternallyProvisioned"
     DELETING = "Deleting"
     PAUSED = "Paused"

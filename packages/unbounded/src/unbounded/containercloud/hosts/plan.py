@@ -1,7 +1,8 @@
 """The next status of a BareMetalHost, and what follows from it: a pure function of the host and its Machine.
 
 A host in stock keeps its Machine, whose UID is the mark on the disks. A claim fills the Machine's image, network and
-cluster settings, which others write; a host that returns loses them here, and is available once it was seen Off.
+cluster settings, which others write; a host that returns loses them here, and is available once it was seen Off. A
+host that others have installed gets its Machine's own fields back, and runs on.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ MIB: Final = 1 << 20
 _S = ProvisioningState
 _R = HostReason
 _IN_USE: Final = (_S.PROVISIONING, _S.PROVISIONED)
+_UNTAKEN: Final = (_S.UNMANAGED, _S.REGISTERING, _S.EXTERNALLY_PROVISIONED)  # as it was before, without an install
 _UNBLOCKED: Final = (_R.CREDENTIALS_REFUSED, _R.BMC_SILENT)  # faults that a change of the Machine may cure
 _SWITCHED: Final = (_S.INSPECTING, _S.AVAILABLE, _S.PROVISIONED, _S.EXTERNALLY_PROVISIONED)
 
@@ -182,8 +184,9 @@ def _adoption_fault(view: HostView, address: BmcAddress | None) -> HostFault | N
     if machine.spec.ssh is not None or machine.provider is not None or redfish is None:
         text = f"Machine {name} is not installed through a BMC; set externallyProvisioned to adopt it as it is"
         return _registration(_R.MACHINE_UNSUITABLE, text)
+    is_untaken = host.spec.consumer_ref is None and host.state in _UNTAKEN
     if (
-        host_of_machine(machine) is None
+        (host_of_machine(machine) is None or is_untaken)
         and machine.spec.kubernetes is not None
         and machine.status.phase == MachinePhase.READY
     ):
@@ -248,10 +251,14 @@ def _is_off(view: HostView) -> bool:
 
 
 def _is_returned(view: HostView) -> bool:
-    """Return whether no field of a claim is left, no Node, and no drain, which would wait for the next Node."""
+    """Return whether no field of a claim is left, no Node, and no drain, which would wait for the next Node.
+
+    The Node of a host that others have installed was there before the claim, and stays.
+    """
     machine = view.machine
-    is_left = _has_node(view) or (machine is not None and machine.status.disruption is not None)
-    return machine is None or not (claim_fields(machine) or is_left)
+    has_node = _has_node(view) and not _is_kept(view)
+    is_left = has_node or (machine is not None and machine.status.disruption is not None)
+    return machine is None or not (claim_fields(machine, view.host) or is_left)
 
 
 def _has_node(view: HostView) -> bool:
@@ -269,13 +276,15 @@ def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
     host = view.host
     present = ProvisioningState(host.state) if host.state in set(ProvisioningState) else _S.REGISTERING
     is_used = consumer_of(host) is not None
-    if not is_used and (present in _IN_USE or (present is _S.AVAILABLE and _has_late_network(view))):
+    has_late = _has_marks(view) or (present is _S.AVAILABLE and _has_late_network(view))
+    if not is_used and (present in _IN_USE or has_late):
         return _S.DEPROVISIONING
     if _is_leaving(view):
         waits = host.spec.consumer_ref is not None or (present is _S.DEPROVISIONING and not _may_leave(view))
         return present if waits else _S.DELETING
     if present is _S.DEPROVISIONING:
-        return _S.AVAILABLE if _is_off(view) and _is_returned(view) else present
+        stock, is_calm = (_S.EXTERNALLY_PROVISIONED, True) if _is_kept(view) else (_S.AVAILABLE, _is_off(view))
+        return stock if is_calm and _is_returned(view) else present
     if host.spec.bmc is None and not is_adopted(host):
         return _S.UNMANAGED
     if not _is_registered(view):
@@ -312,15 +321,29 @@ def _has_late_network(view: HostView) -> bool:
     return reference is not None and reference.name.startswith(CONFIG_PREFIX)
 
 
+def _is_kept(view: HostView) -> bool:
+    """Return whether others have installed the host, which is never written and runs on."""
+    return view.host.spec.externally_provisioned
+
+
+def _has_marks(view: HostView) -> bool:
+    """Return whether a claim of a host that others have installed was released, and has left marks."""
+    machine = view.machine
+    is_its = machine is not None and host_of_machine(machine) == host_key(view.host)
+    return is_its and _is_kept(view) and bool(claim_fields(machine, view.host))
+
+
 def _may_leave(view: HostView) -> bool:
     """Return whether a host that returned to stock may be deleted: it is off, or was asked to be often enough."""
+    if _is_kept(view):
+        return True
     attempts = view.host.status.power.attempt if view.host.status.power is not None else 0
     is_open = view.operation is not None and not view.operation.terminal
     return _is_off(view) or (attempts >= MAX_OFF_ATTEMPTS and not is_open)
 
 
 def _dirty(view: HostView, state: ProvisioningState) -> str | None:
-    if state is not _S.DEPROVISIONING or _is_off(view):
+    if state is not _S.DEPROVISIONING or _is_off(view) or _is_kept(view):
         return None
     return "the host was released and has not been seen Off since: its addresses stay taken"
 
@@ -342,6 +365,9 @@ def _reason(view: HostView, state: ProvisioningState, fault: HostFault | None) -
         return _R.DETACHED, f"annotation {ANNOTATION_HOST_DETACHED}"
     if ANNOTATION_HOST_UNHEALTHY in annotations:
         return _R.UNHEALTHY, f"annotation {ANNOTATION_HOST_UNHEALTHY}"
+    if state is _S.DEPROVISIONING and _is_kept(view):
+        text = f"Machine {machine_of_host(host)} gets its own fields back, and its Node returns to service"
+        return _R.RESTORING, text
     return _WAITS[state][0], _WAITS[state][1].format(site=view.site or "no site", machine=machine_of_host(host))
 
 
@@ -401,7 +427,7 @@ def _power(view: HostView, state: ProvisioningState) -> tuple[HostPowerRequest, 
 def _desired_power(view: HostView, state: ProvisioningState, record: HostPowerRequest) -> MachinePower | None:
     """Return the power to switch to; None for a host that is left as it is."""
     if state is _S.DEPROVISIONING:
-        return MachinePower.OFF
+        return None if _is_kept(view) else MachinePower.OFF
     online = view.host.spec.online
     if _is_leaving(view) or state not in _SWITCHED or online == record.online:
         return None
@@ -431,7 +457,8 @@ def _machine_actions(
     if machine is not None and (patch := change(machine, fields | released(view, state))) is not None:
         yield patch
     yield from stores  # after the name of the user: metalman offers a login once, until its Secret changes
-    if view.node is not None and state is _S.DEPROVISIONING and _is_off(view) and _has_node(view):
+    is_returning = state is _S.DEPROVISIONING and _is_off(view) and not _is_kept(view)
+    if view.node is not None and is_returning and _has_node(view):
         yield DeleteHostNode(view.node)
 
 

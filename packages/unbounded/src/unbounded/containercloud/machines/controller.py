@@ -35,6 +35,7 @@ from unbounded.containercloud.caches import (
 )
 from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_view, plan_claim, release_host
 from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
+from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
 from unbounded.containercloud.machines.life import plan_life
@@ -211,7 +212,7 @@ class ContainerCloudMachineController:
         is_ours = (
             operation is not None and operation.metadata.annotations.get(ANNOTATION_FOR_UID) == machine.metadata.uid
         )
-        adopted = claim.host is not None and claim.host.spec.externally_provisioned
+        adopted = leaves_as_is(claim.host, target)
         of_cluster = () if cluster is None else caches.machines.by(INDEX_CLUSTER, str(key_of(cluster)))
         found = caches.ipam_hosts.get(machine.name, namespace)
         ipam = found if found is not None and owns(machine, found) else None
@@ -327,7 +328,8 @@ class ContainerCloudMachineController:
             await confirm(self._api, IPAM_HOSTS, view.ipam, self._caches.ipam_hosts)
             await confirm(self._api, BARE_METAL_HOSTS, view.host, self._caches.hosts)
         version = {"resourceVersion": view.target.metadata.resource_version}
-        patch = {"metadata": version | {"labels": dict(change.labels)}, "spec": change.spec}
+        marks = {"labels": dict(change.labels), "annotations": dict(change.annotations)}
+        patch = {"metadata": version | {key: value for key, value in marks.items() if value}, "spec": change.spec}
         self._caches.host_machines.observe(await self._api.patch(MACHINES, view.target.name, patch))
 
     async def _request(self, view: MachineView, action: RequestOperation) -> None:

@@ -3,6 +3,9 @@
 A graceful deletion drains the Node, and resets the host: from there on, it cannot be aborted. An unsafe one switches
 the host off first, as a running host would register its Node again. A forced one tries each step once, and records
 those that it could not prove. Neither waits for disruption budgets: the operation overrides them, and records that.
+
+A host that others have installed is neither reset nor switched off, and its Node stays: a graceful deletion drains it,
+and then, as the others at once, gives the host back as it was before the claim.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from unbounded.containercloud.machines.life import (
     in_stage_s,
     maintenance_change,
     operation_name,
+    record_of_claim,
     request,
 )
 from unbounded.containercloud.machines.model import (
@@ -62,6 +66,7 @@ _S = MachineStage
 _R = MachineReason
 _KINDS: Final = {_S.RESETTING: OperationKind.AGENT_RESET, _S.POWERING_OFF: OperationKind.HOST_POWER_OFF}
 _PAST_RETURN: Final = frozenset({_S.RESETTING, _S.POWERING_OFF, _S.REMOVING, _S.RELEASING})
+_OF_OUR_HOSTS: Final = frozenset({_S.RESETTING, _S.POWERING_OFF, _S.REMOVING})
 _NEVER: Final = {"mode": DrainMode.NEVER.value}
 _LOST: Final = frozenset({ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED})  # it may be the node of another Machine
 
@@ -87,6 +92,8 @@ def plan_deletion(view: MachineView) -> MachineStep:
     is_lost = view.execution.host is not None and view.claim.reason in _LOST
     if is_lost and view.execution.stage != _S.RELEASING:
         plan = (_stopped(view) or _go(view, _S.RELEASING)) if _wanted(view) else _back(view)
+    elif view.adopted and view.execution.stage in _OF_OUR_HOSTS:  # begun before that was known
+        plan = _running(view) or _go(view, _S.RELEASING)
     else:
         plan = _named_too_late(view, _STAGES[MachineStage(view.execution.stage)](view))
     execution = plan.execution
@@ -140,8 +147,18 @@ def _guarding(view: MachineView) -> MachineStep:
     if view.execution.host is None:
         return _go(view, _S.RELEASING)
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
-        return _go(view, _S.POWERING_OFF)
-    return _go(view, _S.DRAINING if view.node is not None else _S.RESETTING)
+        return _undrained(view)
+    return _go(view, _S.DRAINING) if view.node is not None else _drained(view)
+
+
+def _undrained(view: MachineView) -> MachineStep:
+    """Go on without a drain."""
+    return _go(view, _S.RELEASING if view.adopted else _S.POWERING_OFF)
+
+
+def _drained(view: MachineView) -> MachineStep:
+    """Go on after the drain, or without a Node."""
+    return _go(view, _S.RELEASING if view.adopted else _S.RESETTING)
 
 
 def _stopped(view: MachineView) -> MachineStep | None:
@@ -216,9 +233,9 @@ def _draining(view: MachineView) -> MachineStep:
     if not _wanted(view):
         return _aborting(view)
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
-        return _go(view, _S.POWERING_OFF)
+        return _undrained(view)
     if view.node is None or view.drained:
-        return _go(view, _S.RESETTING)
+        return _drained(view)
     disruption = view.target.status.disruption if view.target is not None else None
     text = f"Node {view.node.name} is to be drained"
     if disruption is not None:
@@ -242,7 +259,7 @@ def _maintained(view: MachineView) -> list[MachineAction]:
     if view.target is None:
         return []
     change = maintenance_change(view, view.target, enabled=True, purpose="deletion")
-    return [] if change is None else [ChangeTarget({"maintenance": change})]
+    return [] if change is None else [ChangeTarget({"maintenance": change}, annotations=record_of_claim(view))]
 
 
 def _aborting(view: MachineView) -> MachineStep:
@@ -288,6 +305,7 @@ def _back(view: MachineView) -> MachineStep:
         return MachineStep(execution=enter(view, _S.PROVISIONING, **before), requeue_s=0.0)
     is_whole = view.execution.stage in (_S.GUARDING, _S.DRAINING) and view.execution.operation is None
     is_installed = is_whole and view.target is not None and view.target.status.image is not None
+    is_installed = is_installed or view.adopted  # by others
     life = _S.CONFIGURING if view.node is not None or is_installed else _S.PLANNING
     stage = _S.CLAIMING if view.execution.host is None else life
     return MachineStep(execution=enter(view, stage, operation=None, attempt=0, **before), requeue_s=0.0)

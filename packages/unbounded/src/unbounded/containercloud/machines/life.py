@@ -23,7 +23,7 @@ from unbounded.api.container_cloud.machine import (
     MachineExecution,
     MachineStage,
 )
-from unbounded.api.container_cloud.names import ANNOTATION_RETRY
+from unbounded.api.container_cloud.names import ANNOTATION_RETRY, LABEL_UPGRADE_INDEX
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import Node
 from unbounded.api.disruption import MAINTENANCE
@@ -31,6 +31,7 @@ from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, ClaimStep, disallowed
 from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to
+from unbounded.containercloud.hosts.adoption import maintenance_reasons, record_change, record_of
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
@@ -76,7 +77,7 @@ def plan_life(view: MachineView) -> MachineStep:
     changes, labels = target_changes(view, execution), label_changes(view, execution)
     is_early = execution.stage == _S.PLANNING and view.network is not None
     if (changes or labels) and view.upgrade_index is not None and not is_early:  # one write has all
-        actions.append(ChangeTarget(changes, labels))
+        actions.append(ChangeTarget(changes, labels, record_of_claim(view)))
     return MachineStep(
         execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
     )
@@ -141,8 +142,7 @@ def _claiming(view: MachineView) -> Outcome:
         held_by = f"BareMetalHost {claim.host.metadata.namespace}/{claim.host.name}" if claim.host else None
         return _stay(view, claim.reason, claim.message, held_by=held_by, error=_CLAIM_ERRORS.get(claim.reason))
     host = claim.host
-    stage = _S.BOOTING if host.spec.externally_provisioned else _S.PLANNING
-    return _go(enter(view, stage, host=claimed_host(host), machine=machine_of_host(host)))
+    return _go(enter(view, _S.PLANNING, host=claimed_host(host), machine=machine_of_host(host)))
 
 
 def claimed_host(host: BareMetalHost) -> ClaimedHost:
@@ -161,6 +161,8 @@ def _lost_host(view: MachineView) -> MachineObstacle | None:
 
 
 def _planning(view: MachineView) -> Outcome:
+    if view.adopted:  # others have installed the host
+        return _go(enter(view, _S.BOOTING))
     obstacle = install_obstacle(view)
     if obstacle is not None:
         return view.execution, obstacle
@@ -332,6 +334,8 @@ def _not_reported(view: MachineView) -> MachineObstacle | None:
 
 
 def _not_assigned(view: MachineView) -> MachineObstacle | None:
+    if view.adopted:  # its own configuration stays
+        return None
     if view.node is not None or (view.target is not None and view.target.spec.configuration_ref is not None):
         return None
     cluster = view.machine.cluster
@@ -392,21 +396,37 @@ def target_changes(view: MachineView, execution: MachineExecution) -> dict[str, 
     return patch
 
 
-def label_changes(view: MachineView, execution: MachineExecution) -> dict[str, str]:
-    """Return the labels by which the Cluster selects the target, as far as it lacks them."""
+def label_changes(view: MachineView, execution: MachineExecution) -> dict[str, str | None]:
+    """Return the labels by which the Cluster selects the target, as far as it lacks them.
+
+    A host that others have installed has no place in the order of updates.
+    """
     target, index = view.target, view.upgrade_index
     if target is None or execution.host is None or view.cluster is None or index is None:
         return {}
-    labels = claim_labels(view.machine, index).items()
-    return {key: value for key, value in labels if target.metadata.labels.get(key) != value}
+    labels: dict[str, str | None] = {**claim_labels(view.machine, index)}
+    if view.adopted:
+        labels[LABEL_UPGRADE_INDEX] = None
+    return {key: value for key, value in labels.items() if target.metadata.labels.get(key) != value}
+
+
+def record_of_claim(view: MachineView) -> dict[str, str]:
+    """Return the annotation of an adopted target with its fields before the claim, if it lacks that."""
+    return record_change(view.target, view.full_name) if view.adopted and view.target is not None else {}
 
 
 def _kubernetes_changes(view: MachineView, target: Machine) -> dict[str, Any]:
     kubernetes, labels, taints = target.spec.kubernetes, desired_labels(view), desired_taints(view)
+    if view.adopted:  # beside its own
+        own = record_of(target)
+        labels = {**(own.node_labels or {}), **labels}
+        more = tuple(one for one in taints or () if one not in (own.register_with_taints or ()))
+        taints = (*(own.register_with_taints or ()), *more) if more else own.register_with_taints
     known = (kubernetes.node_labels if kubernetes is not None else None) or {}
     changes: dict[str, Any] = {}
     differing = {key: labels.get(key) for key in {*known, *labels} if known.get(key) != labels.get(key)}
-    if kubernetes is None or kubernetes.node_labels is None or differing:
+    is_absent = kubernetes is None or (kubernetes.node_labels is None and not view.adopted)
+    if is_absent or differing:
         changes["nodeLabels"] = dict(sorted(differing.items()))
     present = None if kubernetes is None else kubernetes.register_with_taints
     if present != taints:
@@ -426,7 +446,9 @@ def maintenance_change(
     is_enabled = present is not None and present.enabled
     if enabled:
         return None if is_enabled else {"enabled": True, "reason": f"{purpose} of {view.full_name}"}
-    ours = (f"maintenance of {view.full_name}", f"deletion of {view.full_name}")
+    ours = set(maintenance_reasons(view.full_name))
+    if view.adopted:  # one that an earlier claim has requested too late
+        ours |= set(maintenance_reasons(record_of(target).claimant))
     is_ours = is_enabled and present is not None and present.reason in ours
     return {"enabled": False, "reason": None} if is_ours else None
 

@@ -24,6 +24,7 @@ from unbounded.api.disruption import MAINTENANCE, DisruptionStage
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.containercloud.claims import Claim
+from unbounded.containercloud.hosts.adoption import leaves_as_is
 
 Raw = dict[str, Any]
 
@@ -161,7 +162,7 @@ class MachineView:
     @property
     def adopted(self) -> bool:
         """True for a host that others have installed, and that is not written."""
-        return self.host is not None and self.host.spec.externally_provisioned
+        return leaves_as_is(self.host, self.target)
 
     @property
     def drained(self) -> bool:
@@ -197,10 +198,11 @@ class SetMachineFinalizer:
 
 @dataclass(frozen=True)
 class ChangeTarget:
-    """Change the spec of the target, where None removes a field, and its labels."""
+    """Change the spec of the target, where None removes a field, its labels and its annotations."""
 
     spec: Raw
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from unbounded.containercloud.caches import (
     by_host_machine,
     by_profile,
 )
+from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.profiles.plan import (
     USABLE,
     ProfilePlan,
@@ -57,6 +58,7 @@ class ProfileController:
         self._profiles = caches.profiles
         self._machines = caches.machines
         self._targets = caches.host_machines
+        self._hosts = caches.hosts
         self._layouts = caches.layouts
         self._status = StatusWriter(
             context.api, BARE_METAL_HOST_PROFILES, fields=("conditions", "planned"), cache=caches.profiles
@@ -154,6 +156,10 @@ class ProfileController:
         if machine is None:
             return
         target = next((self._targets.get(name) for name in by_host_machine(machine)), None)
+        claimed = machine.status.execution.host if machine.status.execution is not None else None
+        host = None if claimed is None else self._hosts.get(claimed.name, claimed.namespace)
+        if leaves_as_is(host, target):  # its disks are never written
+            return
         change = plan_reference(
             machine, target, self._profiles.all(), {one.name for one in self._layouts.all() if by_profile(one)}
         )
