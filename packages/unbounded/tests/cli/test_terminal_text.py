@@ -45,6 +45,9 @@ LINK = ExplainLink(
     what=HOSTILE,
     code=HOSTILE,
     held_by=HOSTILE,
+    until="2026-01-01T00:00:00Z",
+    until_event=HOSTILE,
+    then=HOSTILE,
     next_step=HOSTILE,
     fixes=(Fix(f"run {HOSTILE}", HOSTILE),),
 )

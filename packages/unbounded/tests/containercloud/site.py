@@ -29,6 +29,7 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_ME
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.network import L2_TEMPLATES, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
+from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -64,19 +65,30 @@ STEPS_S: Final = {"written": 5, "booted": 8, "reported": 11, "registered": 14, "
 
 
 class SlowApi(MemoryApi):
-    """An API whose writes take a moment, in which other controllers act, or the process is cut."""
+    """An API whose writes take a moment, in which other controllers act, or the process is cut.
+
+    Attributes:
+        refuses: returns whether a write of this kind and body fails.
+    """
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.chance = random.Random(0)
+        self.refuses: Callable[[Kind[Any], dict[str, Any]], bool] = lambda _kind, _body: False
+
+    def _check(self, kind: Kind[Any], body: dict[str, Any]) -> None:
+        if self.refuses(kind, body):
+            raise Transient(f"{kind.kind}: refused")
 
     async def create(self, *given: Any, **more: Any) -> Any:
+        self._check(given[0], given[1])
         await asyncio.sleep(self.chance.uniform(0, 0.3))
         created = await super().create(*given, **more)
         await asyncio.sleep(self.chance.uniform(0, 0.3))
         return created
 
     async def patch(self, *given: Any, **more: Any) -> Any:
+        self._check(given[0], given[2])
         await asyncio.sleep(self.chance.uniform(0, 0.3))
         patched = await super().patch(*given, **more)
         await asyncio.sleep(self.chance.uniform(0, 0.3))
@@ -89,12 +101,18 @@ class Site(Stock):
 
     Args:
         silent_agents: Machines whose host never registers a Node after its install.
+        unbound: Machines that get no configuration.
+        unmarked: Machines whose Nodes get no labels and taints.
         stuck_pods: Machines whose Nodes are never drained.
+        stuck_returns: Machines whose Nodes are never returned to service.
     """
 
     settings: ContainerCloudSettings = field(default_factory=lambda: ContainerCloudSettings(site="lab"))
     silent_agents: set[str] = field(default_factory=set)
+    unbound: set[str] = field(default_factory=set)
+    unmarked: set[str] = field(default_factory=set)
     stuck_pods: set[str] = field(default_factory=set)
+    stuck_returns: set[str] = field(default_factory=set)
     began: dict[str, float] = field(default_factory=dict)  # of operations, by UID
     words: dict[str, list[str]] = field(default_factory=dict)  # of each Machine's status, in their order
     marked: dict[str, dict[str, str]] = field(default_factory=dict)  # labels that Nodes were given, by their Machine
@@ -199,7 +217,8 @@ class Site(Stock):
 
     async def _bind(self, machine: Machine) -> None:
         """Bind a Machine to the configuration that selects it, as machina does."""
-        if machine.spec.configuration_ref is not None or machine.spec.kubernetes is None:
+        is_to_be = machine.spec.kubernetes is not None and machine.name not in self.unbound
+        if machine.spec.configuration_ref is not None or not is_to_be:
             return
         for configuration in (await self.api.list(MACHINE_CONFIGURATIONS)).items:
             candidate = candidate_of(configuration)
@@ -210,7 +229,7 @@ class Site(Stock):
     async def _mark(self, machine: Machine) -> None:
         """Give the Node the labels and taints of its Machine, as machina and the agent do."""
         node, kubernetes = await self.node(machine.name), machine.spec.kubernetes
-        if node is None or kubernetes is None:
+        if node is None or kubernetes is None or machine.name in self.unmarked:
             return
         patch: dict[str, Any] = {}
         labels = dict(kubernetes.node_labels or {})
@@ -238,6 +257,9 @@ class Site(Stock):
             and machine.name not in self.stuck_pods
         ):
             await self._disrupt(machine, "Drained", unschedulable=True)
+        elif not enabled and disruption is not None and machine.name in self.stuck_returns:
+            if disruption.stage != "Returning":
+                await self._disrupt(machine, "Returning", unschedulable=True)
         elif not enabled and disruption is not None:
             await self._disrupt(machine, None, unschedulable=False)
 

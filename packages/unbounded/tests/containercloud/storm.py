@@ -145,6 +145,9 @@ class Judge:
         before, after = old.status.execution, new.status.execution
         if after is None:
             return
+        waits = after.waiting
+        if waits is not None and not (waits.held_by and waits.until_event and bool(waits.until) == bool(waits.then)):
+            self.fault(f"{new.name} waits without a holder or an end: {waits}")
         if after.host is not None and (before is None or before.host != after.host):
             self._claimed(new)
         if before is not None and before.host is not None and before.host != after.host:

@@ -288,7 +288,7 @@ def test_what_programs_read() -> None:
     links = json.loads(shown)["links"]
     assert [link["about"] for link in links[:2]] == ["operation/op-2", "operation/op-1"]
     assert links[0].keys() == {
-        *("about", "what", "code", "heldBy", "since", "until", "next", "fixes"),
+        *("about", "what", "code", "heldBy", "since", "until", "untilEvent", "then", "next", "fixes"),
         *("topic", "namespace", "name"),
     }
     fixes = [fix for link in links for fix in link["fixes"]]

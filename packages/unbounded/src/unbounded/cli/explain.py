@@ -177,8 +177,8 @@ def _times(link: ExplainLink, now: datetime) -> Iterator[str]:
         yield f"held by {link.held_by}"
     if link.since:
         yield f"since {link.since}{_ago(link.since, now)}"
-    if link.until:
-        yield f"until {link.until}"
+    if link.end:
+        yield link.end
 
 
 def _ago(since: str, now: datetime) -> str:

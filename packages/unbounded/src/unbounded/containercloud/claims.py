@@ -17,6 +17,7 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost, 
 from unbounded.api.container_cloud.machine import (
     CONTAINER_CLOUD_MACHINES,
     ContainerCloudMachine,
+    ErrorReason,
     HostSelector,
     HostSelectorRequirement,
 )
@@ -49,6 +50,7 @@ from unbounded.containercloud.hosts.model import (
     is_usable,
     machine_of_host,
 )
+from unbounded.containercloud.waits import CONTAINER_CLOUD, CORRECTED, MachineWait
 from unbounded.kube.api import Api, NotFound, ObjectKey, key_of
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
@@ -219,6 +221,63 @@ def why_held(host: BareMetalHost) -> str:
     """Return why a host is not available, from its condition."""
     found = (one.message for one in host.status.conditions if one.type == CONDITION_AVAILABLE)
     return next(found, "") or host.state or "it is not registered"
+
+
+# ---- the wait for a host
+
+_R = ClaimReason
+_ENDS: Final[Mapping[ClaimReason, str]] = {
+    _R.CLAIMED: "the claim is written",
+    _R.DELETING: "the deletion ends, or delete: false aborts it",
+    _R.CLUSTER_MISSING: "the Cluster exists",
+    _R.RELEASE_MISSING: "the Cluster has a usable ClusterRelease",
+    _R.INVALID_CONFIGURATION: CORRECTED,
+    _R.HOST_MISSING: "that host exists, or the annotation names another one",
+    _R.HOST_TAKEN: "the host is free, or the annotation names another one",
+    _R.HOST_NOT_AVAILABLE: "the host is available, or the annotation names another one",
+    _R.HOST_NOT_SHARED: "a person pins a host of the Machine's namespace, or of a shared one",
+    _R.INSUFFICIENT_RESOURCES: "a host of the namespace is available and has the labels",
+}
+LOST_ENDS: Final[Mapping[ClaimReason, str]] = {
+    _R.HOST_MISSING: "a person deletes the Machine: it gets no other host",
+    _R.HOST_CHANGED: "a person deletes the Machine: it gets no other host",
+    _R.HOST_TAKEN: "the host's consumerRef names the Machine again, or a person deletes the Machine",
+}
+"""Ends of the waits of a Machine whose claimed host is gone."""
+_ERRORS: Final[Mapping[ClaimReason, ErrorReason]] = {
+    _R.INSUFFICIENT_RESOURCES: ErrorReason.INSUFFICIENT_RESOURCES,
+    _R.INVALID_CONFIGURATION: ErrorReason.INVALID_CONFIGURATION,
+    _R.HOST_MISSING: ErrorReason.INVALID_CONFIGURATION,
+    _R.HOST_NOT_SHARED: ErrorReason.INVALID_CONFIGURATION,
+    _R.HOST_CHANGED: ErrorReason.UPDATE_ERROR,
+}
+
+
+def claim_wait(machine: ContainerCloudMachine, claim: Claim) -> MachineWait | None:
+    """Return the wait of a Machine for a host, or for the one that it has lost; None once it has claimed one."""
+    if claim.step is ClaimStep.CLAIMED:
+        return None
+    execution = machine.status.execution
+    is_lost = execution is not None and execution.host is not None
+    until = (LOST_ENDS if is_lost else _ENDS)[claim.reason]
+    error = _ERRORS.get(claim.reason, ErrorReason.UPDATE_ERROR if is_lost else None)
+    return MachineWait(claim.reason, claim.message, _holder(machine, claim), until, error=error)
+
+
+def _holder(machine: ContainerCloudMachine, claim: Claim) -> str:
+    namespace, execution = machine.metadata.namespace, machine.status.execution
+    match claim.reason:
+        case _R.CLAIMED:
+            return CONTAINER_CLOUD
+        case _R.CLUSTER_MISSING | _R.RELEASE_MISSING:
+            return f"Cluster {namespace}/{machine.cluster}"
+        case _R.INSUFFICIENT_RESOURCES:
+            return f"BareMetalHosts of namespace {namespace}"
+        case _R.HOST_MISSING | _R.HOST_CHANGED | _R.HOST_TAKEN | _R.HOST_NOT_AVAILABLE:
+            lost = None if execution is None or execution.host is None else str(execution.host)
+            return f"BareMetalHost {lost or '/'.join(machine.pinned_host or ())}"
+        case _:
+            return f"Machine {namespace}/{machine.name}"
 
 
 # ---- checks, also for Machines that were created before their Cluster

@@ -74,6 +74,8 @@ def explain_claim(name: str, facts: ExplainFacts) -> Explained:
         held_by=waiting.held_by or "",
         since=waiting.since or "",
         until=waiting.until or "",
+        until_event=waiting.until_event or "",
+        then=waiting.then or "",
         next_step=row.next_step,
         fixes=row.fixes(_machine_fields(machine, facts)),
     )

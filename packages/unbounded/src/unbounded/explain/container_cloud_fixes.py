@@ -31,8 +31,9 @@ from unbounded.containercloud.cluster_plan import ClusterReason
 from unbounded.containercloud.hosts.model import HostReason
 from unbounded.containercloud.machines.model import MachineReason
 from unbounded.containercloud.network.rendering import NetworkReason
+from unbounded.containercloud.network.waits import NETWORK_ENDS
 from unbounded.containercloud.pools import PoolReason
-from unbounded.containercloud.profiles.plan import ProfileReason
+from unbounded.containercloud.profiles.plan import PROFILE_ENDS, ProfileReason
 from unbounded.explain.links import PLUGIN, Fix, Topic
 
 Command = tuple[str, str]  # the command, and its effect
@@ -121,6 +122,11 @@ _PREPARED: Final = ("kubectl describe mach {target}", "shows the fields that the
 _RETURN: Final = (f"{PLUGIN} why machine/{{target}}", "shows what the return of the Node waits for")
 _DRAIN: Final = (f"{PLUGIN} why machine/{{target}}", "shows the pod or the budget that prevents the drain")
 
+
+def _goes_on(until: str) -> str:
+    return f"it goes on as soon as {until}"
+
+
 _M, _C, _P, _N = MachineReason, ClaimReason, ProfileReason, NetworkReason
 
 MACHINE: Final[Mapping[str, ReasonRow]] = {
@@ -180,20 +186,20 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         Topic.OPERATION,
     ),
     _M.CANCELLED: ReasonRow("nothing, until the annotation changes", (_RETRY,)),
-    _P.INVALID: ReasonRow("it goes on as soon as the profile is usable", (_PROFILE,)),
+    _P.INVALID: ReasonRow(_goes_on(PROFILE_ENDS[_P.INVALID]), (_PROFILE,)),
     _P.NAME_TAKEN: ReasonRow(
-        "it goes on as soon as the name is free",
+        _goes_on(PROFILE_ENDS[_P.NAME_TAKEN]),
         (
             ("kubectl get mprof", "shows the MachineProfiles"),
             ("kubectl delete mprof MACHINEPROFILE", "deletes the one that the message names"),
         ),
     ),
     _P.MISSING: ReasonRow(
-        "it goes on as soon as the profile exists",
+        _goes_on(PROFILE_ENDS[_P.MISSING]),
         (("kubectl get bmhp -A", "shows the existing profiles"), _EDIT),
     ),
     _P.AMBIGUOUS: ReasonRow(
-        "it goes on as soon as the namespace has one default profile",
+        _goes_on(PROFILE_ENDS[_P.AMBIGUOUS]),
         (
             (
                 f"kubectl label bmhp PROFILE -n {{namespace}} {LABEL_DEFAULT_PROFILE}-",
@@ -209,7 +215,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
     ),
     _M.NETWORK_PENDING: ReasonRow("container-cloud plans the network within seconds", (_IPAM,)),
     _N.NO_TEMPLATE: ReasonRow(
-        "it goes on as soon as a template fits",
+        _goes_on(NETWORK_ENDS[_N.NO_TEMPLATE]),
         (
             _TEMPLATES,
             ("kubectl edit ipamhost {name} -n {namespace}", "corrects spec.l2TemplateSelector, which counts there"),
@@ -220,7 +226,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _N.TEMPLATE_AMBIGUOUS: ReasonRow(
-        "it goes on as soon as one template fits",
+        _goes_on(NETWORK_ENDS[_N.TEMPLATE_AMBIGUOUS]),
         (
             _TEMPLATES,
             (
@@ -230,26 +236,26 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _N.TEMPLATE_INVALID: ReasonRow(
-        "it goes on as soon as the template is corrected",
+        _goes_on(NETWORK_ENDS[_N.TEMPLATE_INVALID]),
         (("kubectl edit l2t TEMPLATE -n {namespace}", "corrects the line that the message names"), _IPAM),
     ),
-    _N.SUBNET_MISSING: ReasonRow("it goes on as soon as the Subnet exists", (_SUBNETS, _TEMPLATES)),
+    _N.SUBNET_MISSING: ReasonRow(_goes_on(NETWORK_ENDS[_N.SUBNET_MISSING]), (_SUBNETS, _TEMPLATES)),
     _N.SUBNET_INVALID: ReasonRow(
-        "it goes on as soon as the Subnet is corrected",
+        _goes_on(NETWORK_ENDS[_N.SUBNET_INVALID]),
         (
             ("kubectl edit subnets.ipam.mirantis.com SUBNET -n {namespace}", "corrects the Subnet of the message"),
             _SUBNETS,
         ),
     ),
     _N.SUBNET_FULL: ReasonRow(
-        "it goes on as soon as an address is free",
+        _goes_on(NETWORK_ENDS[_N.SUBNET_FULL]),
         (
             ("kubectl edit subnets.ipam.mirantis.com SUBNET -n {namespace}", "adds addresses (spec.includeRanges)"),
             _SUBNETS,
         ),
     ),
     _N.CARD_MISSING: ReasonRow(
-        "it goes on as soon as the names fit the cards of the host; the next boot reports them again",
+        _goes_on(NETWORK_ENDS[_N.CARD_MISSING]),
         (
             (
                 "kubectl get ipamhost {name} -n {namespace} -o jsonpath='{{.spec.nicMACmap}}'",
@@ -262,7 +268,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _N.NO_LEASE: ReasonRow(
-        "it goes on as soon as the installer can have an address",
+        _goes_on(NETWORK_ENDS[_N.NO_LEASE]),
         (
             (
                 f"kubectl label subnets.ipam.mirantis.com SUBNET -n {{namespace}} {LABEL_LEASE_SUBNET}=1",
@@ -272,12 +278,12 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _N.MACHINE_HAS_NETWORK: ReasonRow(
-        "it goes on as soon as the field is removed",
+        _goes_on(NETWORK_ENDS[_N.MACHINE_HAS_NETWORK]),
         ((_patch("mach {target}", {"spec": {"network": None}}), "removes the network of the host's Machine"),),
     ),
     _N.NOT_CLAIMED: ReasonRow("container-cloud plans the network after the claim", (_HOSTS,)),
     _N.HOST_DIRTY: ReasonRow(
-        "it goes on as soon as the host was seen Off",
+        _goes_on(NETWORK_ENDS[_N.HOST_DIRTY]),
         ((f"{PLUGIN} machine power-off {{target}}", "switches the host off"),),
         Topic.HOST,
     ),

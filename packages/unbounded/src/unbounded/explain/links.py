@@ -60,7 +60,7 @@ class Fix(msgspec.Struct, frozen=True, rename="camel"):
     once_ended: bool = False
 
 
-_RENAMED: Final = {"held_by": "heldBy", "next_step": "next"}
+_RENAMED: Final = {"held_by": "heldBy", "until_event": "untilEvent", "next_step": "next"}
 
 
 class ExplainLink(msgspec.Struct, frozen=True, rename=_RENAMED):
@@ -72,6 +72,8 @@ class ExplainLink(msgspec.Struct, frozen=True, rename=_RENAMED):
         code: the reason in CamelCase: of an operation, a condition or a phase, else of the explanation itself.
         held_by: the blocker; empty for a first cause.
         since, until: RFC 3339 by their writer's clock; empty where none is recorded.
+        until_event: event or action that ends the wait; empty where none is recorded.
+        then: what happens at `until`, if the event has not come by then.
         next_step: what happens without intervention.
         topic: the kind of the object or process in a chain; empty for a blocker of a plan.
         namespace, name: of that object; of the Machine for its pause, lock and condition.
@@ -83,11 +85,21 @@ class ExplainLink(msgspec.Struct, frozen=True, rename=_RENAMED):
     held_by: str = ""
     since: str = ""
     until: str = ""
+    until_event: str = ""
+    then: str = ""
     next_step: str = ""
     fixes: tuple[Fix, ...] = ()
     topic: str = ""
     namespace: str = ""
     name: str = ""
+
+    @property
+    def end(self) -> str:
+        """When the wait ends, in words; empty where that is not recorded."""
+        at = f"{self.until}{f': {self.then}' if self.then else ''}" if self.until else ""
+        if not self.until_event:
+            return f"until {at}" if at else ""
+        return f"until {self.until_event}{f'; at {at}' if at else ''}"
 
 
 def links_with_program(links: Sequence[ExplainLink], program: str) -> tuple[ExplainLink, ...]:

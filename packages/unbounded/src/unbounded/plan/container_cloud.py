@@ -204,8 +204,8 @@ class ContainerCloudPlanner:
             return [*lines, "its disks are not written, and its Node is not updated: the host is externallyProvisioned"]
         system = None if release is None else release.distribution(machine.value.distribution or "")
         profile = choose_profile(machine, (await self.api.list(BARE_METAL_HOST_PROFILES)).items)
-        if profile.reason is not None:
-            lines.append(f"the install would wait ({profile.reason}): {profile.fault}")
+        if profile.fault is not None:
+            lines.append(f"the install would wait ({profile.fault.reason}): {profile.fault.message}")
         layout = "as one whole disk" if profile.profile is None else f"with the layout {full_name(profile.profile)}"
         if system is not None:
             image = image_reference(system)

@@ -23,14 +23,13 @@ from tests.containercloud.machines.views import (
     told,
     view,
 )
+from unbounded.api.container_cloud.machine import MachineWaiting
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.meta import ObjectMeta
-from unbounded.api.operation import Waiting
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, install_inputs, plan_life
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
-    MachineObstacle,
     MachineStep,
     MachineView,
     RequestOperation,
@@ -38,6 +37,8 @@ from unbounded.containercloud.machines.model import (
     SetProviderID,
 )
 from unbounded.containercloud.machines.report import FACTS_S, NEWS_S, can_wait_s, status_change
+from unbounded.containercloud.profiles.plan import ProfileReason, profile_wait
+from unbounded.containercloud.waits import MachineWait
 
 WRITTEN: dict[str, Any] = {
     "image": {"image": IMAGE, "digest": "sha256:1", "boot": "op-uid", "at": "2030-01-01T00:00:00Z"}
@@ -45,6 +46,7 @@ WRITTEN: dict[str, Any] = {
 REPORTED: dict[str, Any] = {
     "agent": {"version": "1", "host": {"hostname": "master-0", "osID": "ubuntu", "osCodename": "jammy"}}
 }
+IPAM = "IpamHost example-ns/example-control-plane"
 RUNNING: dict[str, Any] = {"operation": OPERATION, "attempt": 1}
 
 
@@ -169,8 +171,8 @@ def test_a_claim_of_an_adopted_host_adds_to_its_own_fields_and_records_them() ->
     [
         ({"cluster": None}, "ClusterMissing"),
         ({"release": None}, "ReleaseMissing"),
-        ({"profile": MachineObstacle("ProfileMissing", "no profile")}, "ProfileMissing"),
-        ({"network": MachineObstacle("SubnetFull", "Subnet example-ns/lcm is full")}, "SubnetFull"),
+        ({"profile": profile_wait(ProfileReason.MISSING, "no profile", "BareMetalHostProfile p")}, "ProfileMissing"),
+        ({"network": MachineWait("SubnetFull", "Subnet lcm is full", IPAM, "an address is free")}, "SubnetFull"),
         ({"target": target(claimed=False)}, "HostNotPrepared"),
     ],
 )
@@ -241,7 +243,7 @@ def test_a_number_that_only_the_host_would_have_is_written_at_once() -> None:
 
 def test_the_host_gets_image_and_network_in_one_write() -> None:
     lease = {"dhcpLeases": [{"ipv4": "10.0.0.100", "mac": "52:54:00:00:00:01"}]}
-    pending = MachineObstacle("NetworkPending", "IpamHost example-ns/example-control-plane has no addresses yet")
+    pending = MachineWait("NetworkPending", f"{IPAM} has no addresses yet", IPAM, "it has its addresses")
     early = view(machine("Planning"), target=target(claimed=False), network=pending)
     assert [one for one in plan_life(early).actions if isinstance(one, ChangeTarget)] == []
     known = view(machine("Planning"), target=target(claimed=False), handover=lease)
@@ -645,11 +647,12 @@ def test_a_status_without_a_change_is_not_written() -> None:
 
 
 def test_holder_and_limit_of_an_earlier_wait_leave_the_status() -> None:
-    earlier = {"reason": "Installing", "since": at(), "heldBy": "HostReplace r", "until": at(60)}
+    earlier = {"reason": "Installing", "since": at(), "heldBy": "HostReplace r", "until": at(60), "then": "it fails"}
     seen = view(machine("Configuring", execution={"waiting": earlier}), node=node(marked=False))
     execution = told(seen, plan_life(seen)).status.execution
     assert execution is not None
-    assert execution.waiting == Waiting(reason="MarkingNode", since=at())
+    until = "Node master-0.default has label stacklight=enabled"
+    assert execution.waiting == MachineWaiting(reason="MarkingNode", held_by="machina", since=at(), until_event=until)
 
 
 def test_facts_that_are_gone_leave_the_status() -> None:

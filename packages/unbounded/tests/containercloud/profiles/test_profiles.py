@@ -193,11 +193,13 @@ def test_a_machine_has_the_profile_that_it_names_or_the_default_one() -> None:
     assert choose_profile(machine({"name": "own"}), known).profile is own
     assert choose_profile(machine({"name": "default", "namespace": "default"}), known).profile is known[2]
     assert choose_profile(machine(), [own]) == choose_profile(machine(), [])
-    missing = choose_profile(machine({"name": "none"}), known)
-    assert (missing.reason, missing.fault.rpartition(" ")[2]) == (ProfileReason.MISSING, f"{CLUSTER}/none")
-    several = choose_profile(machine(), [default, second])
+    missing = choose_profile(machine({"name": "none"}), known).fault
+    assert missing is not None
+    assert (missing.reason, missing.message.rpartition(" ")[2]) == (ProfileReason.MISSING, f"{CLUSTER}/none")
+    several = choose_profile(machine(), [default, second]).fault
+    assert several is not None
     assert several.reason is ProfileReason.AMBIGUOUS
-    assert several.fault.endswith(": d, e")
+    assert several.message.endswith(": d, e")
 
 
 class ProfileWorld:
@@ -245,7 +247,7 @@ class ProfileWorld:
     async def obstacle(self) -> str:
         made = await self.api.get(CONTAINER_CLOUD_MACHINES, "m", namespace=CLUSTER)
         found = profile_obstacle(made, await self.target(), [await self.present()])
-        return "" if found is None else f"{found[0]}: {found[1]}"
+        return "" if found is None else f"{found.reason}: {found.message}"
 
     async def until(self, look: Callable[[], Any], holds: Callable[[Any], bool]) -> None:
         found = None

@@ -367,6 +367,21 @@ class ClaimedHost(ApiStruct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
+class MachineWaiting(Waiting, frozen=True, kw_only=True):
+    """The wait of a Machine: its reason and holder, its begin, and the event or the time that ends it."""
+
+    held_by: Annotated[
+        str | None,
+        Field("Object or process that the Machine waits for; the Machine itself, where a person has to change it."),
+    ] = None
+    until_event: Annotated[str | None, Field("Event or action that ends the wait.")] = None
+    until: Annotated[
+        Time | None,
+        Field("Time at which container-cloud acts without that event. Absent: the wait lasts until the event."),
+    ] = None
+    then: Annotated[str | None, Field("What container-cloud does at that time.")] = None
+
+
 class MachineExecution(ApiStruct, frozen=True, kw_only=True):
     """The work on the Machine. container-cloud writes it before it creates an operation, and resumes from it."""
 
@@ -384,7 +399,7 @@ class MachineExecution(ApiStruct, frozen=True, kw_only=True):
         tuple[Annotated[str, Field(max_length=256)], ...],
         Field("Steps of a forced deletion that failed.", max_items=MAX_UNPROVEN),
     ] = ()
-    waiting: Annotated[Waiting | None, Field("Cause for which the Machine does not go on now.")] = None
+    waiting: Annotated[MachineWaiting | None, Field("Cause for which the Machine does not go on now.")] = None
     message: Annotated[Message | None, Field("Progress, or cause of the wait, for users.")] = None
 
 

@@ -305,7 +305,7 @@ def _blocker(link: ExplainLink) -> BlockerStep:
     notes = (
         f"held by {link.held_by}" if link.held_by else "",
         f"since {link.since}" if link.since else "",
-        f"until {link.until}" if link.until else "",
+        link.end,
         f"next: {link.next_step}" if link.next_step else "",
     )
     return BlockerStep(

@@ -45,7 +45,6 @@ from unbounded.containercloud.machines.model import (
     DeleteMachineObject,
     DeleteNode,
     MachineAction,
-    MachineObstacle,
     MachineReason,
     MachineStep,
     MachineView,
@@ -56,9 +55,10 @@ from unbounded.containercloud.machines.model import (
 )
 from unbounded.containercloud.machines.report import can_wait_s, status_change
 from unbounded.containercloud.network.controller import network_view
-from unbounded.containercloud.network.model import ADDRESSES
 from unbounded.containercloud.network.plan import owns, plan_network
+from unbounded.containercloud.network.waits import addresses_wait
 from unbounded.containercloud.profiles.plan import profile_obstacle
+from unbounded.containercloud.waits import MachineWait
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -229,7 +229,7 @@ class ContainerCloudMachineController:
             name_taken=operation is not None and not is_ours and operation.spec.machine_ref != name,
             ipam=ipam,
             profile=None if adopted else self._profile(machine, target),
-            network=None if adopted else _network(machine, ipam, found),
+            network=None if adopted else addresses_wait(machine, ipam, found),
             handover=self._handover(machine) if ipam is not None else {},
             upgrade_index=upgrade_index(machine) or upgrade_indexes(of_cluster).get(machine.name),
             managers=tuple(one for one in of_cluster if one.is_manager and one.name != machine.name),
@@ -242,11 +242,11 @@ class ContainerCloudMachineController:
         release = None if cluster is None else self._caches.releases.get(cluster.value.release)
         return None if release is None or release_fault(release) is not None else release
 
-    def _profile(self, machine: ContainerCloudMachine, target: Machine | None) -> MachineObstacle | None:
+    def _profile(self, machine: ContainerCloudMachine, target: Machine | None) -> MachineWait | None:
         if target is None:
-            return MachineObstacle(MachineReason.HOST_NOT_PREPARED, "no host is claimed")
-        found = profile_obstacle(machine, target, self._caches.profiles.all())
-        return None if found is None else MachineObstacle(*found)
+            until = "a host is claimed, and its Machine exists"
+            return MachineWait(MachineReason.HOST_NOT_PREPARED, "no host is claimed", "condition HostClaimed", until)
+        return profile_obstacle(machine, target, self._caches.profiles.all())
 
     def _handover(self, machine: ContainerCloudMachine) -> Mapping[str, Any]:
         execution = machine.status.execution
@@ -372,21 +372,3 @@ def _rests_on_others(machine: ContainerCloudMachine) -> bool:
     execution = machine.status.execution
     is_guarded = machine.is_manager and execution is not None and execution.stage == GUARDING
     return is_guarded or upgrade_index(machine) is None
-
-
-def _network(machine: ContainerCloudMachine, ipam: IpamHost | None, found: IpamHost | None) -> MachineObstacle | None:
-    """Return why the host's addresses are not allocated yet; None once they are.
-
-    Args:
-        found: the IpamHost of the Machine's name, perhaps that of an earlier Machine, whose host has its addresses.
-    """
-    name = f"IpamHost {machine.metadata.namespace}/{machine.name}"
-    if found is not None and (ipam is None or found.metadata.deletion_timestamp is not None):
-        why = f": {found.status.state.removeprefix('ERR: ')}" if found.status.state else ""
-        text = f"{name} is still that of an earlier Machine of this name{why}"
-        return MachineObstacle(MachineReason.NETWORK_PENDING, text, held_by=name)
-    conditions = () if ipam is None else ipam.status.conditions
-    allocated = next((one for one in conditions if one.type == ADDRESSES), None)
-    if allocated is None:
-        return MachineObstacle(MachineReason.NETWORK_PENDING, f"{name} has no addresses yet", held_by=name)
-    return None if allocated.status == "True" else MachineObstacle(allocated.reason, allocated.message)

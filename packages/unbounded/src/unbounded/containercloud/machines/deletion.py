@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace as replace_plan
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -31,8 +30,10 @@ from unbounded.api.disruption import DisruptionStatus, DrainMode
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, is_claimed_by
 from unbounded.containercloud.machines.life import (
+    drain_holder,
     enter,
     in_stage_s,
+    limit_in,
     maintenance_change,
     operation_name,
     record_of_claim,
@@ -45,13 +46,13 @@ from unbounded.containercloud.machines.model import (
     DeleteMachineObject,
     DeleteNode,
     MachineAction,
-    MachineObstacle,
     MachineReason,
     MachineStep,
     MachineView,
     ReleaseHost,
     SetMachineFinalizer,
 )
+from unbounded.containercloud.waits import CONTAINER_CLOUD, MACHINA, MachineWait, WaitLimit
 from unbounded.kube.clock import seconds_since
 
 FORCED_START_S: Final = 30  # for the claim of the one attempt to switch a host off
@@ -62,6 +63,8 @@ ABORT_LIMIT_S: Final = 900.0  # for the return of a Node to service; then a pers
 MAX_OVERRIDE: Final = 256
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
 
+_UNCORDONED: Final = "the Node is uncordoned"
+_PAUSED: Final = "the pause ends, or deletionPolicy needs no such step"
 _S = MachineStage
 _R = MachineReason
 _KINDS: Final = {_S.RESETTING: OperationKind.AGENT_RESET, _S.POWERING_OFF: OperationKind.HOST_POWER_OFF}
@@ -99,8 +102,8 @@ def plan_deletion(view: MachineView) -> MachineStep:
     execution = plan.execution
     if execution.stage in DELETION_STAGES:
         execution = replace(execution, policy=policy_of(view).value)
-    until = plan.obstacle.until if plan.obstacle is not None else None
-    requeue_s = plan.requeue_s if until is None else max((until - view.now).total_seconds(), 0.05)
+    limit = plan.obstacle.limit if plan.obstacle is not None else None
+    requeue_s = plan.requeue_s if limit is None else max((limit.at - view.now).total_seconds(), 0.05)
     return replace_plan(plan, execution=execution, requeue_s=requeue_s)
 
 
@@ -123,7 +126,7 @@ def _phase(view: MachineView, phase: DeletionPhase) -> DeletionPhase | None:
     return phase if policy_of(view) is DeletionPolicy.GRACEFUL else None
 
 
-def _stay(view: MachineView, obstacle: MachineObstacle, *actions: MachineAction, **more: Any) -> MachineStep:
+def _stay(view: MachineView, obstacle: MachineWait, *actions: MachineAction, **more: Any) -> MachineStep:
     return MachineStep(execution=view.execution, obstacle=obstacle, actions=actions, **{"deleting": True, **more})
 
 
@@ -171,13 +174,15 @@ def _stopped(view: MachineView) -> MachineStep | None:
     if name is not None and result is None:
         kind = _KINDS.get(MachineStage(view.execution.stage), OperationKind.HOST_REPLACE)
         text = f"{kind} {name} is not to start"
-        obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {name}")
-        return _stay(view, obstacle, request(view, name, kind, cancel=True))
+        return _stay(view, _operation_wait(name, text), request(view, name, kind, cancel=True))
     if operation is None or result is None or result.ended or operation.spec.cancel:
         return None
     text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
-    obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}")
-    return _stay(view, obstacle, CancelOperation(operation))
+    return _stay(view, _operation_wait(operation.name, text), CancelOperation(operation))
+
+
+def _operation_wait(name: str, text: str, reason: MachineReason = _R.OPERATION_RUNNING) -> MachineWait:
+    return MachineWait(reason, text, f"MachineOperation {name}", "it has ended")
 
 
 def _running(view: MachineView) -> MachineStep | None:
@@ -190,36 +195,38 @@ def _running(view: MachineView) -> MachineStep | None:
     if policy_of(view) is DeletionPolicy.FORCED and in_stage_s(view) > FORCED_WAIT_S:
         return None
     text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
-    obstacle = MachineObstacle(_R.OPERATION_RUNNING, text, f"MachineOperation {operation.name}", _forced_until(view))
-    return _stay(view, obstacle)
+    return _stay(view, replace_plan(_operation_wait(operation.name, text), limit=_forced_limit(view)))
 
 
-def _forced_until(view: MachineView) -> datetime | None:
-    is_forced = policy_of(view) is DeletionPolicy.FORCED
-    return view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.05)) if is_forced else None
+def _forced_limit(view: MachineView) -> WaitLimit | None:
+    """Return the end of the wait for one step of a forced deletion; None for another policy."""
+    if policy_of(view) is not DeletionPolicy.FORCED:
+        return None
+    return limit_in(view, max(FORCED_WAIT_S - in_stage_s(view), 0.05), "the deletion goes on without it")
 
 
-def guard_of(view: MachineView) -> MachineObstacle | None:
+def guard_of(view: MachineView) -> MachineWait | None:
     """Return what keeps the deletion of this Machine from its start; None for nothing."""
     cluster = view.cluster
     if cluster is None or cluster.metadata.deletion_timestamp is not None:
         return None
     if cluster.value.maintenance:
-        text = f"Cluster {cluster.name} is in maintenance"
-        return MachineObstacle(_R.CLUSTER_MAINTENANCE, text, f"Cluster {cluster.name}")
+        text, until = f"Cluster {cluster.name} is in maintenance", "the maintenance of the Cluster ends"
+        return MachineWait(_R.CLUSTER_MAINTENANCE, text, f"Cluster {cluster.name}", until)
     if not view.machine.is_manager:
         return None
     leaving = [one.name for one in view.managers if one.provider_status.delete]
     if leaving:
         text = f"manager {leaving[0]} is being deleted, and managers are deleted one by one"
-        return MachineObstacle(_R.MANAGER_DELETION, text, f"Machine {leaving[0]}")
+        return MachineWait(_R.MANAGER_DELETION, text, f"Machine {leaving[0]}", "that Machine is gone, or stays")
     ready = sum(has_ready_node(one) for one in view.managers)
     if ready < view.min_other_managers:
         text = (
             f"{ready} other managers of Cluster {cluster.name} are ready, and {view.min_other_managers} have to be "
             "(--min-other-managers)"
         )
-        return MachineObstacle(_R.MANAGERS_MISSING, text, f"Cluster {cluster.name}")
+        until = f"{view.min_other_managers} other managers are ready"
+        return MachineWait(_R.MANAGERS_MISSING, text, f"Cluster {cluster.name}", until)
     return None
 
 
@@ -240,18 +247,15 @@ def _draining(view: MachineView) -> MachineStep:
     text = f"Node {view.node.name} is to be drained"
     if disruption is not None:
         text = disruption.message or f"Node {view.node.name}: {disruption.stage}"
-    obstacle = MachineObstacle(_R.DRAINING, text, None if disruption is None else disruption.held_by)
+    holder, until = drain_holder(disruption), "the Node is drained, or deletionPolicy needs no drain"
     if in_stage_s(view) > DRAIN_LIMIT_S:
         late = f"Node {view.node.name} is not drained after {DRAIN_LIMIT_S / 60:.0f} min: {text}"
-        obstacle = MachineObstacle(_R.DRAIN_TIMED_OUT, late, obstacle.held_by, error=ErrorReason.DELETE_ERROR)
+        obstacle = MachineWait(_R.DRAIN_TIMED_OUT, late, holder, until, error=ErrorReason.DELETE_ERROR)
         return _stay(view, obstacle, *_maintained(view), phase=DeletionPhase.FAILED)
-    limit = view.now + timedelta(seconds=DRAIN_LIMIT_S - in_stage_s(view) + 1)
-    return _stay(
-        view,
-        MachineObstacle(obstacle.reason, text, obstacle.held_by, limit),
-        *_maintained(view),
-        phase=DeletionPhase.STARTED,
-    )
+    then = f"the reason is {_R.DRAIN_TIMED_OUT}, and the wait goes on"
+    limit = limit_in(view, DRAIN_LIMIT_S - in_stage_s(view) + 1, then)
+    obstacle = MachineWait(_R.DRAINING, text, holder, until, limit)
+    return _stay(view, obstacle, *_maintained(view), phase=DeletionPhase.STARTED)
 
 
 def _maintained(view: MachineView) -> list[MachineAction]:
@@ -269,7 +273,7 @@ def _aborting(view: MachineView) -> MachineStep:
         return _back(view)
     change = None if target is None else maintenance_change(view, target, enabled=False)
     if change is not None:
-        obstacle = MachineObstacle(_R.ABORTING, "the Node is returned to service")
+        obstacle = MachineWait(_R.ABORTING, "the Node is returned to service", MACHINA, _UNCORDONED)
         return _stay(view, obstacle, ChangeTarget({"maintenance": change}), phase=_phase(view, DeletionPhase.ABORTING))
     disruption = target.status.disruption if target is not None else None
     if disruption is not None:
@@ -284,10 +288,12 @@ def _returning(view: MachineView, disruption: DisruptionStatus) -> MachineStep:
     began = waiting.since if waiting is not None and waiting.reason == _R.ABORTING else None
     left_s = ABORT_LIMIT_S - (seconds_since(began, view.now) if began is not None else 0.0)
     if left_s > 0:
-        obstacle = MachineObstacle(_R.ABORTING, text, disruption.held_by, view.now + timedelta(seconds=left_s))
+        limit = limit_in(view, left_s, f"errorReason is {ErrorReason.DELETE_ERROR}, and the wait goes on")
+        obstacle = MachineWait(_R.ABORTING, text, drain_holder(disruption), _UNCORDONED, limit)
         return _stay(view, obstacle, phase=_phase(view, DeletionPhase.ABORTING))
     late = f"the Node is not back in service {ABORT_LIMIT_S / 60:.0f} min after the abort: {text}"
-    obstacle = MachineObstacle(_R.ABORTING, late, disruption.held_by, error=ErrorReason.DELETE_ERROR)
+    holder, error = drain_holder(disruption), ErrorReason.DELETE_ERROR
+    obstacle = MachineWait(_R.ABORTING, late, holder, _UNCORDONED, error=error)
     return _stay(view, obstacle, phase=_phase(view, DeletionPhase.FAILED))
 
 
@@ -301,7 +307,7 @@ def _back(view: MachineView) -> MachineStep:
     if view.execution.stage == _S.GUARDING and view.execution.operation and (result is None or not result.failed):
         if operation is not None and operation.spec.cancel and result is not None and not result.ended:
             text = f"{operation.spec.operation_kind} {operation.name} was asked to stop: {result.message}"
-            return _stay(view, MachineObstacle(_R.ABORTING, text, f"MachineOperation {operation.name}"), deleting=False)
+            return _stay(view, _operation_wait(operation.name, text, _R.ABORTING), deleting=False)
         return MachineStep(execution=enter(view, _S.PROVISIONING, **before), requeue_s=0.0)
     is_whole = view.execution.stage in (_S.GUARDING, _S.DRAINING) and view.execution.operation is None
     is_installed = is_whole and view.target is not None and view.target.status.image is not None
@@ -321,7 +327,8 @@ def _resetting(view: MachineView) -> MachineStep:
             text = "the AgentReset is not to start" if result is None else result.message
             stopping = _stopped(view)
             actions = () if stopping is None else stopping.actions
-            return _stay(view, MachineObstacle(_R.ABORTING, text), *actions, phase=_phase(view, DeletionPhase.ABORTING))
+            waits = _operation_wait(view.execution.operation, text, _R.ABORTING)
+            return _stay(view, waits, *actions, phase=_phase(view, DeletionPhase.ABORTING))
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
         return _running(view) or _go(view, _S.POWERING_OFF)
     agent = view.target.status.agent if view.target is not None else None
@@ -344,17 +351,11 @@ def _by_operation(
         )
     if result is None:
         requested = request(view, name, kind, **spec)
-        return _stay(
-            view,
-            MachineObstacle(_R.OPERATION_RUNNING, f"{kind} {name} is requested"),
-            requested,
-            phase=_phase(view, phase),
-        )
+        return _stay(view, _operation_wait(name, f"{kind} {name} is requested"), requested, phase=_phase(view, phase))
     if result.complete:
         return _go(view, next_stage)
     if not result.failed:
-        obstacle = MachineObstacle(_R.OPERATION_RUNNING, f"{kind} {name}: {result.message}", f"MachineOperation {name}")
-        return _stay(view, obstacle, phase=_phase(view, phase))
+        return _stay(view, _operation_wait(name, f"{kind} {name}: {result.message}"), phase=_phase(view, phase))
     text = f"{kind} {name} failed: {result.reason}: {result.message}"
     since = view.operation.status.completed_at if view.operation is not None else view.execution.since
     pause_s = RETRY_S[min(max(view.execution.attempt, 1), len(RETRY_S)) - 1]
@@ -362,8 +363,10 @@ def _by_operation(
     if left_s <= 0:
         execution = replace(view.execution, operation=None)
         return MachineStep(execution=execution, deleting=True, phase=_phase(view, phase), requeue_s=0.0)
-    until = view.now + timedelta(seconds=left_s)
-    obstacle = MachineObstacle(failed, f"{text}; it is requested again", None, until, ErrorReason.DELETE_ERROR)
+    limit = limit_in(view, left_s, f"{kind} is requested again")
+    obstacle = MachineWait(
+        failed, f"{text}; it is requested again", CONTAINER_CLOUD, _PAUSED, limit, ErrorReason.DELETE_ERROR
+    )
     shown = DeletionPhase.FAILED if view.execution.stage == _S.RESETTING else phase
     return _stay(view, obstacle, phase=_phase(view, shown))
 
@@ -401,8 +404,9 @@ def _switched_off(view: MachineView) -> MachineStep:
     spec |= {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_START_S, "parameters": {"force": "true"}}
     plan = _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **spec)
     if plan.obstacle is not None:
-        limit = view.now + timedelta(seconds=max(FORCED_WAIT_S - in_stage_s(view), 0.0) + 1)
-        return replace_plan(plan, obstacle=replace_plan(plan.obstacle, until=limit))
+        left_s = max(FORCED_WAIT_S - in_stage_s(view), 0.0) + 1
+        limit = limit_in(view, left_s, "the deletion goes on, and records the step as not proven")
+        return replace_plan(plan, obstacle=replace_plan(plan.obstacle, limit=limit))
     return plan
 
 
@@ -419,13 +423,15 @@ def _removing(view: MachineView) -> MachineStep:
         actions.append(DeleteNode(node))
     if not actions and node is None:
         return _go(view, _S.RELEASING)
-    text, until = f"Node {node.name if node is not None else view.execution.machine} is removed from the cluster", None
+    name = f"Node {node.name if node is not None else view.execution.machine}"
+    text = f"{name} is removed from the cluster"
+    limit: WaitLimit | None = None
     if node is not None and node.metadata.deletion_timestamp is not None and node.metadata.finalizers:
-        kept = f"Node {node.name} is kept by its finalizers: {', '.join(node.metadata.finalizers)}"
-        if not actions and (until := _forced_until(view)) is not None and in_stage_s(view) > FORCED_WAIT_S:
+        kept = f"{name} is kept by its finalizers: {', '.join(node.metadata.finalizers)}"
+        if not actions and (limit := _forced_limit(view)) is not None and in_stage_s(view) > FORCED_WAIT_S:
             return _go(view, _S.RELEASING, unproven=_unproven(view, kept))
         text = kept
-    obstacle = MachineObstacle(_R.REMOVING_NODE, text, until=until)
+    obstacle = MachineWait(_R.REMOVING_NODE, text, name, f"{name} is gone", limit)
     return _stay(view, obstacle, *actions, phase=_phase(view, DeletionPhase.COMPLETED))
 
 
@@ -439,7 +445,8 @@ def _releasing(view: MachineView) -> MachineStep:
     phase = _phase(view, DeletionPhase.COMPLETED)
     if host is not None and is_claimed_by(host, machine):
         text = f"BareMetalHost {host.metadata.namespace}/{host.name} returns to stock"
-        return _stay(view, MachineObstacle(_R.RELEASING_HOST, text), ReleaseHost(host), phase=phase)
+        obstacle = MachineWait(_R.RELEASING_HOST, text, CONTAINER_CLOUD, "the host names the Machine no more")
+        return _stay(view, obstacle, ReleaseHost(host), phase=phase)
     done: MachineAction = DeleteMachineObject()
     if machine.metadata.deletion_timestamp is not None:
         done = SetMachineFinalizer(False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -26,17 +26,16 @@ from unbounded.api.container_cloud.machine import (
 from unbounded.api.container_cloud.names import ANNOTATION_RETRY, LABEL_UPGRADE_INDEX
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import Node
-from unbounded.api.disruption import MAINTENANCE
+from unbounded.api.disruption import MAINTENANCE, DisruptionStatus
 from unbounded.api.machine import Machine, NodeUpdatePhase
 from unbounded.api.operation import OperationKind
-from unbounded.containercloud.claims import ClaimReason, ClaimStep, disallowed
+from unbounded.containercloud.claims import claim_wait, disallowed
 from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to
 from unbounded.containercloud.hosts.adoption import maintenance_reasons, record_change, record_of
 from unbounded.containercloud.hosts.model import machine_of_host
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
     MachineAction,
-    MachineObstacle,
     MachineReason,
     MachineStep,
     MachineView,
@@ -44,7 +43,10 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
+from unbounded.containercloud.waits import CONTAINER_CLOUD, CORRECTED, MACHINA, MachineWait, WaitLimit
 from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.operations import reasons
+from unbounded.operations.executor_selection import ExecutorKind
 
 ATTEMPTS: Final = 5  # installs with the same inputs
 BACKOFF_S: Final = 60.0  # before the second attempt; twice as long before each further one
@@ -52,18 +54,15 @@ JOIN_LIMIT_S: Final = 1800.0  # of the stages between the written image and a Re
 CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 CONTROL_PLANE_TAINT: Final = f"{CONTROL_PLANE}=:NoSchedule"
 
+_PROVIDER_ID: Final = "spec.providerID"
 _S = MachineStage
 _R = MachineReason
+_RETRIED: Final = "the Cluster has another release, or its maintenance begins and ends, which tries the Machine again"
 _UPDATING: Final = frozenset({NodeUpdatePhase.DRAINING, NodeUpdatePhase.RECREATING, NodeUpdatePhase.REPLACING})
-_CLAIM_ERRORS: Final[Mapping[str, ErrorReason]] = {
-    ClaimReason.INSUFFICIENT_RESOURCES: ErrorReason.INSUFFICIENT_RESOURCES,
-    ClaimReason.INVALID_CONFIGURATION: ErrorReason.INVALID_CONFIGURATION,
-    ClaimReason.HOST_MISSING: ErrorReason.INVALID_CONFIGURATION,
-    ClaimReason.HOST_NOT_SHARED: ErrorReason.INVALID_CONFIGURATION,
-    ClaimReason.HOST_CHANGED: ErrorReason.UPDATE_ERROR,
-}
 
-Outcome = tuple[MachineExecution, MachineObstacle | None]
+_NEW_INPUTS: Final = f"annotation {ANNOTATION_RETRY}, the image, the profile or the network changes"
+
+Outcome = tuple[MachineExecution, MachineWait | None]
 
 
 def plan_life(view: MachineView) -> MachineStep:
@@ -83,7 +82,7 @@ def plan_life(view: MachineView) -> MachineStep:
     )
 
 
-def _first_obstacle(view: MachineView, execution: MachineExecution) -> MachineObstacle | None:
+def _first_obstacle(view: MachineView, execution: MachineExecution) -> MachineWait | None:
     """Return the cause for which the Machine will stay in a stage that it enters, so that one write has both."""
     status = replace(view.machine.status, execution=execution)
     entered = dataclasses.replace(view, machine=replace(view.machine, status=status))
@@ -120,13 +119,18 @@ def request(view: MachineView, name: str, kind: OperationKind, **spec: Any) -> R
     return RequestOperation(name, kind, {"operationKind": kind.value, "machineRef": view.execution.machine, **spec})
 
 
-def _requeue_s(view: MachineView, obstacle: MachineObstacle | None) -> float | None:
-    until = None if obstacle is None else obstacle.until
-    return None if until is None else max((until - view.now).total_seconds(), 0.05)
+def _requeue_s(view: MachineView, obstacle: MachineWait | None) -> float | None:
+    limit = None if obstacle is None else obstacle.limit
+    return None if limit is None else max((limit.at - view.now).total_seconds(), 0.05)
 
 
-def _stay(view: MachineView, reason: str, message: str, **more: Any) -> Outcome:
-    return view.execution, MachineObstacle(reason, message, **more)
+def _stay(view: MachineView, reason: str, message: str, held_by: str, until: str, **more: Any) -> Outcome:
+    return view.execution, MachineWait(reason, message, held_by, until, **more)
+
+
+def _itself(view: MachineView) -> str:
+    """Return the holder of a wait that ends when a person changes the Machine."""
+    return f"Machine {view.full_name}"
 
 
 def _go(execution: MachineExecution) -> Outcome:
@@ -137,11 +141,9 @@ def _go(execution: MachineExecution) -> Outcome:
 
 
 def _claiming(view: MachineView) -> Outcome:
-    claim = view.claim
-    if claim.step is not ClaimStep.CLAIMED or claim.host is None:
-        held_by = f"BareMetalHost {claim.host.metadata.namespace}/{claim.host.name}" if claim.host else None
-        return _stay(view, claim.reason, claim.message, held_by=held_by, error=_CLAIM_ERRORS.get(claim.reason))
-    host = claim.host
+    wait, host = claim_wait(view.machine, view.claim), view.claim.host
+    if wait is not None or host is None:
+        return view.execution, wait
     return _go(enter(view, _S.PLANNING, host=claimed_host(host), machine=machine_of_host(host)))
 
 
@@ -149,12 +151,9 @@ def claimed_host(host: BareMetalHost) -> ClaimedHost:
     return ClaimedHost(namespace=host.metadata.namespace or "", name=host.name, uid=host.metadata.uid)
 
 
-def _lost_host(view: MachineView) -> MachineObstacle | None:
+def _lost_host(view: MachineView) -> MachineWait | None:
     """Return the message on a host that was deleted or taken under the Machine; no other one takes its place."""
-    if view.execution.host is None or view.claim.step is ClaimStep.CLAIMED:
-        return None
-    error = _CLAIM_ERRORS.get(view.claim.reason, ErrorReason.UPDATE_ERROR)
-    return MachineObstacle(view.claim.reason, view.claim.message, error=error)
+    return None if view.execution.host is None else claim_wait(view.machine, view.claim)
 
 
 # The install
@@ -172,27 +171,31 @@ def _planning(view: MachineView) -> Outcome:
     return _go(enter(view, _S.PROVISIONING, operation=name, attempt=attempt, inputs=inputs))
 
 
-def install_obstacle(view: MachineView) -> MachineObstacle | None:
+def install_obstacle(view: MachineView) -> MachineWait | None:
     """Return why the host cannot be installed yet; None if it can."""
+    machine, name = view.machine, f"Machine {view.execution.machine}"
+    of_cluster = f"Cluster {machine.metadata.namespace}/{machine.cluster}"
     if view.cluster is None:
-        return MachineObstacle(_R.CLUSTER_MISSING, f"Cluster {view.machine.metadata.namespace}/{view.machine.cluster}")
+        text = f"{of_cluster} does not exist"
+        return MachineWait(_R.CLUSTER_MISSING, text, of_cluster, "the Cluster exists")
     if view.release is None:
         text = (
             f"ClusterRelease {view.cluster.value.release} of Cluster {view.cluster.name} does not exist, or is unusable"
         )
-        return MachineObstacle(_R.RELEASE_MISSING, text, held_by=f"Cluster {view.cluster.name}")
-    if (fault := disallowed(view.machine, reference_to(view.release), strict=view.strict_distribution)) is not None:
-        return MachineObstacle(_R.INVALID_CONFIGURATION, fault, error=ErrorReason.INVALID_CONFIGURATION)
+        return MachineWait(_R.RELEASE_MISSING, text, of_cluster, "the Cluster has a usable ClusterRelease")
+    if (fault := disallowed(machine, reference_to(view.release), strict=view.strict_distribution)) is not None:
+        error = ErrorReason.INVALID_CONFIGURATION
+        return MachineWait(_R.INVALID_CONFIGURATION, fault, _itself(view), CORRECTED, error=error)
     if view.target is None:
-        return MachineObstacle(_R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} of the host does not exist")
+        text, holder = f"{name} of the host does not exist", f"BareMetalHost {view.execution.host}"
+        return MachineWait(_R.HOST_NOT_PREPARED, text, holder, f"{name} exists")
     if view.profile is not None:
         return view.profile
     if view.network is not None:
         return view.network
     if target_changes(view, view.execution) or label_changes(view, view.execution):
-        return MachineObstacle(
-            _R.HOST_NOT_PREPARED, f"Machine {view.execution.machine} is given the image and the labels"
-        )
+        text = f"{name} is given the image and the labels"
+        return MachineWait(_R.HOST_NOT_PREPARED, text, CONTAINER_CLOUD, f"{name} has the image and the labels")
     return None
 
 
@@ -227,7 +230,7 @@ def _provisioning(view: MachineView) -> Outcome:
         return failed
     if _is_written(view):
         return _go(enter(view, _S.BOOTING))
-    return view.execution, _installing(view)
+    return view.execution, _installing(view, "it has written the image, or has failed")
 
 
 def _is_written(view: MachineView) -> bool:
@@ -237,10 +240,10 @@ def _is_written(view: MachineView) -> bool:
     return is_of_boot or (view.result is not None and view.result.complete)
 
 
-def _installing(view: MachineView) -> MachineObstacle:
+def _installing(view: MachineView, until: str) -> MachineWait:
     """Return the wait for the install. Its phase and its progress are the operation's: one write has the wait."""
     name = f"HostReplace {view.execution.operation}"
-    return MachineObstacle(_R.INSTALLING, f"{name} installs the host", held_by=name)
+    return MachineWait(_R.INSTALLING, f"{name} installs the host", name, until)
 
 
 def _failed_install(view: MachineView) -> Outcome | None:
@@ -249,10 +252,7 @@ def _failed_install(view: MachineView) -> Outcome | None:
     if view.execution.operation is None or result is None or not result.failed:
         return None
     text = f"HostReplace {view.execution.operation} failed: {result.reason}: {result.message}"
-    if result.reason == "Cancelled":
-        retry = f"annotate {ANNOTATION_RETRY} with a new value to install again"
-        return enter(view, _S.STUCK, message=f"{text}; {retry}"), MachineObstacle(_R.CANCELLED, text)
-    stage = _S.STUCK if attempt >= ATTEMPTS else _S.BACKOFF
+    stage = _S.STUCK if attempt >= ATTEMPTS or result.reason == reasons.CANCELLED else _S.BACKOFF
     return _go(enter(view, stage, message=text))
 
 
@@ -263,16 +263,28 @@ def _backoff(view: MachineView) -> Outcome:
     left_s = pause_s - in_stage_s(view)
     if left_s <= 0:
         return _go(enter(view, _S.PLANNING))
-    until = view.now + timedelta(seconds=left_s)
-    text = f"{view.execution.message}; attempt {view.execution.attempt + 1} of {ATTEMPTS} follows"
-    return _stay(view, _R.INSTALL_FAILED, text, until=until, error=ErrorReason.CREATE_ERROR)
+    attempt = f"attempt {view.execution.attempt + 1} of {ATTEMPTS}"
+    text, limit = f"{view.execution.message}; {attempt} follows", limit_in(view, left_s, f"{attempt} begins")
+    until = f"the pause ends, or {_NEW_INPUTS}"
+    return _stay(view, _R.INSTALL_FAILED, text, CONTAINER_CLOUD, until, limit=limit, error=ErrorReason.CREATE_ERROR)
 
 
 def _stuck(view: MachineView) -> Outcome:
     if (changed := _changed_inputs(view)) is not None:
         return changed
+    error = ErrorReason.CREATE_ERROR
+    if _is_cancelled(view):
+        text = f"{view.execution.message}; annotate {ANNOTATION_RETRY} with a new value to install again"
+        return _stay(view, _R.CANCELLED, text, _itself(view), _NEW_INPUTS, error=error)
     text = f"{view.execution.message}; correct the cause, then annotate {ANNOTATION_RETRY} with a new value"
-    return _stay(view, _R.ATTEMPTS_EXHAUSTED, text, error=ErrorReason.CREATE_ERROR)
+    return _stay(view, _R.ATTEMPTS_EXHAUSTED, text, _itself(view), _NEW_INPUTS, error=error)
+
+
+def _is_cancelled(view: MachineView) -> bool:
+    """Return whether the last install was cancelled; its operation, and the record of it, may be gone."""
+    result, waiting = view.result, view.execution.waiting
+    known = waiting is not None and waiting.reason == _R.CANCELLED
+    return known if result is None else result.reason == reasons.CANCELLED
 
 
 def _changed_inputs(view: MachineView) -> Outcome | None:
@@ -301,7 +313,7 @@ def _operation(view: MachineView, execution: MachineExecution) -> Iterator[Machi
 
 
 def _joining(
-    next_stage: MachineStage, seen: Callable[[MachineView], MachineObstacle | None]
+    next_stage: MachineStage, seen: Callable[[MachineView], MachineWait | None]
 ) -> Callable[[MachineView], Outcome]:
     """Return the function of a stage that ends with an observation, or with a failure of the install."""
 
@@ -313,51 +325,57 @@ def _joining(
             return failed
         late_s = JOIN_LIMIT_S - in_stage_s(view)
         if late_s > 0:
-            return view.execution, _ends(obstacle, view.now + timedelta(seconds=late_s))
+            limit = limit_in(view, late_s, f"errorReason is {ErrorReason.JOIN_CLUSTER_TIMEOUT}, and the wait goes on")
+            return view.execution, dataclasses.replace(obstacle, limit=limit)
         text = f"{obstacle.message}; it takes longer than {JOIN_LIMIT_S / 60:.0f} min"
-        return _stay(view, obstacle.reason, text, held_by=obstacle.held_by, error=ErrorReason.JOIN_CLUSTER_TIMEOUT)
+        return view.execution, dataclasses.replace(obstacle, message=text, error=ErrorReason.JOIN_CLUSTER_TIMEOUT)
 
     return plan
 
 
-def _ends(obstacle: MachineObstacle, until: datetime) -> MachineObstacle:
-    return MachineObstacle(obstacle.reason, obstacle.message, obstacle.held_by, until)
+def limit_in(view: MachineView, left_s: float, then: str) -> WaitLimit:
+    """Return a limit of a wait, some seconds from now."""
+    return WaitLimit(view.now + timedelta(seconds=left_s), then)
 
 
-def _not_reported(view: MachineView) -> MachineObstacle | None:
+def _not_reported(view: MachineView) -> MachineWait | None:
     target = view.target
     if target is not None:
         reports = (one for one in target.status.conditions if one.type == ConditionType.CLOUD_INIT_DONE)
         if target.status.agent is not None or view.node is not None or any(reports):
             return None
-    return MachineObstacle(_R.AWAITING_REPORT, f"host {view.execution.host}: the installed system has not reported yet")
+    host = view.execution.host
+    text, until = f"host {host}: the installed system has not reported yet", "the installed system reports"
+    return MachineWait(_R.AWAITING_REPORT, text, f"BareMetalHost {host}", until)
 
 
-def _not_assigned(view: MachineView) -> MachineObstacle | None:
+def _not_assigned(view: MachineView) -> MachineWait | None:
     if view.adopted:  # its own configuration stays
         return None
     if view.node is not None or (view.target is not None and view.target.spec.configuration_ref is not None):
         return None
-    cluster = view.machine.cluster
-    text = f"Machine {view.execution.machine} is not bound to the MachineConfiguration of Cluster {cluster} yet"
-    return MachineObstacle(_R.CONFIGURATION_MISSING, text, held_by=f"Cluster {cluster}")
+    cluster, name = view.machine.cluster, f"Machine {view.execution.machine}"
+    text = f"{name} is not bound to the MachineConfiguration of Cluster {cluster} yet"
+    return MachineWait(_R.CONFIGURATION_MISSING, text, f"Cluster {cluster}", f"machina has bound {name}")
 
 
-def _without_node(view: MachineView) -> MachineObstacle | None:
+def _without_node(view: MachineView) -> MachineWait | None:
     if view.node is not None:
         return None
-    return MachineObstacle(_R.AWAITING_NODE, f"Node {view.execution.machine} is not registered yet")
+    name, agent = f"Node {view.execution.machine}", f"{ExecutorKind.AGENT}/{view.execution.machine}"
+    return MachineWait(_R.AWAITING_NODE, f"{name} is not registered yet", agent, f"{name} is registered")
 
 
-def _not_ready(view: MachineView) -> MachineObstacle | None:
+def _not_ready(view: MachineView) -> MachineWait | None:
     if view.node is None:
         return _without_node(view)
     if not view.node.ready:
         condition = view.node.ready_condition
         why = "it has not reported" if condition is None else f"{condition.reason}: {condition.message}"
-        return MachineObstacle(_R.NODE_NOT_READY, f"Node {view.node.name} is not Ready: {why}")
+        name = f"Node {view.node.name}"
+        return MachineWait(_R.NODE_NOT_READY, f"{name} is not Ready: {why}", name, f"{name} is Ready")
     if view.execution.operation is not None and view.result is not None and not view.result.complete:
-        return _installing(view)
+        return _installing(view, "it ends")
     return None
 
 
@@ -462,7 +480,7 @@ def unmarked(view: MachineView, node: Node) -> str:
         if not any(f"{one.key}={one.value or ''}:{one.effect}" == taint for one in node.spec.taints):
             return f"taint {taint}"
     if node.spec.provider_id is None:
-        return "spec.providerID"
+        return _PROVIDER_ID
     return ""
 
 
@@ -478,7 +496,9 @@ def _configuring(view: MachineView) -> Outcome:
     missing = unmarked(view, view.node)
     if not missing:
         return _go(enter(view, _S.READY, operation=None, message=None))
-    return _stay(view, _R.MARKING_NODE, f"Node {view.node.name} lacks {missing}")
+    holder = CONTAINER_CLOUD if missing == _PROVIDER_ID else MACHINA
+    name = f"Node {view.node.name}"
+    return _stay(view, _R.MARKING_NODE, f"{name} lacks {missing}", holder, f"{name} has {missing}")
 
 
 def _update(view: MachineView) -> str:
@@ -499,7 +519,7 @@ def _ready(view: MachineView) -> Outcome:
     if view.machine.value.maintenance:
         disruption = view.target.status.disruption if view.target is not None else None
         text = "the Node is to be drained" if disruption is None or not disruption.message else disruption.message
-        return _stay(view, _R.ENTERING_MAINTENANCE, text, held_by=None if disruption is None else disruption.held_by)
+        return _stay(view, _R.ENTERING_MAINTENANCE, text, drain_holder(disruption), "the Node is drained")
     return _go(replace(view.execution, message=None))
 
 
@@ -509,19 +529,31 @@ def _updating(view: MachineView) -> Outcome:
     if not phase or update is None:
         return _go(enter(view, _S.CONFIGURING))
     text = f"update of the Node: {update.phase}{f': {update.message}' if update.message else ''}"
+    holder = f"MachineConfigurationVersion {update.version}"
     if phase == NodeUpdatePhase.FAILED:
-        return _stay(view, _R.UPDATE_FAILED, text, error=ErrorReason.UPDATE_ERROR)
-    return _stay(view, _R.UPDATING, text, held_by=f"MachineConfigurationVersion {update.version}")
+        return _stay(view, _R.UPDATE_FAILED, text, holder, _RETRIED, error=ErrorReason.UPDATE_ERROR)
+    return _stay(view, _R.UPDATING, text, holder, "the Node has that version, or the update fails")
 
 
 def _maintained(view: MachineView) -> Outcome:
-    if view.drained:
+    if view.drained and view.machine.value.maintenance:
         return _go(replace(view.execution, message=None))
-    disruption = view.target.status.disruption if view.target is not None else None
-    if disruption is None or disruption.holder.kind != MAINTENANCE:
+    target = view.target
+    disruption = target.status.disruption if target is not None else None
+    if target is None or disruption is None or disruption.holder.kind != MAINTENANCE:
         return _go(enter(view, _S.CONFIGURING))
+    kept = target.spec.maintenance
+    if kept is not None and kept.enabled and maintenance_change(view, target, enabled=False) is None:
+        name = f"Machine {target.name}"
+        text = f"{name} has a maintenance of others{f': {kept.reason}' if kept.reason else ''}"
+        return _stay(view, _R.RETURNING_NODE, text, name, "that maintenance ends")
     text = disruption.message or f"Node {view.execution.machine} is returned to service"
-    return _stay(view, _R.RETURNING_NODE, text, held_by=disruption.held_by)
+    return _stay(view, _R.RETURNING_NODE, text, drain_holder(disruption), "the Node is uncordoned")
+
+
+def drain_holder(disruption: DisruptionStatus | None) -> str:
+    """Return the holder of a drain, or of the return from one: a pod, a budget or a Node, else machina, which works."""
+    return (None if disruption is None else disruption.held_by) or MACHINA
 
 
 _STAGES: Final[Mapping[MachineStage, Callable[[MachineView], Outcome]]] = {

@@ -14,7 +14,6 @@ from unbounded.api.container_cloud.machine import (
     ContainerCloudMachine,
     DeletionPhase,
     DeletionPolicy,
-    ErrorReason,
     MachineExecution,
     MachineStage,
 )
@@ -25,6 +24,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.containercloud.claims import Claim
 from unbounded.containercloud.hosts.adoption import leaves_as_is
+from unbounded.containercloud.waits import MachineWait
 
 Raw = dict[str, Any]
 
@@ -72,23 +72,6 @@ class MachineReason(StrEnum):
     ABORTING = "Aborting"
     REMOVING_NODE = "RemovingNode"
     RELEASING_HOST = "ReleasingHost"
-
-
-@dataclass(frozen=True)
-class MachineObstacle:
-    """The cause of a wait.
-
-    Args:
-        held_by: object that it waits for.
-        until: time at which the wait ends without a change.
-        error: word for `status.errorReason`, where a person has to act.
-    """
-
-    reason: str
-    message: str
-    held_by: str | None = None
-    until: datetime | None = None
-    error: ErrorReason | None = None
 
 
 @dataclass(frozen=True)
@@ -142,8 +125,8 @@ class MachineView:
     operation: MachineOperation | None = None
     name_taken: bool = False
     ipam: IpamHost | None = None
-    profile: MachineObstacle | None = None
-    network: MachineObstacle | None = None
+    profile: MachineWait | None = None
+    network: MachineWait | None = None
     handover: Mapping[str, Any] = field(default_factory=dict)
     upgrade_index: int | None = None
     managers: tuple[ContainerCloudMachine, ...] = ()
@@ -274,7 +257,7 @@ class MachineStep:
 
     execution: MachineExecution
     actions: tuple[MachineAction, ...] = ()
-    obstacle: MachineObstacle | None = None
+    obstacle: MachineWait | None = None
     deleting: bool = False
     phase: DeletionPhase | None = None
     requeue_s: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from unbounded.api.container_cloud.machine import (
     MachineExecution,
     MachineHardware,
     MachineStage,
+    MachineWaiting,
     NodeReference,
     ProviderCondition,
     ProviderConditionType,
@@ -28,10 +30,10 @@ from unbounded.api.container_cloud.machine import MachineAddress as Address
 from unbounded.api.container_cloud.names import LABEL_LCM_SUBNET, PROVIDER_API_VERSION
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine import Machine
-from unbounded.api.operation import Waiting
-from unbounded.containercloud.claims import ClaimStep
-from unbounded.containercloud.machines.model import DELETION_STAGES, MachineObstacle, MachineStep, MachineView, Raw
-from unbounded.containercloud.network.model import RENDERED
+from unbounded.containercloud.claims import claim_wait
+from unbounded.containercloud.machines.model import DELETION_STAGES, MachineStep, MachineView, Raw
+from unbounded.containercloud.network.waits import rendering_wait
+from unbounded.containercloud.waits import MachineWait, wait_text, waiting_of
 from unbounded.kube.clock import rfc3339
 
 NEWS_S: Final = 5.0  # what only informs can wait for so long
@@ -140,6 +142,7 @@ def _whole(before: Any, after: Any) -> Any:
 
 def desired_status(view: MachineView, plan: MachineStep) -> ContainerCloudMachineStatus:
     """Return the status that a Machine is to have."""
+    plan = _with_first_limit(view, plan)
     before, obstacle, node = view.machine.provider_status, plan.obstacle, view.node
     conditions = tuple(_conditions(view, plan))
     state = STATES.get(plan.execution.stage)
@@ -174,17 +177,27 @@ def _phase(before: BareMetalMachineProviderStatus, phase: DeletionPhase | None) 
     return None if before.prepare_deletion_phase is None else ""
 
 
+def _stored_wait(view: MachineView, plan: MachineStep) -> MachineWaiting | None:
+    """Return the stored wait of the step; None for a new one, which has another reason or another stage."""
+    before, obstacle = view.execution.waiting, plan.obstacle
+    is_stored = before is not None and obstacle is not None and before.reason == obstacle.reason
+    return before if is_stored and view.execution.stage == plan.execution.stage else None
+
+
+def _with_first_limit(view: MachineView, plan: MachineStep) -> MachineStep:
+    """Return the step whose wait has the limit with which it began, so that no pass writes another one."""
+    before, obstacle = _stored_wait(view, plan), plan.obstacle
+    if before is None or obstacle is None:
+        return plan
+    return dataclasses.replace(plan, obstacle=obstacle.since_before(before))
+
+
 def _execution(view: MachineView, plan: MachineStep) -> MachineExecution:
     obstacle, execution = plan.obstacle, plan.execution
     if obstacle is None:
         return replace(execution, waiting=None)
-    before = view.execution.waiting
-    same = before is not None and before.reason == obstacle.reason and view.execution.stage == execution.stage
-    since = before.since if before is not None and same else rfc3339(view.now)
-    until = None if obstacle.until is None else rfc3339(obstacle.until)
-    if same and before is not None and before.until is not None and until is not None:
-        until = before.until  # the limit is the same, but for the rounding of its computation
-    waiting = Waiting(reason=obstacle.reason, held_by=obstacle.held_by, since=since, until=until)
+    before = _stored_wait(view, plan)
+    waiting = waiting_of(obstacle, rfc3339(view.now) if before is None else before.since)
     message = execution.message if execution.stage in (_S.BACKOFF, _S.STUCK) else obstacle.message
     return replace(execution, waiting=waiting, message=message)
 
@@ -266,10 +279,11 @@ def _addresses(view: MachineView) -> Iterator[Address]:
 
 
 def _conditions(view: MachineView, plan: MachineStep) -> Iterator[ProviderCondition]:
-    claim = view.claim
-    yield _condition(_C.HOST_CLAIMED, claim.step is ClaimStep.CLAIMED, claim.reason, claim.message)
+    claim = claim_wait(view.machine, view.claim)
+    words = (view.claim.reason, view.claim.message) if claim is None else _words(claim)
+    yield _condition(_C.HOST_CLAIMED, claim is None, *words)
     yield _from_obstacle(_C.PROFILE, view.profile)
-    yield _from_obstacle(_C.NETWORK, view.network or _unrendered(view))
+    yield _from_obstacle(_C.NETWORK, view.network or rendering_wait(view.ipam))
     state = plan.execution.stage
     installed = STATES.get(state) not in (LCMPhase.PROVISION, LCMPhase.UNINITIALIZED, None) or view.adopted
     is_life = state not in DELETION_STAGES
@@ -289,31 +303,27 @@ def _conditions(view: MachineView, plan: MachineStep) -> Iterator[ProviderCondit
     yield _condition(_C.REBOOT, not required, "Required" if required else "NotRequired", why if required else None)
 
 
-def _unrendered(view: MachineView) -> MachineObstacle | None:
-    """Return the fault of a network that the report of the next boot may correct; None for none."""
-    status = view.ipam.status if view.ipam is not None else None
-    if status is None or not (status.state or "").startswith("ERR"):
-        return None
-    found = next((one for one in status.conditions if one.type == RENDERED), None)
-    return None if found is None or found.status == "True" else MachineObstacle(found.reason, found.message)
-
-
-def _words(obstacle: MachineObstacle | None) -> tuple[str, str | None]:
-    return ("InProgress", None) if obstacle is None else (obstacle.reason, obstacle.message)
+def _words(obstacle: MachineWait | None) -> tuple[str, str | None]:
+    return ("InProgress", None) if obstacle is None else (obstacle.reason, wait_text(obstacle))
 
 
 def _condition(kind: ProviderConditionType, ready: bool, reason: str, message: str | None = None) -> ProviderCondition:
     return ProviderCondition(type=kind.value, ready=ready, reason=str(reason), message=message or None)
 
 
-def _from_obstacle(kind: ProviderConditionType, obstacle: MachineObstacle | None) -> ProviderCondition:
+def _from_obstacle(kind: ProviderConditionType, obstacle: MachineWait | None) -> ProviderCondition:
     return _condition(kind, obstacle is None, *(("Planned", None) if obstacle is None else _words(obstacle)))
 
 
 def _kubelet(view: MachineView) -> ProviderCondition:
-    node = view.node
+    node, of = view.node, view.execution.machine
+    name = f"Machine {view.full_name}" if of is None else f"Node {of}"
     if node is None:
-        return _condition(_C.KUBELET, False, "NodeMissing", "the Node does not exist")
+        missing = MachineWait("NodeMissing", "the Node does not exist", name, "the Node is registered")
+        return _from_obstacle(_C.KUBELET, missing)
     condition = node.ready_condition
     reason = (condition.reason if condition is not None else None) or "NotReported"
-    return _condition(_C.KUBELET, node.ready, reason, None if condition is None else condition.message)
+    message = (None if condition is None else condition.message) or ""
+    if node.ready:
+        return _condition(_C.KUBELET, True, reason, message)
+    return _from_obstacle(_C.KUBELET, MachineWait(reason, message, name, "the Node is Ready"))

@@ -17,10 +17,11 @@ import msgspec
 from unbounded.api.container_cloud.host import MAX_PLANNED, BareMetalHostProfile
 from unbounded.api.container_cloud.machine import ContainerCloudMachine, MachineStage
 from unbounded.api.container_cloud.names import ANNOTATION_HOST_PROFILE, LABEL_DEFAULT_PROFILE
-from unbounded.api.machine import Machine
+from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.operation import OperationKind
 from unbounded.api.profile import MachineProfile
 from unbounded.api.profile_check import SCRIPT_FLAG, ProfileFault, commands_in, resolve
+from unbounded.containercloud.waits import CONTAINER_CLOUD, MachineWait
 
 USABLE: Final = "Usable"
 LONGEST_NAME: Final = 244  # of the part before the digest
@@ -36,6 +37,21 @@ class ProfileReason(StrEnum):
     MISSING = "ProfileMissing"
     AMBIGUOUS = "ProfileAmbiguous"
     PENDING = "ProfilePending"
+
+
+PROFILE_ENDS: Final[Mapping[ProfileReason, str]] = {
+    ProfileReason.INVALID: "the profile is usable",
+    ProfileReason.NAME_TAKEN: "the name is free",
+    ProfileReason.MISSING: "the profile exists, or the Machine names another one",
+    ProfileReason.AMBIGUOUS: "the namespace has one default profile",
+    ProfileReason.PENDING: "the host's Machine refers to the layout",
+}
+"""Events that end the waits of a Machine for its profile."""
+
+
+def profile_wait(reason: ProfileReason, message: str, held_by: str) -> MachineWait:
+    """Return the wait of a Machine for its profile."""
+    return MachineWait(reason, message, held_by, PROFILE_ENDS[reason])
 
 
 @dataclass(frozen=True)
@@ -133,11 +149,10 @@ def _planned(view: ProfileView) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ChosenProfile:
-    """The profile of a Machine; without profile and fault, the image is written to one whole disk."""
+    """The profile of a Machine, or the wait for it; without either, the image is written to one whole disk."""
 
     profile: BareMetalHostProfile | None = None
-    reason: ProfileReason | None = None
-    fault: str = ""
+    fault: MachineWait | None = None
 
 
 def choose_profile(machine: ContainerCloudMachine, profiles: Iterable[BareMetalHostProfile]) -> ChosenProfile:
@@ -149,7 +164,7 @@ def choose_profile(machine: ContainerCloudMachine, profiles: Iterable[BareMetalH
             if full_name(profile) == wanted:
                 return ChosenProfile(profile)
         text = f"spec.providerSpec.value.bareMetalHostProfile: there is no BareMetalHostProfile {wanted}"
-        return ChosenProfile(None, ProfileReason.MISSING, text)
+        return ChosenProfile(None, profile_wait(ProfileReason.MISSING, text, f"BareMetalHostProfile {wanted}"))
     defaults = [
         one
         for one in profiles
@@ -158,27 +173,40 @@ def choose_profile(machine: ContainerCloudMachine, profiles: Iterable[BareMetalH
     if len(defaults) > 1:
         names = ", ".join(sorted(one.name for one in defaults))
         text = f"several BareMetalHostProfiles of namespace {namespace} have the label {LABEL_DEFAULT_PROFILE}: {names}"
-        return ChosenProfile(None, ProfileReason.AMBIGUOUS, text)
+        holder = f"BareMetalHostProfiles of namespace {namespace}"
+        return ChosenProfile(None, profile_wait(ProfileReason.AMBIGUOUS, text, holder))
     return ChosenProfile(defaults[0] if defaults else None)
 
 
 def profile_obstacle(
     machine: ContainerCloudMachine, target: Machine, profiles: Iterable[BareMetalHostProfile]
-) -> tuple[ProfileReason, str] | None:
+) -> MachineWait | None:
     """Return why a host cannot be installed with the profile of its Machine yet; None if it can."""
     chosen = choose_profile(machine, profiles)
-    if chosen.reason is not None:
-        return chosen.reason, chosen.fault
-    if chosen.profile is not None:
-        for condition in chosen.profile.status.conditions:
-            is_present = condition.observed_generation == chosen.profile.metadata.generation
+    profile = chosen.profile
+    if chosen.fault is not None:
+        return chosen.fault
+    if profile is not None:
+        for condition in profile.status.conditions:
+            is_present = condition.observed_generation == profile.metadata.generation
             if condition.type == USABLE and condition.status != "True" and is_present:
-                text = f"BareMetalHostProfile {full_name(chosen.profile)}: {condition.message}"
-                return ProfileReason(condition.reason), text
-    wanted = None if chosen.profile is None else layout_name(chosen.profile)
+                reason, name = ProfileReason(condition.reason), f"BareMetalHostProfile {full_name(profile)}"
+                holder = f"MachineProfile {layout_name(profile)}" if reason is ProfileReason.NAME_TAKEN else name
+                return profile_wait(reason, f"{name}: {condition.message}", holder)
+    wanted = None if profile is None else layout_name(profile)
     if _reference(target) != wanted:
-        return ProfileReason.PENDING, f"Machine {target.name} does not refer to MachineProfile {wanted} yet"
+        text = f"Machine {target.name} does not refer to MachineProfile {wanted} yet"
+        active = _installing(target)
+        return profile_wait(
+            ProfileReason.PENDING, text, CONTAINER_CLOUD if active is None else f"HostReplace {active.name}"
+        )
     return None
+
+
+def _installing(target: Machine) -> ActiveOperation | None:
+    """Return the install that runs; None for none."""
+    active = target.status.active_operation
+    return active if active is not None and active.kind == OperationKind.HOST_REPLACE else None
 
 
 def plan_reference(
@@ -197,12 +225,11 @@ def plan_reference(
     execution, pxe = machine.status.execution, None if target is None else target.spec.pxe
     if target is None or pxe is None or execution is None or execution.stage == MachineStage.RELEASING:
         return None
-    active = target.status.active_operation
-    if active is not None and active.kind == OperationKind.HOST_REPLACE:
+    if _installing(target) is not None:
         return None
     chosen = choose_profile(machine, profiles)
     wanted = None if chosen.profile is None else layout_name(chosen.profile)
-    if chosen.reason is not None or wanted == _reference(target) or (wanted is not None and wanted not in layouts):
+    if chosen.fault is not None or wanted == _reference(target) or (wanted is not None and wanted not in layouts):
         return None
     if wanted is None:
         return {"profileRef": None}
