@@ -29,18 +29,13 @@ from unbounded.api.container_cloud.names import (
 from unbounded.api.core import NODES, SECRETS, Namespace, Node, Secret
 from unbounded.api.failures import Rejected, Stale
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import API_VERSION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.containercloud.caches import (
     INDEX_ADOPTED,
     INDEX_CREDENTIAL,
-    INDEX_MAC,
     INDEX_NAMESPACE,
     INDEX_SECRET,
     ControllerContext,
-    by_address,
-    by_adopted,
-    by_mac,
 )
 from unbounded.containercloud.hosts.model import (
     CONDITION_AVAILABLE,
@@ -48,7 +43,6 @@ from unbounded.containercloud.hosts.model import (
     KEY_PASSWORD,
     KEY_SOURCE,
     KEY_SOURCE_USER,
-    KEY_USER,
     BmcLogin,
     ChangeMachine,
     CreateMachine,
@@ -68,8 +62,17 @@ from unbounded.containercloud.hosts.model import (
     host_of_machine,
     login_name,
     machine_of_host,
+    power_operation,
 )
 from unbounded.containercloud.hosts.plan import plan_host
+from unbounded.containercloud.hosts.surroundings import (
+    RIVAL_INDEXES,
+    login_secret,
+    parse_login,
+    rivals_of,
+    secret_of_credential,
+    site_of,
+)
 from unbounded.kube.api import AlreadyExists, Conflict, Forbidden, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -135,7 +138,7 @@ class HostController:
     def _hosts_beside(self, host: BareMetalHost) -> Iterator[ObjectKey]:
         """Yield the host, and those that may be its rivals."""
         yield host_key(host)
-        for index, keys in ((INDEX_BMC, by_address), (INDEX_MAC, by_mac), (INDEX_ADOPTED, by_adopted)):
+        for index, keys in RIVAL_INDEXES:
             for key in keys(host):
                 yield from map(host_key, self._caches.hosts.by(index, key))
 
@@ -193,9 +196,9 @@ class HostController:
         return await self._perform(view, plan_host(view))
 
     async def _view(self, host: BareMetalHost) -> HostView:
-        caches, key, power = self._caches, host_key(host), host.status.power
+        caches, power = self._caches, host.status.power
         copy, consumer, name = login_name(host), consumer_of(host), machine_of_host(host)
-        secret_name = self._secret_of_credential(host)
+        secret_name = secret_of_credential(self._credential_of(host))
         return HostView(
             host=host,
             now=self._now(),
@@ -204,46 +207,30 @@ class HostController:
             secret_name=secret_name,
             login=await self._login(host, secret_name),
             copy=caches.secrets.get(copy.name, copy.namespace),
-            rivals=tuple(self._rivals(host, key)),
+            rivals=tuple(self._rivals(host)),
             operation=caches.operations.get(power.operation) if power is not None and power.operation else None,
             consumer=None if consumer is None else caches.machines.get(consumer.name, consumer.namespace),
             node=node_of(caches.nodes, name),
         )
 
     def _site_of(self, host: BareMetalHost) -> str:
-        namespace = self._caches.namespaces.get(host.metadata.namespace or "")
-        labels = {} if namespace is None else namespace.metadata.labels
-        return host.metadata.labels.get(LABEL_SITE) or labels.get(LABEL_SITE) or self._site
+        return site_of(host, self._caches.namespaces.get(host.metadata.namespace or ""), self._site)
 
-    def _secret_of_credential(self, host: BareMetalHost) -> str:
-        """Return the Secret of the BareMetalHostCredential that the host names; empty where there is none."""
+    def _credential_of(self, host: BareMetalHost) -> BareMetalHostCredential | None:
         name = host.metadata.annotations.get(ANNOTATION_CREDENTIAL, "")
-        credential = self._caches.credentials.get(name, host.metadata.namespace or "")
-        password = credential.spec.password if credential is not None else None
-        return password.name or "" if password is not None else ""
+        return self._caches.credentials.get(name, host.metadata.namespace or "")
 
     async def _login(self, host: BareMetalHost, secret_name: str) -> BmcLogin | str:
         """Return the login of the host's BMC; a text where the host has none."""
-        namespace, bmc = host.metadata.namespace or "", host.spec.bmc
-        name = secret_name or (bmc.credentials_name if bmc is not None else None)
-        credential = host.metadata.annotations.get(ANNOTATION_CREDENTIAL)
-        if credential and not secret_name and self._caches.credentials.get(credential, namespace) is None:
-            return f"annotation {ANNOTATION_CREDENTIAL}: no BareMetalHostCredential {namespace}/{credential}"
-        if bmc is None or not name:
-            return f"bmc.credentialsName is absent: name a Secret of namespace {namespace} with username and password"
+        key = login_secret(host, secret_name, self._credential_of(host))
+        if isinstance(key, str):
+            return key
         try:
-            secret = await self._secret(ObjectKey(namespace, name))
+            return parse_login(key, await self._secret(key))
         except NotFound:
-            return f"bmc.credentialsName: Secret {namespace}/{name} does not exist"
+            return parse_login(key, None)
         except Forbidden as error:
-            return f"bmc.credentialsName: Secret {namespace}/{name} cannot be read: {error}"
-        found = [secret.value(key) for key in (KEY_USER, KEY_PASSWORD)]
-        missing = [key for key, value in zip((KEY_USER, KEY_PASSWORD), found, strict=True) if not value]
-        if missing:
-            return f"bmc.credentialsName: Secret {namespace}/{name} has no key {' and no key '.join(missing)}"
-        username, password = (value or b"" for value in found)
-        text = username.decode("utf-8", "replace").rstrip("\n")
-        return BmcLogin(name, secret.metadata.resource_version, text, password)
+            return f"bmc.credentialsName: Secret {key} cannot be read: {error}"
 
     async def _secret(self, key: ObjectKey) -> Secret:
         """Return a Secret; one without the label is read once, and gets it, so that its changes are events.
@@ -266,23 +253,9 @@ class HostController:
         self._caches.secrets.observe(labelled)
         return labelled
 
-    def _rivals(self, host: BareMetalHost, key: ObjectKey) -> Iterator[str]:
-        """Yield messages on other hosts and Machines with the host's BMC, MAC address or Machine."""
-        hosts, named = self._caches.hosts, set[ObjectKey]()
-        for index, keys, words in (
-            (INDEX_BMC, by_address, "names the same BMC and system"),
-            (INDEX_MAC, by_mac, "has the same bootMACAddress"),
-            (INDEX_ADOPTED, by_adopted, "adopts the same Machine"),
-        ):
-            for text in keys(host):
-                for other in sorted(set(map(host_key, hosts.by(index, text))) - {key}):
-                    named.add(other)
-                    yield f"BareMetalHost {other} {words}, {text}"
-        for text in by_address(host):
-            for machine in self._caches.host_machines.by(INDEX_BMC, text):
-                owner = host_of_machine(machine)
-                if machine.name != machine_of_host(host) and owner != key and owner not in named:
-                    yield f"Machine {machine.name} names the same BMC and system, {text}"
+    def _rivals(self, host: BareMetalHost) -> Iterator[str]:
+        caches = self._caches
+        return rivals_of(host, caches.hosts.by, lambda bmc: caches.host_machines.by(INDEX_BMC, bmc))
 
     # ---- execution
 
@@ -426,11 +399,7 @@ class HostController:
         machine = view.machine
         if machine is None:
             return
-        owner = {"apiVersion": API_VERSION, "kind": "Machine", "name": machine.name, "uid": machine.metadata.uid}
-        body = {
-            "metadata": {"name": action.name, "ownerReferences": [owner]},
-            "spec": {"machineRef": machine.name, "operationKind": action.kind.value},
-        }
+        body = power_operation(machine, action)
         try:
             made = await self._api.create(MACHINE_OPERATIONS, body)
         except AlreadyExists:  # an earlier pass was cut off after it had created it

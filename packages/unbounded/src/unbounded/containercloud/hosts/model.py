@@ -28,7 +28,7 @@ from unbounded.api.container_cloud.names import (
 from unbounded.api.core import Node, Secret
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import API_VERSION, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import ObjectKey, key_of
 from unbounded.operations.executor_selection import authority_of
@@ -278,6 +278,15 @@ class HostPlan:
     reason: HostReason
     message: str
     dirty: str | None = None
+
+
+def power_operation(machine: Machine, action: StartOperation) -> Raw:
+    """Return the operation that switches the host of a Machine."""
+    owner = {"apiVersion": API_VERSION, "kind": "Machine", "name": machine.name, "uid": machine.metadata.uid}
+    return {
+        "metadata": {"name": action.name, "ownerReferences": [owner]},
+        "spec": {"machineRef": machine.name, "operationKind": action.kind.value},
+    }
 
 
 def host_key(host: BareMetalHost) -> ObjectKey:
