@@ -193,7 +193,7 @@ def test_host_is_replaced_once_its_image_is_ready() -> None:
     plan.want(NEW)
     plan.machines["m0"]["status"]["conditions"] = [{**READY, "observedGeneration": 1}]
     assert plan.settle().create == ()
-    assert plan.phases() == {"m0": "Preparing"}
+    assert plan.phases() == {"m0": "Preparing", "m1": "Preparing"}
     assert plan.status.updating == ("m0",)
     assert f"metalman downloads {NEW}" in (plan.status.message or "")
     plan.machines["m0"]["status"]["conditions"] = [READY]
@@ -233,7 +233,7 @@ def test_completed_replacement_completes_the_update_and_the_next_one_starts() ->
     assert plan.status.updating == ("m0",), "one at a time"
     plan.machines["m0"]["status"]["image"] = written(NEW)
     plan.settle()
-    assert plan.phases() == {"m0": "Replacing"}, "the operation proves the Node"
+    assert plan.phases()["m0"] == "Replacing", "the operation proves the Node"
     plan.ends(name)
     plan.settle()
     assert plan.phases() == {"m0": "Complete", "m1": "Replacing"}
@@ -548,7 +548,8 @@ def test_canary_whose_image_is_missing_keeps_later_stages_back() -> None:
     plan.settle()
     plan.now += timedelta(seconds=2 * DOWNLOAD_S)
     assert plan.settle().create == ()
-    assert (plan.phases(), plan.status.stage) == ({"m0": "Preparing"}, "canary")
+    assert (plan.phases()["m0"], plan.status.stage) == ("Preparing", "canary")
+    assert plan.status.updating == ()
     assert "its metalman is silent" in (plan.status.message or "")
 
 
@@ -573,6 +574,39 @@ def test_next_machines_download_before_their_turn(ahead: int | None, downloads: 
     plan.settle()
     assert plan.phases() == {f"m{number}": "Preparing" for number in range(downloads)}
     assert plan.status.updating == ("m0",), "a download ahead takes no place"
+
+
+@pytest.mark.parametrize("version", [1, 2], ids=["images", "versions"])
+def test_each_stage_downloads_ahead_for_itself(version: int) -> None:
+    labels = {"m0": "manager", "m1": "manager", "m2": "manager"}
+    stages = [
+        {"name": "managers", "machineSelector": {"matchLabels": {"role": "manager"}}, "maxConcurrent": 1},
+        {"name": "workers", "size": "100%"},
+    ]
+    plan = Plan(7, version=version, stages=stages, prepareAhead=1)
+    for name, role in labels.items():
+        meta = {"name": name, "uid": f"uid-{name}", "generation": 2, "labels": {"role": role}}
+        plan.machines[name]["metadata"] = meta
+    if version == 1:
+        plan.want(NEW)
+        plan.machines["m0"]["status"]["conditions"] = []
+    plan.settle()
+    assert (plan.status.updating, plan.phases()) == (("m0",), dict.fromkeys(("m0", "m1", "m3"), "Preparing"))
+
+
+def test_images_of_the_next_hosts_are_downloaded_and_counted_before_their_turn() -> None:
+    plan = Plan(3, prepareAhead=1)
+    plan.want(NEW)
+    plan.machines["m0"]["status"]["conditions"] = plan.machines["m1"]["status"]["conditions"] = []
+    plan.settle()
+    assert (plan.status.updating, plan.status.prepared) == (("m0",), 1)
+    assert plan.phases() == {"m0": "Preparing", "m1": "Preparing"}
+    plan.machines["m1"]["status"]["conditions"] = [READY]
+    plan.settle()
+    assert (plan.status.updating, plan.status.prepared) == (("m0",), 2)
+    assert plan.phases() == {"m0": "Preparing", "m1": "Preparing"}, "one at a time"
+    plan.machines["m0"]["status"]["conditions"] = [READY]
+    assert plan.settle().create == ("m0",)
 
 
 def test_machine_that_has_downloaded_is_drained_as_its_turn_comes() -> None:

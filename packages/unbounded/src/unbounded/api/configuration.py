@@ -299,8 +299,8 @@ class RollingUpdate(ApiStruct, frozen=True, kw_only=True):
     prepare_ahead: Annotated[
         Int32 | None,
         Field(
-            "Machines, in their order, that may download the version before their turn. 0: a download starts in its "
-            "turn. Defaults to 50.",
+            "Machines of each stage, in their order, that may download the version, or the image of their host, before "
+            "their turn. 0: a download is requested in its turn. Defaults to 50.",
             minimum=0,
             maximum=MAX_UPDATING,
         ),
@@ -383,7 +383,9 @@ class UpdateStatus(ApiStruct, frozen=True, kw_only=True):
         Count, Field("Number of Machines whose Node has the version, and, with rollingUpdate.host, the host its image.")
     ] = 0
     outdated: Annotated[Count, Field("Number of the other Machines.")] = 0
-    prepared: Annotated[Count, Field("Number of outdated Machines that have downloaded the version.")] = 0
+    prepared: Annotated[
+        Count, Field("Number of outdated Machines whose version, or whose host's image, is downloaded.")
+    ] = 0
     updating: Annotated[
         tuple[ObjectName, ...],
         Field(

@@ -366,10 +366,10 @@ class NodeUpdate(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         str,
         Field(
-            "Pending: it failed, and is to be tried again. Preparing: the agent downloads, before or in its turn. "
-            "Draining: the Node waits for the budgets and is drained. Recreating: the Node is deleted, and the agent "
-            "creates it again. Replacing: a HostReplace waits for the budgets, drains the Node and writes the image of "
-            "the host. Then Complete or Failed.",
+            "Pending: it failed, and is to be tried again. Preparing: the agent downloads, or metalman for an image, "
+            "before or in its turn. Draining: the Node waits for the budgets and is drained. Recreating: the Node is "
+            "deleted, and the agent creates it again. Replacing: a HostReplace waits for the budgets, drains the Node "
+            "and writes the image of the host. Then Complete or Failed.",
             enum=tuple(NodeUpdatePhase),
         ),
     ]

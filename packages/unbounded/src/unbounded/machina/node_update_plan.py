@@ -111,7 +111,9 @@ class UpdateMember:
 
     @property
     def is_prepared(self) -> bool:
-        """True where the agent has everything that a Node of the version needs."""
+        """True where the agent has everything that a Node of the version needs, or metalman the image of the host."""
+        if self.image is not None:
+            return _has_image(self.machine)
         agent, meta = self.machine.status.agent, self.target.metadata
         done = None if agent is None else agent.prepared
         return done is not None and done.complete and (done.version, done.generation) == (meta.name, meta.generation)
@@ -202,10 +204,10 @@ def advance(member: UpdateMember, now: datetime, *, may_start: bool, may_prepare
 
     Args:
         may_start: the update is recorded as started, and nothing stops it.
-        may_prepare: its agent may download before its turn; a late download of an image goes on.
+        may_prepare: its agent, or metalman for an image, may download before its turn.
     """
     update, target = member.update, member.target
-    is_wanted = may_start or (may_prepare and (member.image is None or member.is_late))
+    is_wanted = may_start or may_prepare
     if update is None or update.phase not in OPEN:
         is_its = update is not None and update.uid == target.metadata.uid
         if update is not None and is_its and update.phase != _P.COMPLETE and member.is_updated:
@@ -439,10 +441,15 @@ def _reported_download(machine: Machine, update: NodeUpdate) -> PreparedVersion 
 def _has_downloaded(machine: Machine, update: NodeUpdate) -> bool:
     """Return whether the agent has everything for the Node, or metalman the image of the host."""
     if update.image is not None:
-        ready = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
-        return ready is not None and ready.status == ConditionStatus.TRUE
+        return _has_image(machine)
     done = _reported_download(machine, update)
     return done is not None and done.complete and done.generation == update.generation
+
+
+def _has_image(machine: Machine) -> bool:
+    """Return whether metalman has the image of spec.pxe."""
+    ready = machine.current_condition(ConditionType.NETBOOT_IMAGE_READY)
+    return ready is not None and ready.status == ConditionStatus.TRUE
 
 
 def is_late(machine: Machine, now: datetime) -> bool:

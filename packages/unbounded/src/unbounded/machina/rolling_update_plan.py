@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace as changed
@@ -63,7 +62,7 @@ from unbounded.operations import reasons, rollout_plan
 from unbounded.operations.disruption.budgets import is_unavailable
 
 NAMED: Final = 5
-AHEAD: Final = 50  # downloads ahead of their turn, unless prepareAhead says otherwise
+AHEAD: Final = 50  # downloads of a stage ahead of their turn, unless prepareAhead says otherwise
 _ROLLBACK: Final = OperationStrategy(on_failure=FailurePolicy.HALT)  # all at once, the failed ones first
 
 
@@ -194,16 +193,16 @@ def _of_members(
 
 
 def _ahead(view: UpdateView, members: Mapping[str, UpdateMember], step: rollout_plan.RolloutStep) -> frozenset[str]:
-    """Return the Machines that may download before their turn: the next ones."""
+    """Return the Machines that may download before their turn: the next ones of each stage."""
     limit = AHEAD if view.settings.prepare_ahead is None else view.settings.prepare_ahead
     running = {one.name for one in members.values() if one.is_running}
-    waiting = (members[t.machine_ref] for t in step.targets if rollout_plan.is_waiting(t, running))
-    able = (
-        one.name
-        for one in waiting
-        if one.image is None and not one.is_released and passed_over_by(one, view.now) is None
-    )
-    return frozenset(islice(able, limit))
+    able: dict[str | None, list[str]] = {}
+    for target in step.targets:
+        one = members[target.machine_ref]
+        is_waiting = rollout_plan.is_waiting(target, running) and not one.is_released
+        if is_waiting and passed_over_by(one, view.now) is None:
+            able.setdefault(target.rollout_stage, []).append(one.name)
+    return frozenset(name for names in able.values() for name in names[:limit])
 
 
 def outdated_in_order(view: UpdateView) -> tuple[TargetStatus, ...] | str:
@@ -429,7 +428,7 @@ def _status(
     outdated = len(members) - updated
     recorded = view.recorded
     good = None if recorded is None else recorded.last_good
-    prepared = sum(one.is_prepared and not one.is_updated and one.image is None for one in members.values())
+    prepared = sum(one.is_prepared and not one.is_updated for one in members.values())
     is_over = step.is_over and not outdated and not kept
     end = UpdatePhase.ROLLED_BACK if _is_rolled_back(view, best) else UpdatePhase.COMPLETE
     phase = end if is_over else _phase(view, step, back=back)

@@ -468,11 +468,11 @@ async def test_what_cannot_be_read_on_disk_is_said_and_nothing_is_touched(world:
     await world.settled(within_s=300)
 
 
-async def _update(world: NodeWorld, phase: str, version: str = "workers-v2") -> None:
+async def _update(world: NodeWorld, phase: str, version: str = "workers-v2", **more: str) -> None:
     """Write what machina writes for a rolling update."""
     found = await world.api.get(MACHINE_CONFIGURATION_VERSIONS, version)
     update = {"version": version, "uid": found.metadata.uid, "generation": found.metadata.generation, "phase": phase}
-    update["since"] = "2030-01-01T00:00:00Z"
+    update |= {"since": "2030-01-01T00:00:00Z", **more}
     await world.api.patch(MACHINES, "m1", {"status": {"nodeUpdate": update}}, subresource="status")
 
 
@@ -497,6 +497,17 @@ async def test_a_rolling_update_has_the_next_node_downloaded_first(world: NodeWo
     assert (agent.prepared.version, agent.prepared.generation, agent.prepared.complete) == ("workers-v2", 1, True)
     assert world.host.builds == 0
     assert sum(line.endswith(f" fetched {NEW}") for line in world.host.log) == 1
+
+
+@story
+async def test_a_rolling_update_of_the_host_has_no_node_downloaded(world: NodeWorld) -> None:
+    await _rolled(world, NEW)
+    await _update(world, "Preparing", image="registry.example.com/os:v2")
+    await asyncio.sleep(60)
+    agent = (await world.m1()).status.agent
+    assert agent is not None
+    assert agent.prepared is None
+    assert not [line for line in world.host.log if line.endswith(f" fetched {NEW}")]
 
 
 @story

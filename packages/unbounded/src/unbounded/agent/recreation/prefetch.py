@@ -28,9 +28,13 @@ log = Log("agent")
 
 
 def requested_version(machine: Machine) -> NodeUpdate | None:
-    """Return the update that waits for the downloads; None where none does."""
+    """Return the update that waits for the downloads; None where none does.
+
+    One that replaces the host needs none: its disk is written, and metalman downloads the image.
+    """
     update = machine.status.node_update
-    return update if update is not None and update.phase == NodeUpdatePhase.PREPARING else None
+    is_of_node = update is not None and update.image is None and update.phase == NodeUpdatePhase.PREPARING
+    return update if is_of_node else None
 
 
 def is_rolled(machine: Machine) -> bool:

@@ -139,7 +139,7 @@ class BaremetalClusterProviderSpec(ApiStruct, frozen=True, kw_only=True):
         Int32, Field("Workers that are updated at a time.", minimum=1, maximum=1000, defaulted=True)
     ] = 1
     max_worker_prepare_count: Annotated[
-        Int32, Field("Machines that download ahead of their update.", minimum=1, maximum=1000, defaulted=True)
+        Int32, Field("Workers that download ahead of their update.", minimum=1, maximum=1000, defaulted=True)
     ] = 50
     public_keys: NoEffect = None
 
