@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.containercloud.objects import DISTRIBUTIONS, NODE_LABELS, machine_body
-from tests.machina.test_rolling_update_plan import NEW, RUNNING, Plan, written
+from tests.machina.test_rolling_update_plan import NEW, OLD, RUNNING, Plan, written
 from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
@@ -258,6 +258,30 @@ def test_a_change_of_the_cluster_changes_its_configuration(value: Raw, path: tup
     for step in path:
         part = part[step]
     assert part == found
+
+
+@pytest.mark.parametrize("reason", ["another release", "another distribution"])
+def test_workers_download_ahead_whatever_the_managers_do(reason: str) -> None:
+    update = ClusterUpdate(maxWorkerPrepareCount=2)
+    if reason == "another release":
+        update.want(OLD)
+        update.numbers.append(2)
+    for name in update.machines:
+        update.machines[name]["status"]["conditions"] = []
+    update.settle()
+    assert update.status.updating == ("m1",)
+    assert set(update.phases()) == {"m1", "m2", "m0", "m4", "m5"}
+    assert set(update.phases().values()) == {"Preparing"}
+
+
+def test_a_strict_setting_is_in_the_status_that_policies_read() -> None:
+    view = settled(ClusterView(cluster=a_cluster(), release=a_release()))
+    assert status_of(view).get("distributionRequired") is None
+    strict = status_of(replace(view, strict_distribution=True))
+    assert strict["distributionRequired"] is True
+    written = a_cluster(strict)
+    assert plan_cluster(replace(view, cluster=written, strict_distribution=True)) == ()
+    assert status_of(replace(view, cluster=written))["distributionRequired"] is None
 
 
 def test_the_end_of_maintenance_takes_the_pause_away() -> None:

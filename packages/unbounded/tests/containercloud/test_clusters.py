@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from unbounded.containercloud.controller import Runnable
 from unbounded.containercloud.machines import report
 from unbounded.containercloud.machines.controller import ContainerCloudMachineController
 from unbounded.containercloud.pools import PoolController
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
@@ -124,6 +125,19 @@ async def test_a_cluster_waits_for_its_release_and_then_writes_its_objects(runni
     assert limits == [1, 2]
     usable = await until(lambda: running.get(CLUSTER_RELEASES, name), lambda one: bool(one.status.conditions))
     assert [(each.type, each.status) for each in usable.status.conditions] == [("Usable", "True")]
+
+
+async def test_a_strict_controller_has_machines_without_a_distribution_rejected(admin: HttpApi) -> None:
+    namespace, name = await project(admin), await release(admin)
+    async with at_work(admin, partial(ClusterController, strict_distribution=True)):
+        await cluster(admin, namespace, release=name)
+        await cluster_that(admin, namespace, lambda one: one.provider_status.distribution_required)
+    with pytest.raises(InvalidObject, match="distribution must be one of ubuntu/jammy, ubuntu/focal: container-cloud"):
+        await machine(admin, namespace, "m")
+    await machine(admin, namespace, "m", distribution="ubuntu/jammy")
+    async with at_work(admin, ClusterController):
+        await cluster_that(admin, namespace, lambda one: not one.provider_status.distribution_required)
+    await machine(admin, namespace, "n")
 
 
 async def test_each_machine_of_a_cluster_gets_a_number_of_its_own(

@@ -171,6 +171,24 @@ async def test_a_distribution_is_one_of_the_release_in_any_case(admin: HttpApi) 
         assert await refusal(admin, namespace, machine_body(name, distribution=distribution)) == ""
 
 
+async def test_a_strict_cluster_rejects_machines_and_pools_without_a_distribution(admin: HttpApi) -> None:
+    namespace = await project(admin)
+    await cluster(admin, namespace)
+    await allowing(admin, namespace)
+    await machine(admin, namespace, "older")
+    required = {"status": {"providerStatus": {"distributionRequired": True}}}
+    await admin.patch(CLUSTERS, "example-cluster", required, namespace=namespace, subresource="status")
+    words = "distribution must be one of ubuntu/jammy, ubuntu/focal: container-cloud has the setting"
+    assert words in await refusal(admin, namespace, machine_body("m"))
+    assert words in await refusal(admin, namespace, pool_body(), MACHINE_POOLS)
+    assert await refusal(admin, namespace, machine_body("m", distribution="ubuntu/focal")) == ""
+    assert await refusal(admin, namespace, pool_body(distribution="ubuntu/focal"), MACHINE_POOLS) == ""
+    kept = {"spec": {"providerSpec": {"value": {"maintenance": True}}}}
+    assert await refused_patch(admin, namespace, "older", kept) == "", "what it had before stays accepted"
+    without: Raw = {"spec": {"providerSpec": {"value": {"distribution": None}}}}
+    assert words in await refused_patch(admin, namespace, "m", without)
+
+
 async def test_a_list_of_labels_that_is_too_long_is_cut(admin: HttpApi) -> None:
     namespace = await project(admin)
     await cluster(admin, namespace)

@@ -59,7 +59,7 @@ _DELETION: Final = frozenset(
         MachineStage.RELEASING,
     }
 )
-_PROVIDER_FIELDS: Final = ("releaseRefs", "nodes", "maintenance", "ready", "conditions")
+_PROVIDER_FIELDS: Final = ("releaseRefs", "nodes", "distributionRequired", "maintenance", "ready", "conditions")
 
 
 class ClusterReason(StrEnum):
@@ -138,6 +138,7 @@ class ClusterView:
         nodes: by the name of their Machine.
         budgets: by name; at least those with the names of the Cluster's.
         kept: names of the Machines whose hosts others have installed: they are not updated.
+        strict_distribution: whether its Machines have to name their distribution.
     """
 
     cluster: Cluster
@@ -148,6 +149,7 @@ class ClusterView:
     configuration: MachineConfiguration | None = None
     budgets: Mapping[str, MachineDisruptionBudget] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
+    strict_distribution: bool = False
 
     @property
     def name(self) -> str:
@@ -490,6 +492,7 @@ def _provider_status(view: ClusterView) -> BaremetalClusterProviderStatus:
     return BaremetalClusterProviderStatus(
         release_refs=references,
         nodes=ClusterNodes(requested=len(view.machines), ready=ready),
+        distribution_required=view.strict_distribution,
         maintenance=view.cluster.value.maintenance,
         ready=all(one.ready for one in conditions),
         conditions=conditions,
@@ -600,6 +603,7 @@ def full_status(status: BaremetalClusterProviderStatus) -> Raw:
             )
         },
         "nodes": None if nodes is None else {"requested": nodes.requested, "ready": nodes.ready},
+        "distributionRequired": status.distribution_required or None,
         "maintenance": status.maintenance,
         "ready": status.ready,
         "conditions": [{"ready": False} | as_json(one) for one in status.conditions],

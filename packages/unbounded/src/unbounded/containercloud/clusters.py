@@ -93,10 +93,15 @@ class ReleaseController:
 
 
 class ClusterController:
-    """Controller of Clusters: releases, budgets, the order of their Machines, and their status."""
+    """Controller of Clusters: releases, budgets, the order of their Machines, and their status.
 
-    def __init__(self, context: ControllerContext) -> None:
+    Args:
+        strict_distribution: whether Machines have to name their distribution.
+    """
+
+    def __init__(self, context: ControllerContext, *, strict_distribution: bool = False) -> None:
         self._api = api = context.api
+        self._strict_distribution = strict_distribution
         self._epoch, self._now = context.epoch, context.now
         self._caches = caches = context.caches
         self._debounce = StatusDebounce()
@@ -171,6 +176,7 @@ class ClusterController:
             configuration=caches.configurations.get(name),
             budgets={one: budget for one, budget in budgets.items() if budget is not None},
             kept=frozenset(one.name for one in machines if self._is_kept(one)),
+            strict_distribution=self._strict_distribution,
         )
 
     def _is_kept(self, machine: ContainerCloudMachine) -> bool:

@@ -66,7 +66,7 @@ def controllers(
             strict_distribution=strict,
         ),
         "releases": ReleaseController(context),
-        "clusters": ClusterController(context),
+        "clusters": ClusterController(context, strict_distribution=strict),
         "networks": NetworkController(context),
         "profiles": ProfileController(context),
         "pools": PoolController(context),

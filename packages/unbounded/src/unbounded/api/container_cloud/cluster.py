@@ -211,6 +211,13 @@ class BaremetalClusterProviderStatus(ApiStruct, frozen=True, kw_only=True):
         ReleaseReferences | None, Field("Releases, under the name that others write. Read, never written.")
     ] = None
     nodes: Annotated[ClusterNodes | None, Field("Number of Machines.")] = None
+    distribution_required: Annotated[
+        bool,
+        Field(
+            "True where a Machine has to name its distribution, by --strict-distribution of container-cloud. New "
+            "Machines and pools that name none are rejected."
+        ),
+    ] = False
     maintenance: Annotated[bool, Field("True while no update of a Machine starts, by spec.maintenance.")] = False
     ready: Annotated[bool, Field("True while all conditions are ready.")] = False
     conditions: Annotated[
