@@ -10,14 +10,15 @@ import pytest
 import yaml
 
 from tests.api.test_container_cloud_rules import SEED
-from tests.containercloud.site import Site, site_story
+from tests.containercloud.site import SURROUNDINGS, Site, site_story
 from tests.containercloud.test_site import begun
 from tests.plan.staging import plan_data
-from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.network import IPAM_HOSTS
 from unbounded.api.meta import Kind
 from unbounded.cli.plan import plan_lines, read_manifests
 from unbounded.cli.plugin.command import CliError
-from unbounded.plan.changes import changes_of_file
+from unbounded.plan.changes import changes_of_file, plan_deletions
 from unbounded.plan.model import PlannedChange
 
 MACHINE: Final[dict[str, Any]] = next(one for one in yaml.safe_load_all(SEED) if one["kind"] == "Machine")
@@ -211,6 +212,79 @@ async def test_a_pool_names_its_new_machines_and_their_hosts(world: Site) -> Non
     assert change.effects[-1].startswith("  it would wait (InsufficientResources):")
 
 
+@site_story
+async def test_a_deleted_machine_a_cluster_and_a_pool_name_what_goes_with_them(world: Site) -> None:
+    async def effects(*bodies: dict[str, Any]) -> list[tuple[str, ...]]:
+        plan = await plan_deletions(cast("Any", DryRuns(world.api)), list(bodies))
+        assert all(change.what.startswith("delete ") for change in plan.changes)
+        return [change.effects for change in plan.changes]
+
+    await begun(world)
+    await world.until_word("Ready")
+    (steps,) = await effects(machine())
+    assert steps[0].startswith("the deletion would wait (ManagersMissing): 0 other managers of Cluster example-cluster")
+    assert [step[:3] for step in steps[1:]] == ["1. ", "2. ", "3. ", "4. ", "5. "]
+    assert steps[-1] == "5. gives BareMetalHost default/master-0 back to stock"
+    (whole,) = await effects(cluster(release="mke-17-3-0"))
+    assert whole == (
+        "deletes Machine example-control-plane, which gives its host back",
+        "deletes MachineConfiguration example-cluster.example-ns and its budgets, once no Machine is left",
+    )
+    pool = {"metadata": {"name": "workers", "labels": PROVIDER | CLUSTER}, "spec": POOL_SPEC}
+    await world.api.create(MACHINE_POOLS, pool, namespace="example-ns")
+    head = {"apiVersion": MACHINE_POOLS.api_version, "kind": "MachinePool"}
+    (kept,) = await effects({**head, "metadata": {"name": "workers", "namespace": "example-ns"}})
+    assert kept == ("the pool is being deleted; its Machines stay",)
+
+
+POOL_SPEC: Final = {
+    "replicas": 0,
+    "machineSpec": {
+        "providerSpec": {"value": {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}}
+    },
+}
+
+
+@site_story
+async def test_objects_around_a_machine_say_who_would_use_them(world: Site) -> None:
+    await begun(world)
+    objects = {one["kind"]: one for one in yaml.safe_load_all(SURROUNDINGS)}
+    found = await planned(world, *(objects[kind] for kind in ("ClusterRelease", "Subnet", "L2Template")))
+    assert [change.effects for change in found] == [
+        ("has Kubernetes v1.34.0 on ubuntu/jammy (default)", "Clusters that name it: example-ns/example-cluster"),
+        ("has 11 addresses for hosts, 11 of them free",),
+        (
+            "gives hosts a network with addresses of lcm",
+            "counts at the next install of example-ns/example-control-plane",
+        ),
+    ]
+    profile = {**objects["BareMetalHostProfile"]}
+    (layout,) = await planned(world, profile)
+    assert layout.effects[0].startswith("MachineProfile default.default-")
+    assert layout.effects[1] == "counts at the next install of example-ns/example-control-plane"
+    profile["spec"] = {**profile["spec"], "fileSystems": [{"fileSystem": "ext4", "partition": "x", "mountPoint": "/"}]}
+    (wrong,) = await planned(world, profile)
+    assert wrong.effects[0].startswith("installs would wait (ProfileInvalid): ")
+    release, subnet, template = (objects[kind] for kind in ("ClusterRelease", "Subnet", "L2Template"))
+    image = {"id": "ubuntu/jammy", "default": True, "image": {"url": "https://example.com/jammy.qcow2"}}
+    release["spec"]["allowedDistributions"] = [image]
+    release["metadata"]["name"] = "other"
+    subnet["spec"]["gateway"] = "192.0.2.1"
+    template["spec"]["l3Layout"] = [{"subnetName": "none"}]
+    ipam = {
+        "apiVersion": IPAM_HOSTS.api_version,
+        "kind": "IpamHost",
+        "metadata": {"name": "example-control-plane", "namespace": "example-ns"},
+        "spec": {"l2TemplateSelector": {"name": "none"}},
+    }
+    faults = [change.effects for change in await planned(world, release, subnet, template, ipam)]
+    assert faults[0][0].startswith("Clusters would wait (ReleaseUnusable): allowedDistributions ubuntu/jammy: https")
+    assert faults[0][1] == "no Cluster names it"
+    assert faults[1] == ("hosts would wait (SubnetInvalid): ERR: spec.gateway: 192.0.2.1 is not in 10.0.0.0/24",)
+    assert faults[2][0].startswith("hosts would wait: L2Template example-ns/one-nic: spec.l3Layout[0]")
+    assert faults[3][0].startswith("the install would wait (NoTemplate): spec.l2TemplateSelector.name")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -234,3 +308,16 @@ def test_objects_get_the_namespace_of_the_flag_and_others_are_named(tmp_path: Pa
     planned, others = read_manifests(str(path), "shop")
     assert [one["metadata"]["namespace"] for one in planned] == ["example-ns"]
     assert others == ["ConfigMap c"]
+
+
+def test_only_kinds_that_a_controller_ends_have_a_planned_deletion(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    release = "apiVersion: kaas.mirantis.com/v1alpha1\nkind: ClusterRelease\nmetadata: {name: r}\n"
+    path.write_text(f"{SEED}\n---\n{release}")
+    planned, others = read_manifests(str(path), "shop", deleted=True)
+    assert ([one["kind"] for one in planned], others) == (["Machine"], ["ClusterRelease r"])
+    planned, others = read_manifests(str(path), "shop")
+    assert [one["metadata"].get("namespace") for one in planned] == ["example-ns", None]
+    path.write_text(release)
+    with pytest.raises(CliError, match="has no object that can be planned"):
+        read_manifests(str(path), "shop", deleted=True)

@@ -18,8 +18,8 @@ from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, f
 from unbounded.cli.plugin.target import config_of, open_api
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
 from unbounded.explain.links import PLUGIN
-from unbounded.plan.changes import plan_intent, plan_manifests
-from unbounded.plan.container_cloud import PLANNED
+from unbounded.plan.changes import plan_deletions, plan_intent, plan_manifests
+from unbounded.plan.container_cloud import DELETABLE, PLANNED, kind_of
 from unbounded.plan.intent import Raw
 from unbounded.plan.model import Plan, PlannedChange
 from unbounded.plan.text import TRY, change_lines
@@ -29,6 +29,8 @@ async def run(session: CommandSession) -> int:
     """Run `plan COMMAND…` or `plan -f FILE`; the exit status is FAILED if a change would be rejected."""
     if session.invocation.args.filename:
         return await _run_file(session)
+    if session.invocation.args.delete:
+        raise CliError("--delete needs -f FILE", status=USAGE)
     inner, intend = _inner(session)
     async with open_api(inner.invocation) as api:
         planned = replace(inner, api=api)
@@ -46,17 +48,20 @@ async def _run_file(session: CommandSession) -> int:
     if args.command:
         raise CliError("-f has the place of a command: give one of them", status=USAGE)
     namespace = args.namespace or config_of(session.invocation).namespace
-    manifests, others = read_manifests(args.filename, namespace)
+    manifests, others = read_manifests(args.filename, namespace, deleted=args.delete)
     async with open_api(session.invocation) as api:
-        plan = await plan_manifests(api, manifests)
+        plan = await (plan_deletions(api, manifests) if args.delete else plan_manifests(api, manifests))
     if others:
         session.printer.warn(f"note: not planned: {', '.join(others)}")
     output(session, plan)
     return FAILED if plan.is_refused else DONE
 
 
-def read_manifests(path: str, namespace: str) -> tuple[list[Raw], list[str]]:
+def read_manifests(path: str, namespace: str, *, deleted: bool = False) -> tuple[list[Raw], list[str]]:
     """Return the objects of a file that can be planned, with their namespace, and the names of the others.
+
+    Args:
+        deleted: return those whose deletion can be planned.
 
     Raises:
         CliError: the file cannot be read, or has none of them.
@@ -69,11 +74,15 @@ def read_manifests(path: str, namespace: str) -> tuple[list[Raw], list[str]]:
         raise CliError(f"-f {path}: not YAML", status=USAGE) from None
     if not all(isinstance(one, dict) and one.get("kind") and (one.get("metadata") or {}).get("name") for one in found):
         raise CliError(f"-f {path}: each object needs apiVersion, kind and metadata.name", status=USAGE)
-    planned = [one for one in found if (one.get("apiVersion"), one["kind"]) in PLANNED]
+    known = {names: kind for names, kind in PLANNED.items() if not deleted or kind in DELETABLE}
+    planned = [one for one in found if (one.get("apiVersion"), one["kind"]) in known]
     if not planned:
-        kinds = ", ".join(f"{kind} ({group})" for group, kind in PLANNED)
+        kinds = ", ".join(f"{kind} ({group})" for group, kind in known)
         raise CliError(f"-f {path}: has no object that can be planned: {kinds}", status=USAGE)
-    own = [{**one, "metadata": {"namespace": namespace, **one["metadata"]}} for one in planned]
+    own = [
+        {**one, "metadata": {"namespace": namespace, **one["metadata"]}} if kind_of(one).namespaced else one
+        for one in planned
+    ]
     return own, [f"{one['kind']} {one['metadata']['name']}" for one in found if one not in planned]
 
 

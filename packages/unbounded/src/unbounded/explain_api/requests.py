@@ -62,8 +62,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     objects: Annotated[
         list[dict[str, Any]],
         Meta(
-            description="Machines, Clusters and MachinePools of Container Cloud, as they are to be: each is created, "
-            "or patched where it exists. They name their namespace.",
+            description="Objects of Container Cloud, as they are to be: each is created, or patched where it exists. "
+            "Those of namespaced kinds name their namespace.",
             max_length=MOST,
         ),
     ] = []
@@ -135,6 +135,8 @@ def manifests_of(request: PlanRequest) -> list[Raw]:
     for at, manifest in enumerate(request.objects):
         where = f"objects[{at}]"
         _check_manifest(where, manifest, PLANNED)
+        if not PLANNED[manifest["apiVersion"], manifest["kind"]].namespaced:
+            continue
         namespace = manifest["metadata"].get("namespace")
         if not isinstance(namespace, str):
             raise bad_request(f"{where}.metadata.namespace: expected the namespace of the object")

@@ -129,7 +129,9 @@ class ExplainService:
         intent, manifests = None if writes.objects else intent_of(writes), manifests_of(writes)
         try:
             async with request.open_api() as api:
-                plan = await (plan_manifests(api, manifests) if intent is None else plan_intent(api, intent, SERVED))
+                plan = await (
+                    plan_manifests(api, manifests, SERVED) if intent is None else plan_intent(api, intent, SERVED)
+                )
         except (msgspec.ValidationError, ValueError) as error:  # fields of an object that the server refuses, too
             raise RequestRejected(422, "Invalid", f"an object would be invalid: {error}") from error
         warnings = tuple(("Warning", f'299 - "unknown field {name[:64]!r}"') for name in unknown[:10] if name.isascii())

@@ -98,7 +98,7 @@ async def plan_intent(api: DryRunApi, intent: Intent, scope: PlanScope = WHOLE) 
     return Plan(tuple(changes), plan_hash(intent, changes) if changes else "")
 
 
-async def plan_manifests(api: DryRunApi, manifests: Sequence[Raw]) -> Plan:
+async def plan_manifests(api: DryRunApi, manifests: Sequence[Raw], scope: PlanScope = WHOLE) -> Plan:
     """Return the plan of objects of Container Cloud, each created or changed, in this order; nothing is written.
 
     Args:
@@ -108,8 +108,39 @@ async def plan_manifests(api: DryRunApi, manifests: Sequence[Raw]) -> Plan:
         ApiError: an object, or a fact of the plan, cannot be read.
     """
     intent = await container_cloud.intend_file(api, list(manifests))
-    changes = await changes_of_file(api, manifests)
+    changes = await changes_of_file(api, manifests, scope)
     return Plan(tuple(changes), plan_hash(intent, changes))
+
+
+async def plan_deletions(api: DryRunApi, manifests: Sequence[Raw], scope: PlanScope = WHOLE) -> Plan:
+    """Return the plan of the deletion of objects of Container Cloud, in this order; nothing is deleted.
+
+    Args:
+        manifests: objects of `container_cloud.DELETABLE` with their namespace.
+
+    Raises:
+        ApiError: an object, or a fact of the plan, cannot be read.
+    """
+    planner, changes = _planner(api, scope), []
+    for manifest in manifests:
+        kind, name = container_cloud.kind_of(manifest), manifest["metadata"]["name"]
+        what = f"delete {full_name(kind, name)}"
+        try:
+            before: Raw = await api.get(kind.raw(), name, namespace=container_cloud.namespace_of(manifest))
+        except NotFound as error:
+            changes.append(PlannedChange(what, server=str(error)))
+        else:
+            changes.append(await planner.plan_deletion(PlannedChange(what), kind, before))
+    deletions = [
+        IntentPatch(
+            container_cloud.kind_of(one),
+            one["metadata"]["name"],
+            {"deleted": True},
+            namespace=container_cloud.namespace_of(one),
+        )
+        for one in manifests
+    ]
+    return Plan(tuple(changes), plan_hash(Intent(patches=tuple(deletions)), changes))
 
 
 async def changes_of(api: DryRunApi, intent: Intent, scope: PlanScope = WHOLE) -> list[PlannedChange]:
@@ -301,9 +332,7 @@ async def _secrets(api: Api, desired: Sequence[SecretKeySelector]) -> Mapping[Se
     return found
 
 
-async def changes_of_file(api: DryRunApi, manifests: Sequence[Raw]) -> list[PlannedChange]:
-    """Return the changes of objects of Container Cloud, in the order of the file."""
-
+def _planner(api: DryRunApi, scope: PlanScope) -> container_cloud.ContainerCloudPlanner:
     async def effects_of(patch: IntentPatch) -> tuple[str, ...]:
         before: Raw = await api.get(patch.kind.raw(), patch.name)
         return await _effects_of(api, patch, before, await _facts_of_patch(api, patch))
@@ -311,13 +340,25 @@ async def changes_of_file(api: DryRunApi, manifests: Sequence[Raw]) -> list[Plan
     async def update_of(after: MachineConfiguration, images: Mapping[str, str]) -> UpdateForecast:
         return await _update(api, after, images)
 
-    planner = container_cloud.ContainerCloudPlanner(api, effects_of, update_of)
+    async def operation_of(change: PlannedChange, manifest: Raw) -> PlannedChange:
+        return await _with_operation(api, change, manifest, scope)
+
+    return container_cloud.ContainerCloudPlanner(
+        api, effects_of, update_of, operation_of, reads_secrets=scope.reads_secrets
+    )
+
+
+async def changes_of_file(api: DryRunApi, manifests: Sequence[Raw], scope: PlanScope = WHOLE) -> list[PlannedChange]:
+    """Return the changes of objects of Container Cloud, in the order of the file."""
+
+    planner = _planner(api, scope)
     changes = []
     for manifest in manifests:
         intent = await container_cloud.intend_file(api, [manifest])
         for body in intent.creates:
             kind, meta = container_cloud.kind_of(body), body["metadata"]
-            dry = api.create(kind.raw(), body, namespace=meta["namespace"], dry_run=True)
+            namespace = container_cloud.namespace_of(body)
+            dry = api.create(kind.raw(), body, namespace=namespace, dry_run=True)
             change = PlannedChange(f"create {full_name(kind, meta['name'])}", server=await _rejection(dry))
             changes.append(await _planned(planner, change, kind, None, body))
         for patch in intent.patches:

@@ -21,20 +21,29 @@ from unbounded.api.container_cloud.cluster import (
     ClusterRelease,
     MachinePool,
 )
-from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.host import (
+    BARE_METAL_HOST_CREDENTIALS,
+    BARE_METAL_HOST_PROFILES,
+    BARE_METAL_HOSTS,
+    BareMetalHost,
+    BareMetalHostCredential,
+    BareMetalHostProfile,
+)
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine, DeletionPolicy
 from unbounded.api.container_cloud.names import LABEL_CLUSTER, scoped_name
-from unbounded.api.container_cloud.network import L2_TEMPLATES, SUBNETS, IpamHost
+from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, L2Template, Subnet
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.containercloud.claims import DEFAULT_SHARED, Claim, ClaimStep, ClaimView, plan_claim
 from unbounded.containercloud.cluster_plan import (
     ClusterView,
+    DeleteMachine,
     as_json,
     configuration_spec,
     image_reference,
     merge_patch,
+    plan_cluster,
     release_fault,
     without_none,
 )
@@ -45,15 +54,31 @@ from unbounded.containercloud.network.rendering import TemplateNetworkFault
 from unbounded.containercloud.network.selection import choose_template, layout_subnets
 from unbounded.containercloud.pools import CreateMember, PoolView, plan_pool
 from unbounded.containercloud.profiles.plan import choose_profile, full_name
-from unbounded.kube.api import Api, NotFound, ObjectKey, key_of
-from unbounded.kube.clock import utc_now
+from unbounded.explain.links import UnreadFact
+from unbounded.kube.api import Api, Forbidden, NotFound, ObjectKey, key_of
+from unbounded.kube.clock import rfc3339, utc_now
+from unbounded.plan.container_cloud_hosts import credential_lines, forecast_host, read_host
+from unbounded.plan.container_cloud_objects import (
+    ipam_host_lines,
+    profile_lines,
+    release_lines,
+    subnet_lines,
+    template_lines,
+)
 from unbounded.plan.effects import merged
 from unbounded.plan.intent import Intent, IntentPatch, Raw
 from unbounded.plan.model import PlannedChange, UpdateForecast
 
 PLANNED: Final[Mapping[tuple[str, str], Kind[Any]]] = {
-    (kind.api_version, kind.kind): kind for kind in (CONTAINER_CLOUD_MACHINES, CLUSTERS, MACHINE_POOLS)
+    (kind.api_version, kind.kind): kind
+    for kind in (
+        *(CONTAINER_CLOUD_MACHINES, CLUSTERS, MACHINE_POOLS, CLUSTER_RELEASES),
+        *(BARE_METAL_HOSTS, BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOST_PROFILES),
+        *(L2_TEMPLATES, SUBNETS, IPAM_HOSTS),
+    )
 }
+DELETABLE: Final = frozenset({CONTAINER_CLOUD_MACHINES, CLUSTERS, MACHINE_POOLS, BARE_METAL_HOSTS})
+"""Kinds whose deletion is planned: a controller carries it out."""
 NO_UID: Final = "planned"
 STEPS: Final[Mapping[DeletionPolicy, tuple[str, ...]]] = {
     DeletionPolicy.GRACEFUL: (
@@ -86,6 +111,7 @@ STEPS_AS_IS: Final[Mapping[DeletionPolicy, tuple[str, ...]]] = {
 
 T = TypeVar("T")
 EffectsOf = Callable[[IntentPatch], Awaitable[tuple[str, ...]]]
+OperationOf = Callable[[PlannedChange, Raw], Awaitable[PlannedChange]]
 UpdateOf = Callable[[MachineConfiguration, Mapping[str, str]], Awaitable[UpdateForecast]]
 
 
@@ -98,18 +124,24 @@ async def intend_file(api: Api, manifests: list[Raw]) -> Intent:
     for manifest in manifests:
         kind, meta = kind_of(manifest), manifest["metadata"]
         body = {key: value for key, value in manifest.items() if key != "status"}
+        namespace = namespace_of(manifest)
         try:
-            await api.get(kind.raw(), meta["name"], namespace=meta["namespace"])
+            await api.get(kind.raw(), meta["name"], namespace=namespace)
         except NotFound:
             creates.append(body)
         else:
             change = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
-            patches.append(IntentPatch(kind, meta["name"], change, namespace=meta["namespace"], verb="applied"))
+            patches.append(IntentPatch(kind, meta["name"], change, namespace=namespace, verb="applied"))
     return Intent(creates=tuple(creates), patches=tuple(patches))
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind[Any]:
     return PLANNED[manifest["apiVersion"], manifest["kind"]]
+
+
+def namespace_of(manifest: Mapping[str, Any]) -> str:
+    """Return the namespace of an object; empty for one of a kind without namespaces."""
+    return manifest["metadata"].get("namespace", "") if kind_of(manifest).namespaced else ""
 
 
 # The plans
@@ -121,12 +153,16 @@ class ContainerCloudPlanner:
 
     Args:
         effects_of: effects of a patch of a Machine of unbounded-cloud.io, such as its maintenance.
+        operation_of: the change with the forecast of an operation that it leads to.
+        reads_secrets: read the logins of BMCs.
         update_of: forecast of the rolling update of a configuration, with the new images of hosts by their Machine.
     """
 
     api: Api
     effects_of: EffectsOf
     update_of: UpdateOf
+    operation_of: OperationOf
+    reads_secrets: bool = True
     taken: set[ObjectKey] = field(default_factory=set)
 
     async def plan(self, change: PlannedChange, kind: Kind[Any], before: Raw | None, after: Raw) -> PlannedChange:
@@ -145,7 +181,68 @@ class ContainerCloudPlanner:
                 return replace(change, effects=tuple(await self._pool(item)))
             case Cluster():
                 return await self._cluster(change, item)
+            case BareMetalHost():
+                was_host = None if before is None else msgspec.convert(before, BareMetalHost)
+                return await self._bare_metal_host(change, was_host, item)
+            case BareMetalHostCredential():
+                lines = await credential_lines(self.api, item, reads_secrets=self.reads_secrets)
+                return replace(change, effects=lines)
+            case ClusterRelease():
+                return replace(change, effects=await release_lines(self.api, item))
+            case BareMetalHostProfile():
+                return replace(change, effects=await profile_lines(self.api, item))
+            case L2Template():
+                return replace(change, effects=await template_lines(self.api, item))
+            case Subnet():
+                return replace(change, effects=await subnet_lines(self.api, item))
+            case IpamHost():
+                return replace(change, effects=await ipam_host_lines(self.api, item))
         raise TypeError(kind.kind)
+
+    async def plan_deletion(self, change: PlannedChange, kind: Kind[Any], before: Raw) -> PlannedChange:
+        """Return the deletion of an object with its effects."""
+        meta = {**before["metadata"], "deletionTimestamp": rfc3339(utc_now())}
+        item = msgspec.convert({**before, "metadata": meta}, kind.type)
+        match item:
+            case ContainerCloudMachine():
+                return replace(change, effects=tuple(await self._machine_deletion(item)))
+            case MachinePool():
+                return replace(change, effects=(plan_pool(PoolView(pool=item)).status.message,))
+            case Cluster():
+                return replace(change, effects=tuple(await self._cluster_deletion(item)))
+            case BareMetalHost():
+                return await self._bare_metal_host(change, item, item)
+        raise TypeError(kind.kind)
+
+    async def _machine_deletion(self, machine: ContainerCloudMachine) -> list[str]:
+        execution = machine.status.execution
+        if execution is None or execution.host is None:
+            return ["it is deleted at once, as it has no host"]
+        if execution.stage in DELETION_STAGES:
+            return [f"its deletion, in stage {execution.stage}, goes on, and cannot be aborted any more"]
+        cluster = await self._got(CLUSTERS, machine.cluster, machine.metadata.namespace or "")
+        return await self._deletion(machine, await self._claim(machine, cluster), cluster)
+
+    async def _cluster_deletion(self, cluster: Cluster) -> list[str]:
+        view = ClusterView(cluster=cluster, machines=await self._machines_of(cluster))
+        deleted = [one.machine.name for one in plan_cluster(view) if isinstance(one, DeleteMachine)]
+        name = scoped_name(cluster.metadata.namespace or "", cluster.name)
+        lines = [f"deletes Machine {one}, which gives its host back" for one in sorted(deleted)]
+        return [*lines, f"deletes MachineConfiguration {name} and its budgets, once no Machine is left"]
+
+    # ---- hosts
+
+    async def _bare_metal_host(
+        self, change: PlannedChange, before: BareMetalHost | None, host: BareMetalHost
+    ) -> PlannedChange:
+        try:
+            facts = await read_host(self.api, host, before, reads_secrets=self.reads_secrets)
+        except Forbidden as error:  # a user of one project
+            unread = UnreadFact("machines.unbounded-cloud.io", "the Machine of the host", "Forbidden", str(error))
+            return replace(change, effects=(f"not checked: {error}",), unread=(unread,))
+        found = forecast_host(facts)
+        change = replace(change, effects=found.lines, unread=facts.unread)
+        return change if found.operation is None else await self.operation_of(change, found.operation)
 
     # ---- Machines
 
@@ -303,8 +400,7 @@ class ContainerCloudPlanner:
             text = f"its Machines would wait: ClusterRelease {cluster.value.release} {why}"
             return replace(change, effects=(text,))
         name = scoped_name(namespace, cluster.name)
-        labels = f"{LABEL_CLUSTER}={cluster.name}"
-        machines = (await self.api.list(CONTAINER_CLOUD_MACHINES, namespace=namespace, labels=labels)).items
+        machines = await self._machines_of(cluster)
         configuration: MachineConfiguration | None = await self._got(MACHINE_CONFIGURATIONS, name)
         view = ClusterView(cluster=cluster, release=release, machines=machines, configuration=configuration)
         spec = configuration_spec(view, release)
@@ -320,6 +416,10 @@ class ContainerCloudPlanner:
             configuration, spec=msgspec.convert(without_none(merged(body, patch)), type(configuration.spec))
         )
         return replace(change, effects=tuple(lines), update=await self.update_of(after, images))
+
+    async def _machines_of(self, cluster: Cluster) -> tuple[ContainerCloudMachine, ...]:
+        labels, namespace = f"{LABEL_CLUSTER}={cluster.name}", cluster.metadata.namespace or ""
+        return tuple((await self.api.list(CONTAINER_CLOUD_MACHINES, namespace=namespace, labels=labels)).items)
 
     # ---- the API
 

@@ -226,7 +226,7 @@ def plan_hash(intent: Intent, changes: Sequence[PlannedChange]) -> str:
     """Return a hash of what the plan would do: writes, Machines, stages, order, executors, refusals and losses.
 
     It leaves out what changes by the minute, such as the present blockers, names that contain the time, and the data of
-    Secrets.
+    Secrets and the passwords of credentials.
     """
     creates = [_lasting(manifest) for manifest in intent.creates]
     patches = [[one.kind.plural, one.namespace, one.name, _lasting(one.body)] for one in intent.patches]
@@ -236,7 +236,10 @@ def plan_hash(intent: Intent, changes: Sequence[PlannedChange]) -> str:
 
 def _lasting(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key not in _PASSING}
-    return {**{key: value for key, value in body.items() if key not in _SECRET}, "metadata": metadata}
+    kept = {key: value for key, value in body.items() if key not in _SECRET}
+    if isinstance(spec := kept.get("spec"), Mapping):  # a BareMetalHostCredential has its password there
+        kept["spec"] = {key: value for key, value in spec.items() if key != "password"}
+    return {**kept, "metadata": metadata}
 
 
 def _outcome(change: PlannedChange) -> list[Any]:

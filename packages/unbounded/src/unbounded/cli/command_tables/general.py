@@ -142,7 +142,12 @@ def _plan_arguments(parser: ArgumentParser) -> None:
         "--filename",
         default="",
         metavar="FILE",
-        help="Plan the Machines, Clusters and MachinePools of Container Cloud in a file, in place of a command",
+        help="Plan the objects of Container Cloud in a file, in place of a command",
+    )
+    parser.add_argument(
+        "--delete",
+        action="store_true",
+        help="With -f: plan the deletion of the Machines, hosts, Clusters and MachinePools of the file",
     )
     parser.add_argument(
         "-n",
@@ -288,6 +293,7 @@ COMMANDS: Final = (
                 "print the Machines and their order",
             ),
             ("plan -f machines.yaml -n shop", "print the hosts that Machines of Container Cloud would claim"),
+            ("plan -f host.yaml --delete", "print the steps of the deletion of a BareMetalHost"),
         ),
         arguments=_plan_arguments,
         run="unbounded.cli.plan:run",
@@ -298,8 +304,9 @@ COMMANDS: Final = (
             "BMC, and for `replace` metalman's reports on the image. For clouds, the provider's code "
             "validates the parameters, if it is installed beside the command. The plan calls no BMC, host or "
             "cloud. Lines with `not checked:` name facts that you have no permission to read, or that cannot "
-            "be observed. With -f, the plan is that of `kubectl apply -f FILE`: claims, installs, drains and "
-            "updates. Exit status 1: the command would be rejected, or would fail at once."
+            "be observed. With -f, the plan is that of `kubectl apply -f FILE`: registrations of hosts, their "
+            "power and logins, claims, installs, drains and updates; with --delete, that of `kubectl delete "
+            "-f FILE`. Exit status 1: the command would be rejected, or would fail at once."
         ),
     ),
     CliCommand(
