@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from tests.console.browser import CHROMIUM, NARROW, WIDE, tab
+from tests.console.browser import CHROMIUM, WIDE, tab
 from tests.console.running import Console
 from tests.console.served import FLEET, SITES, create_machine, set_status
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
@@ -147,18 +147,17 @@ async def test_an_address_opens_one_session(running: Console, browser: Browser) 
     used = await running.next_url()
     async with tab(browser, used) as found:
         await found.shows("120 Machines")
-    context = await browser.new_context()
-    page = await context.new_page()
-    answer = await page.goto(used)
-    assert answer is not None
-    assert answer.status == 401
-    assert "was used before" in await page.inner_text("body")
-    assert await context.cookies() == []
-    fleet = await page.goto("/".join([*used.split("/")[:3], ""]))
-    assert fleet is not None
-    assert fleet.status == 401
-    assert "m-0" not in await page.content()
-    await context.close()
+    async with await browser.new_context() as context:
+        page = await context.new_page()
+        answer = await page.goto(used)
+        assert answer is not None
+        assert answer.status == 401
+        assert "was used before" in await page.inner_text("body")
+        assert await context.cookies() == []
+        fleet = await page.goto("/".join([*used.split("/")[:3], ""]))
+        assert fleet is not None
+        assert fleet.status == 401
+        assert "m-0" not in await page.content()
 
 
 async def test_axe_finds_nothing_serious(running: Console, browser: Browser, api: HttpApi) -> None:
@@ -166,16 +165,7 @@ async def test_axe_finds_nothing_serious(running: Console, browser: Browser, api
     await set_status(api, "m-003", phase="Ready")
     async with tab(browser, await running.next_url()) as found:
         await found.shows("needs attention")
-        for size in (WIDE, NARROW):
-            await found.page.set_viewport_size(size)
-            for scheme in ("light", "dark"):
-                await found.page.emulate_media(color_scheme=scheme)
-                await found.page.wait_for_function(
-                    "one => document.body.classList.contains(one)", arg=f"body--{scheme}"
-                )
-                assert await found.serious_findings() == [], (size, scheme)
-            width = await found.page.evaluate("document.documentElement.scrollWidth")
-            assert width <= size["width"]  # nothing has to be scrolled sideways
+        assert await found.findings_on_all_screens() == []
         await found.page.evaluate("document.documentElement.removeAttribute('lang')")
         assert [one.split(":")[0] for one in await found.serious_findings()] == ["html-has-lang"]  # axe does look
     for name in ("m-002", "m-003"):
@@ -203,24 +193,23 @@ async def test_every_control_is_reached_by_keyboard(running: Console, browser: B
 
 
 async def test_headers_forbid_frames_and_foreign_scripts(running: Console, browser: Browser) -> None:
-    context = await browser.new_context()
-    answer = await (await context.new_page()).goto(await running.next_url())
-    assert answer is not None
-    headers = await answer.all_headers()
-    policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
-    nonce = policy["script-src"].split("'nonce-")[1].rstrip("'")
-    assert policy["script-src"] == f"'self' 'nonce-{nonce}'"
-    assert {policy[name] for name in ("default-src", "frame-ancestors", "base-uri", "object-src")} == {"'none'"}
-    assert headers["x-frame-options"] == "DENY"
-    assert headers["cache-control"] == "no-store"
-    text = await answer.text()
-    assert text.count("<script") == text.count(f'<script nonce="{nonce}"') > 3
-    again = await context.pages[0].reload()
-    assert again is not None
-    assert nonce not in await again.text()
-    cookie = (await context.cookies())[0]
-    assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Lax")
-    await context.close()
+    async with await browser.new_context() as context:
+        answer = await (await context.new_page()).goto(await running.next_url())
+        assert answer is not None
+        headers = await answer.all_headers()
+        policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
+        nonce = policy["script-src"].split("'nonce-")[1].rstrip("'")
+        assert policy["script-src"] == f"'self' 'nonce-{nonce}'"
+        assert {policy[name] for name in ("default-src", "frame-ancestors", "base-uri", "object-src")} == {"'none'"}
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+        text = await answer.text()
+        assert text.count("<script") == text.count(f'<script nonce="{nonce}"') > 3
+        again = await context.pages[0].reload()
+        assert again is not None
+        assert nonce not in await again.text()
+        cookie = (await context.cookies())[0]
+        assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Lax")
 
 
 async def test_an_unknown_page_says_so_and_leads_back(running: Console, browser: Browser) -> None:

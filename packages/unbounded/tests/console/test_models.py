@@ -60,9 +60,13 @@ def fact(view: ViewData, name: str) -> str:
     return found[0] if found else ""
 
 
-def table(view: ViewData, title: str) -> list[tuple[str, ...]]:
+def section(view: ViewData, title: str) -> ViewTable:
     (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == title)
-    return [tuple(cell.text for cell in row) for row in found.rows]
+    return found
+
+
+def table(view: ViewData, title: str) -> list[tuple[str, ...]]:
+    return [tuple(cell.text for cell in row) for row in section(view, title).rows]
 
 
 def steps(view: ViewData) -> Sequence[StageStep]:
@@ -213,7 +217,7 @@ def test_history_begins_with_the_last_operation_and_links_those_that_are_objects
         {"name": "reboot", "uid": "2", "kind": "HostReboot", "phase": "Failed", "reason": "TimedOut"},
     ]
     view = machine_view(machine(recentOperations=recent), None, None)
-    (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == "History")
+    found = section(view, "History")
     assert [row[0].path for row in found.rows] == ["/operation/reboot", ""]
     assert found.rows[0][2].tone is Tone.BAD
 
@@ -252,7 +256,6 @@ def test_rollouts_show_stages_failures_and_the_holders_of_budgets() -> None:
                 "grants": [
                     {
                         "machine": "m1",
-                        "machineUid": "u",
                         "machineUID": "u",
                         "holder": {"kind": "HostReboot", "name": "reboot", "uid": "u"},
                         "since": AT,
@@ -388,15 +391,14 @@ def test_the_state_of_a_boot_server_is_that_of_its_lease(
 ) -> None:
     view = site_view("lab", [], processes, DefaultTokens(unread="you have no permission to read Secrets"), NOW)
     assert table(view, "Boot servers and controllers")[0][1:] == row
-    (tokens,) = (part for part in view.sections if isinstance(part, ViewTable) and "tokens" in part.title)
-    assert tokens.empty == "you have no permission to read Secrets"
+    assert section(view, "Default bootstrap tokens").empty == "you have no permission to read Secrets"
 
 
 def test_a_large_site_shows_some_rows_and_counts_the_others() -> None:
     many = [machine(f"m-{number:03}", spec=pxe()) for number in range(250)]
     view = site_view("lab", many, SiteProcesses(ExplainFacts(embedded=True)), DefaultTokens(), NOW)
     for title in ("BMCs", "DHCP leases"):
-        (found,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == title)
+        found = section(view, title)
         assert (len(found.rows), found.more) == (200, 50)
 
 

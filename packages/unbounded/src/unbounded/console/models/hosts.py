@@ -22,8 +22,8 @@ from unbounded.console.models.parts import (
     ViewText,
     blockers,
     facts,
-    honest,
     known,
+    note_unread,
     phase,
     size,
     words,
@@ -58,10 +58,12 @@ def hosts_view(found: ContainerCloud) -> ViewData:
     state = words(f"{failing} with errors", tone=Tone.BAD) if failing else present
     clusters, pools = sorted(known(found.clusters), key=_key), sorted(known(found.pools), key=_key)
     sections: tuple[ViewSection, ...] = (
-        honest(ViewTable("Clusters", _CLUSTER_HEADS, tuple(map(_cluster, clusters)), "No Cluster."), found.clusters),
-        honest(ViewTable("Hosts", HOST_HEADS, tuple(map(_host, hosts)), "No BareMetalHost."), found.hosts),
-        honest(ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, pools)), "No MachinePool."), found.pools),
-        honest(_unhosted(known(found.machines)), found.machines),
+        note_unread(
+            ViewTable("Clusters", _CLUSTER_HEADS, tuple(map(_cluster, clusters)), "No Cluster."), found.clusters
+        ),
+        note_unread(ViewTable("Hosts", HOST_HEADS, tuple(map(_host, hosts)), "No BareMetalHost."), found.hosts),
+        note_unread(ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, pools)), "No MachinePool."), found.pools),
+        note_unread(_unhosted(known(found.machines)), found.machines),
     )
     return ViewData("Hosts and clusters", state, sections)
 
@@ -237,11 +239,11 @@ def cluster_view(cluster: Cluster, found: ContainerCloud, explanation: Explanati
                 for one in status.conditions
             ),
         ),
-        honest(
+        note_unread(
             ViewTable("Machines", MACHINE_HEADS, tuple(map(_machine, sorted(machines, key=_key))), "No Machine."),
             found.machines,
         ),
-        honest(
+        note_unread(
             ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, sorted(pools, key=_key))), "No MachinePool."), found.pools
         ),
     )

@@ -182,8 +182,8 @@ def known(found: Sequence[T] | NotRead) -> Sequence[T]:
     return () if isinstance(found, NotRead) else found
 
 
-def honest(table: ViewTable, *found: Sequence[Any] | NotRead) -> ViewTable:
-    """Return a table of these objects, which does not call missing what is not known."""
+def note_unread(table: ViewTable, *found: Sequence[Any] | NotRead) -> ViewTable:
+    """Return a table with a note on the objects that are not known, which it does not call missing."""
     reasons = tuple(dict.fromkeys(one.why for one in found if isinstance(one, NotRead)))
     return replace(table, empty="", note=" ".join(reasons)) if reasons else table
 

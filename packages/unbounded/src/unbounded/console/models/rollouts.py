@@ -19,8 +19,8 @@ from unbounded.console.models.parts import (
     ViewSection,
     ViewTable,
     ViewText,
-    honest,
     known,
+    note_unread,
     phase,
     words,
 )
@@ -49,14 +49,14 @@ def rollouts_view(
     ]
     ordered = sorted(known(budgets), key=lambda one: one.name)
     sections: tuple[ViewSection, ...] = (
-        honest(_updates(updates), configurations),
-        honest(_stages(updates, parents), configurations, operations),
-        honest(_failures(updates), configurations),
-        honest(_operations(parents), operations),
-        honest(_budgets(ordered), budgets),
-        honest(_groups(ordered), budgets),
-        honest(_holders(ordered), budgets),
-        honest(_drains(known(machines)), machines),
+        note_unread(_updates(updates), configurations),
+        note_unread(_stages(updates, parents), configurations, operations),
+        note_unread(_failures(updates), configurations),
+        note_unread(_operations(parents), operations),
+        note_unread(_budgets(ordered), budgets),
+        note_unread(_groups(ordered), budgets),
+        note_unread(_holders(ordered), budgets),
+        note_unread(_drains(known(machines)), machines),
     )
     halted = sum(1 for _, rollout in updates if rollout.phase == "Halted")
     is_whole = not any(isinstance(one, NotRead) for one in (configurations, operations))
