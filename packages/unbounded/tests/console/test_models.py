@@ -17,6 +17,7 @@ from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.container_cloud.cluster import Cluster
 from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
+from unbounded.api.core import Node
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -209,6 +210,58 @@ def test_a_machine_shows_its_hardware_and_unhealthy_parts_first() -> None:
     assert table(view, "Network interfaces")[0][2] == "up 25000 Mbit/s"
     assert [row[1] for row in table(view, "Parts that the BMC lists")] == ["Disk 3", "PSU 1"]
     assert table(view, "Leases")[0][0] == "10.0.0.5"
+
+
+def test_a_machine_shows_its_node() -> None:
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": MARKUP, "lastTransitionTime": AT},
+        {"type": "DiskPressure", "status": "True", "reason": "KubeletHasDiskPressure"},
+        {"type": "PIDPressure", "status": "False"},
+    ]
+    info = {
+        "kubeletVersion": "v1.34.2",
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "osImage": "Ubuntu 24.04.3 LTS",
+        "kernelVersion": "6.8.0",
+    }
+    addresses = [{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "m1"}]
+    taints = [{"key": "rack", "value": "r1", "effect": "NoSchedule"}, {"key": "drained", "effect": "NoExecute"}]
+    node = {
+        "metadata": {"name": "m1", "creationTimestamp": AT},
+        "spec": {"unschedulable": True, "taints": taints, "providerID": "metal://m1"},
+        "status": {"conditions": conditions, "nodeInfo": info, "addresses": addresses},
+    }
+    view = machine_view(machine(), None, None, msgspec.convert(node, Node))
+    found = {key: value.text for part in view.sections if isinstance(part, FactList) for key, value in part.facts}
+    assert (
+        found
+        | {
+            "Name": "m1",
+            "Kubelet": "v1.34.2",
+            "Container runtime": "containerd://2.1.4",
+            "Operating system": "Ubuntu 24.04.3 LTS",
+            "Kernel": "6.8.0",
+            "Addresses": "InternalIP 10.0.0.5, Hostname m1",
+            "Scheduling": "disabled: it is cordoned",
+            "Taints": "rack=r1:NoSchedule, drained:NoExecute",
+            "Provider ID": "metal://m1",
+        }
+        == found
+    )
+    rows = section(view, "Conditions of the Node").rows
+    assert [tuple(cell.text for cell in row) for row in rows][:2] == [
+        ("Ready", "False", "KubeletNotReady", MARKUP, AT),
+        ("DiskPressure", "True", "KubeletHasDiskPressure", "–", "–"),
+    ]
+    assert [row[1].tone for row in rows] == [Tone.BAD, Tone.WARN, Tone.CALM]
+
+
+def test_a_node_that_cannot_be_read_is_not_called_missing() -> None:
+    unread = NotRead("The Node is left out: you have no permission to read it.")
+    found = section(machine_view(machine(), None, None, unread), "Conditions of the Node")
+    assert (found.rows, found.empty, found.note) == ((), "", unread.why)
+    titles = [part.title for part in machine_view(machine(), None, None, None).sections]
+    assert not any("Node" in title for title in titles)
 
 
 def test_history_begins_with_the_last_operation_and_links_those_that_are_objects() -> None:

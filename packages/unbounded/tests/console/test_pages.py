@@ -217,6 +217,12 @@ STATUS_CHANGES: Final = {
     "node of a machine": StatusChange(
         f"/machine/{MACHINE}", NODES, MACHINE, lambda text: {"conditions": _condition(text, status="False")}
     ),
+    "kubelet of a machine": StatusChange(
+        f"/machine/{MACHINE}",
+        NODES,
+        MACHINE,
+        lambda text: {"nodeInfo": {"kubeletVersion": text}},
+    ),
     "budget of a machine": StatusChange(
         f"/machine/{MACHINE}",
         MACHINE_DISRUPTION_BUDGETS,
@@ -362,7 +368,7 @@ async def test_a_page_shows_nothing_that_its_user_may_not_read(
         assert CANARY not in await found.page.content()
         await found.visit(f"/machine/{MACHINE}")
         await found.shows("Disk 3")
-        await found.shows("left out")
+        await found.shows("The Node is left out: you have no permission to read it.")
         assert CANARY not in await found.page.locator("ul.tree").inner_text()
         await found.visit(f"/site/{SITE}")
         await found.shows("You may not read Secrets in kube-system.")

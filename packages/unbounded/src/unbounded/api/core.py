@@ -37,6 +37,9 @@ class ConfigMap(Object, frozen=True, kw_only=True):
 class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
     boot_id: str | None = None
     kubelet_version: str | None = None
+    container_runtime_version: str | None = None
+    os_image: str | None = None
+    kernel_version: str | None = None
 
 
 class NodeCondition(ApiStruct, frozen=True, kw_only=True):

@@ -1,11 +1,16 @@
-"""The view of one Machine: its state, what blocks it, the objects around it, hardware, network, BMC and history."""
+"""The view of one Machine: its state, what blocks it, the objects around it, its Node, hardware, network and BMC, and
+its history.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
+from unbounded.api.conditions import ConditionStatus
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.core import Node, NodeCondition, NodeTaint
 from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts
 from unbounded.api.machine import MACHINES, ActiveOperation, Machine, RecentOperation
 from unbounded.api.meta import Condition
@@ -14,7 +19,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.console import urls
 from unbounded.console.models.parts import (
     FactList,
+    NotRead,
     ObjectRows,
+    Tone,
     TreeRow,
     ViewData,
     ViewSection,
@@ -23,6 +30,7 @@ from unbounded.console.models.parts import (
     blockers,
     facts,
     memory,
+    note_unread,
     phase,
     size,
     unread_notes,
@@ -35,19 +43,24 @@ from unbounded.operations.observed_power import bmc_state, power_of
 
 _KINDS: Final = frozenset(map(str, OperationKind))
 UNHEALTHY_FIRST: Final = {"Critical": 0, "Warning": 1}
+NODE_READY: Final = "Ready"  # all other conditions of a Node are true where something is wrong
 
 
-def machine_view(machine: Machine, tree: ObjectTree | None, explanation: Explanation | None) -> ViewData:
+def machine_view(
+    machine: Machine, tree: ObjectTree | None, explanation: Explanation | None, node: Node | NotRead | None = None
+) -> ViewData:
     """Return the view of a Machine.
 
     Args:
         tree: of the Machine; None until it is read.
         explanation: of the Machine; None until it is known.
+        node: of the Machine; None where it has none.
     """
     sections: list[ViewSection] = [_state(machine), blockers(explanation)]
     if tree is not None:
         sections.append(object_rows(tree))
-    sections += [_conditions(machine.status.conditions), *_hardware(machine), *_network(machine), *_bmc(machine)]
+    sections += [_conditions(machine.status.conditions), *_node(node)]
+    sections += [*_hardware(machine), *_network(machine), *_bmc(machine)]
     sections.append(_history(machine))
     active = machine.status.active_operation
     return ViewData(f"Machine {machine.name}", phase(machine.status.phase), tuple(sections), runs=active is not None)
@@ -96,6 +109,51 @@ def _conditions(conditions: tuple[Condition, ...]) -> ViewTable:
         ("Type", "Status", "Reason", "Message", "Since"),
         tuple(tuple(map(words, (one.type, one.status, one.reason, one.message, one.since))) for one in conditions),
     )
+
+
+def _node(node: Node | NotRead | None) -> Iterator[ViewSection]:
+    conditions = ViewTable("Conditions of the Node", ("Type", "Status", "Reason", "Message", "Since"), ())
+    if isinstance(node, Node):
+        yield _node_facts(node)
+        yield replace(conditions, rows=tuple(map(_node_condition, node.status.conditions)))
+    elif node is not None:
+        yield note_unread(conditions, node)
+
+
+def _node_facts(node: Node) -> FactList:
+    spec, info = node.spec, node.status.node_info
+    return facts(
+        "Node",
+        (
+            ("Name", node.metadata.name),
+            ("Kubelet", None if info is None else info.kubelet_version),
+            ("Container runtime", None if info is None else info.container_runtime_version),
+            ("Operating system", None if info is None else info.os_image),
+            ("Kernel", None if info is None else info.kernel_version),
+            ("Addresses", ", ".join(f"{one.type} {one.address}" for one in node.status.addresses)),
+            ("Scheduling", words("disabled: it is cordoned", tone=Tone.WARN) if spec.unschedulable else None),
+            ("Taints", ", ".join(map(_taint, spec.taints))),
+            ("Provider ID", spec.provider_id),
+            ("Created", node.metadata.creation_timestamp),
+        ),
+    )
+
+
+def _taint(taint: NodeTaint) -> str:
+    """Return a taint as `kubectl taint` has it."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def _node_condition(found: NodeCondition) -> tuple[ViewText, ...]:
+    rest = map(words, (found.reason, found.message, found.last_transition_time))
+    return (words(found.type), words(found.status, tone=_node_tone(found)), *rest)
+
+
+def _node_tone(found: NodeCondition) -> Tone:
+    if found.type == NODE_READY:
+        return Tone.GOOD if found.status == ConditionStatus.TRUE else Tone.BAD
+    return Tone.CALM if found.status == ConditionStatus.FALSE else Tone.WARN
 
 
 def _hardware(machine: Machine) -> Iterator[ViewSection]:
