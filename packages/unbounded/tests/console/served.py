@@ -123,10 +123,17 @@ async def create_reader(api: HttpApi, name: str, *resources: str) -> str:
     return (await api.token(name, namespace="default")).token
 
 
-async def bind(api: HttpApi, name: str, *, namespace: str = "") -> None:
-    """Give a user the rights of the role of the same name, in one namespace or in all."""
+async def create_project_viewer(api: HttpApi, name: str, namespace: str) -> str:
+    """Create a user who may view the objects of Container Cloud in one namespace alone; returns a token."""
+    await create_new(api, SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace="default")
+    await bind(api, name, namespace=namespace, role="container-cloud-view")
+    return (await api.token(name, namespace="default")).token
+
+
+async def bind(api: HttpApi, name: str, *, namespace: str = "", role: str = "") -> None:
+    """Give a user the rights of a role, that of the same name unless another is given, in one namespace or in all."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
-    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role or name}
     body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
     await create_new(api, ROLE_BINDINGS if namespace else BINDINGS, body, namespace=namespace)
 

@@ -29,11 +29,14 @@ from tests.console.hostile import (
 )
 from tests.console.running import Console, console
 from tests.console.served import (
+    ROLE_BINDINGS,
     ROLES,
+    bind,
     bmc_spec,
     cluster_body,
     create_namespace,
     create_new,
+    create_project_viewer,
     create_reader,
     created,
     execution_on,
@@ -372,7 +375,84 @@ async def test_a_page_shows_nothing_that_its_user_may_not_read(
         assert CANARY not in await found.page.locator("ul.tree").inner_text()
         await found.visit(f"/site/{SITE}")
         await found.shows("You may not read Secrets in kube-system.")
-        await found.shows("You may not read leases.coordination.k8s.io.")
+        await found.shows(f"You may not read leases.coordination.k8s.io in {NAMESPACE}.")
+
+
+async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    """The canary is in the name of a host in another namespace, and in its state."""
+    await create_namespace(staged, "ns-2")
+    token = await create_project_viewer(staged, "project-viewer", "ns-1")
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "project-viewer"))
+    other = created(staged, BARE_METAL_HOSTS, host_body(CANARY), namespace="ns-2", status={"errorMessage": CANARY})
+    async with other, own as process, tab(browser, await process.next_url()) as found:
+        await found.visit("/hosts")
+        await found.shows("You may not read baremetalhosts.metal3.io.")
+        assert await found.findings_on_all_screens() == []
+        assert await found.keyboard_findings() == []
+        await _check_no_canary(found)
+        await found.page.get_by_label("Namespace").fill("ns-1")
+        await found.page.keyboard.press("Enter")
+        await found.page.wait_for_url("**/hosts?namespace=ns-1")
+        await found.page.get_by_role("heading", name="Hosts and clusters in ns-1").wait_for()
+        await found.shows("1 host, 0 free")
+        await found.shows("ns-1/cluster-1")
+        assert await found.page.locator(".banner:visible").count() == 0
+        async with created(staged, BARE_METAL_HOSTS, host_body("host-2"), namespace="ns-1"):
+            await found.shows("ns-1/host-2")
+        await found.lacks("ns-1/host-2")
+        await _check_no_canary(found)
+        await found.page.get_by_role("link", name="ns-1/host-1").click()
+        await found.shows("redfish://192.0.2.1")
+        await found.shows("BareMetalHost ns-1/host-1")  # the tree, which rests on what may be read
+        await found.visit("/cluster/ns-1/cluster-1")
+        await found.shows("release-1")
+        for path in ("/hosts?namespace=ns-2", f"/host/ns-2/{CANARY}", f"/cluster/ns-2/{CANARY}"):
+            await found.visit(path)
+            await found.shows("in ns-2.")
+            await _check_no_canary(found, in_address=CANARY in path)
+        await found.visit("/hosts?namespace=ns-1")
+        await found.shows("ns-1/host-1")
+        await staged.delete(ROLE_BINDINGS, "project-viewer", namespace="ns-1")
+        await found.shows("You may not read baremetalhosts.metal3.io in ns-1.", within_s=20)
+        await found.lacks("ns-1/host-1")
+
+
+async def _check_no_canary(found: Tab, *, in_address: bool = False) -> None:
+    """The page has nothing of what its user may not read; the name in its address is the user's own."""
+    text = await found.page.locator("main").inner_text()
+    assert CANARY not in (text.replace(f"ns-2/{CANARY}", "") if in_address else await found.page.content())
+
+
+async def test_namespaces_are_offered_to_a_user_who_may_list_them(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    token = await create_project_viewer(staged, "namespace-lister", "ns-1")
+    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]
+    await create_new(staged, ROLES, {"metadata": {"name": "namespace-lister"}, "rules": rules})
+    await bind(staged, "namespace-lister")
+    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "namespace-lister"))
+    async with own as process, tab(browser, await process.next_url()) as found:
+        await found.visit("/hosts")
+        choice = found.page.locator("select[name=namespace]")
+        await choice.select_option("ns-1")
+        await found.button("Show").click()
+        await found.page.wait_for_url("**/hosts?namespace=ns-1")
+        await found.shows("ns-1/host-1")
+        await expect(choice).to_have_value("ns-1")
+
+
+async def test_an_administrator_sees_one_namespace_by_its_address(admin: Tab, staged: HttpApi) -> None:
+    await create_namespace(staged, "ns-2")
+    async with created(staged, BARE_METAL_HOSTS, host_body("host-3"), namespace="ns-2"):
+        await admin.visit("/hosts")
+        await admin.shows("ns-1/host-1")
+        await admin.shows("ns-2/host-3")
+        await expect(admin.page.get_by_label("Namespace")).to_be_hidden()
+        await admin.visit("/hosts?namespace=ns-2")
+        await admin.shows("ns-2/host-3")
+        assert "ns-1/host-1" not in await admin.page.content()
 
 
 async def test_what_a_user_may_not_read_any_more_leaves_the_page(

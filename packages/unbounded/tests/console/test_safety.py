@@ -70,6 +70,10 @@ async def test_texts_of_an_address_are_shown_and_never_run(running: Console, bro
             await found.visit(f"/machine/{quote(name)}")
             await found.shows(f"Machine {name} does not exist.")
             await check_nothing_ran(found, name)
+        for payload in PAYLOADS[:3]:
+            await found.visit(f"/hosts?namespace={quote(payload)}")
+            await found.shows(f"No namespace can have the name {payload}.")
+            await check_nothing_ran(found, payload)
 
 
 EVIL = """<!doctype html><title>evil</title><iframe id="frame" src="{console}/"></iframe>

@@ -7,7 +7,7 @@ from the API, again after REREAD_S, and the page shows their age.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.console.live import LEADER_LEASES, LiveState, Selection, one_object
+from unbounded.console.live import LEADER_LEASES, LiveSource, LiveState, Selection, one_object, selection_of
 from unbounded.console.models.leaders import LeaderTimes
 from unbounded.console.view import FollowedData, View
 from unbounded.explain.cached_reads import CachedReads, selection_test
@@ -89,10 +89,18 @@ class LiveReads:
     Args:
         changed: called after each change of what was read.
         lost: called when something that was read may not be read any more.
+        followed: what the page itself follows. It may have objects of one namespace in place of all of a kind.
     """
 
-    def __init__(self, view: View, changed: Callable[[], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        view: View,
+        changed: Callable[[], None],
+        lost: Callable[[], None],
+        followed: Iterable[LiveSource[Any]] = (),
+    ) -> None:
         self._view = view
+        self._followed = frozenset(map(selection_of, followed))
         self._changed = changed
         self._lost = lost
         self._sources: dict[Selection[Any], _Source] = {}
@@ -114,7 +122,7 @@ class LiveReads:
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
         """As a ReadApi has it. Objects of WHOLE_KINDS are compacted."""
-        return await self._get(_selection(kind, ReadRequest(name, namespace)), name, namespace)
+        return await self._get(self._selection(kind, ReadRequest(name, namespace)), name, namespace)
 
     async def whole(self, kind: Kind[T], name: str) -> T:
         """Return an object with the parts that the live data of its kind leave out."""
@@ -127,7 +135,7 @@ class LiveReads:
         def read(reads: CachedReads) -> Awaitable[ObjectList[T]]:
             return reads.list(kind, namespace=namespace, labels=labels, fields=fields)
 
-        return await self._read(_selection(kind, request), request, read)
+        return await self._read(self._selection(kind, request), request, read)
 
     def is_late(self, lease: str) -> bool:
         """Return whether a Lease of a controller was not renewed while the page has followed it."""
@@ -191,6 +199,17 @@ class LiveReads:
 
     # ---- following
 
+    def _selection(self, kind: Kind[T], request: ReadRequest) -> Selection[T]:
+        """Return what to follow for the answer to a request."""
+        if kind in WHOLE_KINDS:
+            part = Selection(kind, request.namespace)
+            return part if part in self._followed else Selection(kind)
+        if (kind.plural, request.namespace) == (LEASES.plural, NAMESPACE):
+            return cast("Selection[T]", LEADER_LEASES)
+        if request.name:
+            return one_object(kind, request.name, request.namespace)
+        return Selection(kind, request.namespace, request.labels, request.fields)
+
     def _follow(self, selection: Selection[Any]) -> _Source:
         source = self._sources.get(selection)
         if source is None:
@@ -226,17 +245,6 @@ class LiveReads:
     def _close(self) -> None:
         for selection in tuple(self._sources):
             self._end(selection)
-
-
-def _selection(kind: Kind[T], request: ReadRequest) -> Selection[T]:
-    """Return what to follow for the answer to a request."""
-    if kind in WHOLE_KINDS:
-        return Selection(kind)
-    if (kind.plural, request.namespace) == (LEASES.plural, NAMESPACE):
-        return cast("Selection[T]", LEADER_LEASES)
-    if request.name:
-        return one_object(kind, request.name, request.namespace)
-    return Selection(kind, request.namespace, request.labels, request.fields)
 
 
 def _leaders() -> LeaderTimes:

@@ -135,9 +135,9 @@ class InputField(Element, component=STATIC / "field.js"):
             self.props["options"] = [list(one) for one in options]
         self.on("change", lambda event: changed(str(event.args)))
 
-    def offer(self, options: Sequence[tuple[str, str]]) -> None:
-        """Offer other values."""
-        given = [list(one) for one in options]
+    def offer(self, options: Sequence[tuple[str, str]] | None) -> None:
+        """Offer other values; None makes it a text field."""
+        given = None if options is None else [list(one) for one in options]
         if self.props.get("options") != given:
             self.props["options"] = given
 

@@ -47,8 +47,8 @@ class ContainerCloud:
     machines: Sequence[ContainerCloudMachine] | NotRead = ()
 
 
-def hosts_view(found: ContainerCloud) -> ViewData:
-    """Return the view of all hosts and Clusters, those with errors first."""
+def hosts_view(found: ContainerCloud, namespace: str = "") -> ViewData:
+    """Return the view of all hosts and Clusters, or of those in one namespace, those with errors first."""
     hosts = sorted(known(found.hosts), key=lambda one: (not _has_error(one), _key(one)))
     failing = sum(map(_has_error, hosts))
     free = sum(map(is_free, hosts))
@@ -65,7 +65,8 @@ def hosts_view(found: ContainerCloud) -> ViewData:
         note_unread(ViewTable("Pools", _POOL_HEADS, tuple(map(_pool, pools)), "No MachinePool."), found.pools),
         note_unread(_unhosted(known(found.machines)), found.machines),
     )
-    return ViewData("Hosts and clusters", state, sections)
+    where = f" in {namespace}" if namespace else ""
+    return ViewData(f"Hosts and clusters{where}", state, sections)
 
 
 def _key(item: BareMetalHost | Cluster | MachinePool | ContainerCloudMachine) -> tuple[str, str]:

@@ -59,7 +59,7 @@ class LivePage:
                 self._panel = ActionPanel(view, subject)
         self._due = asyncio.Event()  # for a load
         self._due.set()
-        self.reads = LiveReads(view, self._due.set, self._drop)
+        self.reads = LiveReads(view, self._due.set, self._drop, self._kinds)
         self._unreadable: list[LiveSource[Any]] = []
         self._rights = 0  # number of their changes; what was loaded before the last one is dropped
         self._data: ViewData | None = None
@@ -74,9 +74,13 @@ class LivePage:
     def found(self, source: LiveSource[T]) -> Sequence[T] | NotRead:
         """Return the objects of a source that the page follows, or why they are not known."""
         live = self.view.live.of(source)
-        if live.state is LiveState.DENIED:
-            return NotRead(f"You may not read {resource_of(live.kind)}.")
+        if self.is_denied(source):
+            return NotRead(f"You may not read {_resource(source)}.")
         return live.cache.all() if live.cache.synced.is_set() else NotRead("Being read …")
+
+    def is_denied(self, source: LiveSource[Any]) -> bool:
+        """Return whether the user may not read a source."""
+        return self.view.live.of(source).state is LiveState.DENIED
 
     # ---- what a page defines
 
@@ -117,13 +121,13 @@ class LivePage:
             self._panel.offer(self.subject_uid(), actions)
 
     def refresh(self) -> None:
-        unreadable = [kind for kind in self._kinds if self._is_denied(kind)]
+        unreadable = [kind for kind in self._kinds if self.is_denied(kind)]
         if unreadable != self._unreadable:  # what was loaded may rest on what may not be read any more
             self._unreadable = unreadable
             self._drop()
         denied = [kind for kind in unreadable if kind in self.needed]
         if denied:
-            self._show_note(f"You may not read {', '.join(resource_of(selection_of(one).kind) for one in denied)}.")
+            self._show_note(f"You may not read {', '.join(map(_resource, denied))}.")
             return
         found = self.data()
         if isinstance(found, str):
@@ -138,9 +142,6 @@ class LivePage:
         self._data = None
         self._drawing.say(self.title, text)
         self._offer(())
-
-    def _is_denied(self, source: LiveSource[Any]) -> bool:
-        return self.view.live.of(source).state is LiveState.DENIED
 
     def _drop(self) -> None:
         """Drop what was loaded, and a plan, after a change of the user's rights."""
@@ -158,7 +159,7 @@ class LivePage:
                 async with asyncio.timeout(AGAIN_S):
                     await self._due.wait()
             self._due.clear()
-            if not any(map(self._is_denied, self.needed)):
+            if not any(map(self.is_denied, self.needed)):
                 await self._load_once()
             self.refresh()
             await asyncio.sleep(PAUSE_S)
@@ -183,6 +184,13 @@ class LivePage:
                 self._due.set()
             if self.has_aged():
                 self.refresh()
+
+
+def _resource(source: LiveSource[Any]) -> str:
+    """Return the resource of a source, as the API server names it, with its namespace."""
+    selection = selection_of(source)
+    where = f" in {selection.namespace}" if selection.namespace else ""
+    return f"{resource_of(selection.kind)}{where}"
 
 
 def is_named(name: str) -> Callable[[Any, Any], bool]:
