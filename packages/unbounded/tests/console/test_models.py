@@ -21,6 +21,7 @@ from unbounded.api.core import Node
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.console.compaction import compaction_of
 from unbounded.console.models.hosts import ContainerCloud, cluster_view, host_view, hosts_view
 from unbounded.console.models.leaders import SiteProcesses
 from unbounded.console.models.machine import machine_view
@@ -417,6 +418,21 @@ def test_a_site_shows_its_boots_images_and_bmcs() -> None:
         "machina",
         "Lease unbounded-kube/unbounded-operations does not exist: it has never run here",
     )
+
+
+def test_a_site_shows_the_faults_that_bmcs_report_of_live_machines() -> None:
+    def reporting(name: str, *health: str) -> Machine:
+        bmc = {"at": AT, "parts": [{"kind": "disk", "name": f"Disk {one}", "health": one} for one in health]}
+        return machine(name, spec=pxe(), hardware={"source": "Redfish", "at": AT, "digest": "0" * 64, "bmc": bmc})
+
+    machines = [reporting("bad", "OK", "Warning", "Critical"), reporting("good", "OK"), machine("unread", spec=pxe())]
+    live = map(compaction_of(MACHINES), machines)
+    view = site_view("lab", live, SiteProcesses(ExplainFacts(embedded=True)), DefaultTokens(), NOW)
+    assert [(row[0], row[4]) for row in table(view, "BMCs")] == [
+        ("bad", "Critical: disk Disk Critical and 1 more"),
+        ("good", "no fault reported"),
+        ("unread", "–"),
+    ]
 
 
 LEASE = LeaderLease("metalman-lab", "p", AT)

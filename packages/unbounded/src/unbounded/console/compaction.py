@@ -6,18 +6,19 @@ The view of a Machine follows that one Machine whole.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
 
 from unbounded.api.core import SECRETS, Secret
-from unbounded.api.hardware import HardwareStatus
+from unbounded.api.hardware import BMCReading, HardwareStatus
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.kube.compaction import ObjectCompaction
 
 T = TypeVar("T")
 HEALTHY = frozenset({None, "", "OK"})
+UNSHOWN_TIME: Final = ""
 SHOWN_OF_SECRETS = frozenset({"expiration"})
 
 
@@ -44,7 +45,10 @@ def without_secrets(secret: Secret) -> Secret:
 
 
 def without_healthy_parts(machine: Machine) -> Machine:
-    """Return a Machine whose hardware has the parts alone that are not healthy, by the last reading of its BMC."""
+    """Return a Machine whose hardware has the parts alone that are not healthy, by the last reading of its BMC.
+
+    The reading has no time.
+    """
     hardware = machine.status.hardware
     if hardware is None:
         return machine
@@ -54,6 +58,6 @@ def without_healthy_parts(machine: Machine) -> Machine:
         source=hardware.source,
         at=hardware.at,
         digest=hardware.digest,
-        bmc=replace(bmc, parts=parts) if bmc is not None and parts else None,
+        bmc=None if bmc is None else BMCReading(at=UNSHOWN_TIME, parts=parts),  # equal ones are shared
     )
     return replace(machine, status=replace(machine.status, hardware=reduced))

@@ -238,13 +238,16 @@ def _bmcs(own: Iterable[Machine]) -> ViewTable:
 
 
 def _worst(machine: Machine) -> tuple[int, ViewText]:
-    """Return the rank and the text of the worst health that the BMC reports for a part."""
+    """Return the rank and the text of the worst health that the BMC reports for a part.
+
+    Parts without a fault may be left out of the Machine, so their number is not known.
+    """
     reading = None if machine.status.hardware is None else machine.status.hardware.bmc
     if reading is None:
         return 3, words("")
     bad = sorted((one for one in reading.parts if one.health in _HEALTH), key=lambda one: _HEALTH[one.health or ""])
     if not bad:
-        return 2, words("OK" if reading.parts else "", tone=Tone.GOOD)
+        return 2, words("no fault reported", tone=Tone.GOOD)
     health = bad[0].health or ""
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     return _HEALTH[health], words(f"{health}: {bad[0].kind} {bad[0].name}{more}", tone=phase(health).tone)
