@@ -19,6 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.console import live as console_live
 from unbounded.console import live_reads
 from unbounded.console.data_lines import data_lines
+from unbounded.console.live import LiveState, one_object
 from unbounded.console.live_reads import LiveReads
 from unbounded.console.sessions import BrowserSessions
 from unbounded.console.view import View
@@ -181,6 +182,19 @@ async def test_what_may_be_read_and_not_watched_has_an_age(
         with pytest.raises(Forbidden):
             await read(page, "c-1")
         assert data_lines(view.followed) == ()
+
+
+async def test_a_right_to_watch_is_enough_for_live_data(
+    api: HttpApi, maps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_live, "RIGHTS_EVERY_S", 0.05)
+    async with user(api, "no-list", "watch") as own, page_of(own) as page:
+        assert (await read(page, "c-1")).name == "c-1"
+        live = page.view.live.of(one_object(CONFIG_MAPS, "c-1", "default"))
+        states = [live.state]
+        live.on_state(lambda: states.append(live.state))
+        await asyncio.sleep(0.5)  # several questions for the rights
+        assert states == [LiveState.LIVE]
 
 
 async def test_a_user_has_a_limited_number_of_watches_of_parts(

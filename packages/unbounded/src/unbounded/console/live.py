@@ -60,7 +60,7 @@ class Selection(Generic[T]):
 
     @property
     def right(self) -> WatchRight:
-        """Return the right to watch the objects."""
+        """Return the right to watch the objects. A cache needs none to list them: a watch begins with all of them."""
         return WatchRight(self.kind.group, self.kind.plural, self.namespace, self.name)
 
     @property
