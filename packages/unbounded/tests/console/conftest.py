@@ -15,12 +15,15 @@ from prometheus_client.samples import Sample
 
 from tests.console.running import Console, console
 from tests.console.served import FLEET, ROLES, SITES, create_machine, create_reader
+from tests.console.staging import stage
 from tests.support.embedded_server import embedded_server, install_crds
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+
+    from tests.console.browser import Tab
 
 READ_METRICS: Final = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
@@ -72,3 +75,25 @@ async def scrape(api: HttpApi) -> AsyncIterator[Callable[[], Awaitable[list[Samp
                 return [sample for family in families for sample in family.samples]
 
         yield read
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def staged(api: HttpApi) -> HttpApi:
+    """The API with an object of each kind."""
+    await stage(api)
+    return api
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin_tab(running: Console, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
+    from tests.console.browser import tab
+
+    async with tab(browser, await running.next_url()) as found:
+        yield found
+
+
+@pytest.fixture
+def admin(admin_tab: Tab) -> Iterator[Tab]:
+    """A browser of the administrator, for the tests one after another."""
+    yield admin_tab
+    admin_tab.check()

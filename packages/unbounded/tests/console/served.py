@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from unbounded.api.container_cloud.names import LABEL_CLUSTER
 from unbounded.api.core import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -86,6 +87,14 @@ def cluster_body(name: str) -> Raw:
     kind = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BaremetalClusterProviderSpec"}
     value = {**kind, "release": "release-1", "maxWorkerUpgradeCount": 1}
     return {"metadata": {"name": name, "labels": labels}, "spec": {"providerSpec": {"value": value}}}
+
+
+def pool_body(name: str, cluster: str) -> Raw:
+    """Return a MachinePool of a Cluster."""
+    value = {"apiVersion": "baremetal.k8s.io/v1alpha1", "kind": "BareMetalMachineProviderSpec"}
+    labels = {LABEL_CLUSTER: cluster}
+    spec = {"replicas": 2, "machineSpec": {"providerSpec": {"value": value}}}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
 async def create_machine(api: HttpApi, name: str, site: str, **labels: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.console.browser import CHROMIUM, Tab, tab
+from tests.console.browser import CHROMIUM, LIVE_S, Tab, median_s, tab
 from tests.console.hostile import (
     NAME,
     PAYLOADS,
@@ -29,34 +28,23 @@ from tests.console.hostile import (
 )
 from tests.console.running import Console, console
 from tests.console.served import (
-    ROLE_BINDINGS,
     ROLES,
-    bind,
     bmc_spec,
-    cluster_body,
-    create_namespace,
-    create_new,
-    create_project_viewer,
     create_reader,
     created,
-    execution_on,
-    host_body,
     kubeconfig_of,
-    lock_of,
-    machine_body,
-    set_status,
     temporary_status,
 )
+from tests.console.staging import MACHINE, OPERATION, PAGES, SITE
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
-from unbounded.api.container_cloud.cluster import CLUSTERS
+from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.api.names import GROUP, LABEL_SITE, NAMESPACE
+from unbounded.api.names import GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.manifests import install_container_cloud
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.operations.claim_gates import is_paused
@@ -67,85 +55,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
 T = TypeVar("T")
-LIVE_S: Final = 1.0
 NUMBERS: Final = count(20)  # of Machines that no test has had before
-CANARY: Final = "canary-7c1f"  # in objects that one user may not read
-MACHINE, OPERATION, SITE = "web-01", f"web-01-reboot-{CANARY}", "rack1"
 PANEL: Final = "[aria-label=Confirmation]"
-# each page, its path, and a text that it shows of its object
-PAGES: Final = {
-    "machine": (f"/machine/{MACHINE}", "Critical"),
-    "operation": (f"/operation/{OPERATION}", "waits for the host to shut down"),
-    "rollouts": ("/rollouts", "HostReboot holder-1"),
-    "site": (f"/site/{SITE}", "ImageWriting"),
-    "hosts": ("/hosts", "ns-1/host-1"),
-    "host": ("/host/ns-1/host-1", "redfish://192.0.2.1"),
-    "cluster": ("/cluster/ns-1/cluster-1", "release-1"),
-}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def staged(api: HttpApi) -> HttpApi:
-    """The API with an object of each kind."""
-    now = rfc3339()
-    await install_container_cloud(api)
-    for namespace in (NAMESPACE, "ns-1"):
-        await create_namespace(api, namespace)
-    made = await create_new(api, MACHINES, {**machine_body(MACHINE, SITE), "spec": bmc_spec(11)})
-    spec = {"operationKind": "HostReboot", "machineRef": MACHINE, "startDeadlineSeconds": 3600}
-    operation = await create_new(api, MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": spec})
-    executor = "metalman/rack1"
-    hardware = {
-        "source": "Installer",
-        "at": now,
-        "digest": "0" * 64,
-        "disks": [{"name": "nvme0n1", "serialNumber": "PHYF001", "sizeBytes": 480 * 10**9}],
-        "bmc": {"at": now, "parts": [{"kind": "disk", "name": "Disk 3", "health": "Critical"}]},
-    }
-    await set_status(
-        api,
-        MACHINE,
-        phase="Rebooting",
-        message="HostReboot",
-        hardware=hardware,
-        power={"state": "On", "at": now},
-        disruptionBudgets=["rack1"],
-        netboot={"boot": operation.metadata.uid, "milestone": "ImageWriting", "percent": 10, "at": now},
-        activeOperation=lock_of(operation, executor, now),
-    )
-    target = {"machineRef": MACHINE, "phase": "InProgress", "stage": "ShuttingDown", "attempts": 1, "startedAt": now}
-    execution = execution_on(made, executor, now)
-    status = {"phase": "InProgress", "startedAt": now, "targets": [target], "execution": execution}
-    await api.patch(MACHINE_OPERATIONS, OPERATION, {"status": status}, subresource="status")
-    await _stage_rollouts(api, now)
-    await create_new(api, BARE_METAL_HOSTS, host_body("host-1"), namespace="ns-1")
-    await create_new(api, CLUSTERS, cluster_body("cluster-1"), namespace="ns-1")
-    return api
-
-
-async def _stage_rollouts(api: HttpApi, now: str) -> None:
-    body = {"metadata": {"name": "workers"}, "spec": {"template": {}}}
-    stage = {"name": "canary", "phase": "Soaking", "targets": 2, "completed": 2}
-    rollout = {"version": 2, "phase": "InProgress", "stage": "canary", "stages": [stage]}
-    await create_new(api, MACHINE_CONFIGURATIONS, body, status={"rollout": rollout})
-    spec = {"machineSelector": {"matchLabels": {LABEL_SITE: SITE}}, "maxUnavailable": 1}
-    holder = {"kind": "HostReboot", "name": "holder-1", "uid": "u"}
-    grant = {"machine": MACHINE, "machineUID": "u", "holder": holder, "since": now}
-    status = {"allowed": 0, "granted": 1, "grants": [grant]}
-    await create_new(api, MACHINE_DISRUPTION_BUDGETS, {"metadata": {"name": "rack1"}, "spec": spec}, status=status)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def admin_tab(running: Console, browser: Browser, staged: HttpApi) -> AsyncIterator[Tab]:
-    async with tab(browser, await running.next_url()) as found:
-        yield found
-
-
-@pytest.fixture
-def admin(admin_tab: Tab) -> Iterator[Tab]:
-    """A browser of the administrator, for the tests one after another."""
-    yield admin_tab
-    admin_tab.check()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -178,6 +89,23 @@ async def test_the_checks_by_keyboard_find_what_is_missing(admin: Tab) -> None:
     )
     found = await admin.keyboard_findings()
     assert [one.partition(":")[0] for one in found] == ["not reached", "no visible focus", "no name"]
+
+
+async def test_the_check_of_the_layout_finds_what_is_blank_or_overlaps(admin: Tab) -> None:
+    await admin.visit("/rollouts")
+    await admin.shows("HostReboot holder-1")
+    assert await admin.layout_findings() == []
+    await admin.page.evaluate(
+        """() => {
+            const [blank, moved] = document.querySelectorAll("main section");
+            blank.querySelectorAll("p, div").forEach((one) => one.remove());
+            moved.style.marginTop = "-30px";
+            const [first, second] = document.querySelectorAll("nav a");
+            second.style.marginLeft = `-${first.offsetWidth}px`;
+        }"""
+    )
+    found = await admin.layout_findings()
+    assert {one.partition(":")[0] for one in found} == {"blank", "cards overlap", "texts overlap"}
 
 
 async def test_pages_without_data_are_for_everybody(running: Console, browser: Browser) -> None:
@@ -240,6 +168,13 @@ STATUS_CHANGES: Final = {
     "site": StatusChange(f"/site/{SITE}", MACHINES, MACHINE, lambda text: {"netboot": {"message": text}}),
     "hosts": StatusChange("/hosts", *HOST),
     "host": StatusChange("/host/ns-1/host-1", *HOST),
+    "pool of a cluster": StatusChange(
+        "/cluster/ns-1/cluster-1",
+        MACHINE_POOLS,
+        "pool-1",
+        lambda text: {"replicas": int(text or 0)},
+        "ns-1",
+    ),
     "cluster": StatusChange(
         "/cluster/ns-1/cluster-1",
         CLUSTERS,
@@ -252,24 +187,24 @@ STATUS_CHANGES: Final = {
 
 @pytest.mark.parametrize("name", STATUS_CHANGES)
 async def test_a_change_is_on_the_page_within_a_second(name: str, admin: Tab, staged: HttpApi) -> None:
-    changed, waits = STATUS_CHANGES[name], list[float]()
+    changed = STATUS_CHANGES[name]
     node: AbstractAsyncContextManager[Any] = nullcontext()
     if changed.kind == NODES:
         node = created(staged, NODES, {"metadata": {"name": MACHINE}})
+
+    async def change(number: int) -> None:
+        text = str(1001 + number)
+        await changed.write(staged, text)
+        await admin.shows(changed.shown(text))
+
     async with node:
         try:
             await changed.write(staged, "1000")
             await admin.visit(changed.path)
             await admin.shows(changed.shown("1000"))
-            while len(waits) < 3 and min(waits, default=LIVE_S) >= LIVE_S:  # a busy machine may delay one of them
-                text = str(1001 + len(waits))
-                began = time.monotonic()
-                await changed.write(staged, text)
-                await admin.shows(changed.shown(text))
-                waits.append(time.monotonic() - began)
+            assert await median_s(change) < LIVE_S
         finally:
             await changed.write(staged, None)
-    assert min(waits) < LIVE_S, waits
 
 
 COUNT_CHANGES: Final = """() => {
@@ -292,10 +227,16 @@ async def test_a_site_follows_its_leases_and_changes_for_no_renewal(admin: Tab, 
         await admin.visit(f"/site/{SITE}")
         await row.get_by_text("not renewed in the last 30 s").wait_for()
         await admin.shows("The site has no default bootstrap token.")
-        began = time.monotonic()
         await lead("pod-1", utc_now())
         await row.get_by_text("leads").wait_for()
-        assert time.monotonic() - began < LIVE_S * 2
+
+        async def change(number: int) -> None:
+            await lead(f"successor-{number}", utc_now())
+            await row.get_by_text(f"successor-{number}").wait_for()
+
+        assert await median_s(change) < LIVE_S
+        await lead("pod-1", utc_now())
+        await row.get_by_text("pod-1").wait_for()
         await admin.page.evaluate(COUNT_CHANGES)
         for _ in range(10):
             await lead("pod-1", utc_now())
@@ -351,127 +292,6 @@ async def test_links_lead_by_keyboard_from_the_fleet_to_an_operation_and_to_a_si
 async def test_a_page_of_nothing_says_so(admin: Tab, path: str, text: str) -> None:
     await admin.visit(path)
     await admin.shows(text)
-
-
-async def test_a_page_shows_nothing_that_its_user_may_not_read(
-    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
-) -> None:
-    """The administrator's page shows the operation; that of a user with other rights never does."""
-    token = await create_reader(staged, "reader", "machines")
-    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "reader"))
-    async with own as process, tab(browser, await process.next_url()) as found:
-        await found.visit(f"/operation/{OPERATION}")
-        await found.shows("You may not read machineoperations.unbounded-cloud.io.")
-        assert "ShuttingDown" not in await found.page.content()
-        await found.visit("/rollouts")
-        await found.shows("You may not read machinedisruptionbudgets.unbounded-cloud.io.")
-        await found.shows("not all readable")
-        assert "No MachineDisruptionBudget exists." not in await found.page.content()
-        assert "holder-1" not in await found.page.content()
-        assert CANARY not in await found.page.content()
-        await found.visit(f"/machine/{MACHINE}")
-        await found.shows("Disk 3")
-        await found.shows("The Node is left out: you have no permission to read it.")
-        assert CANARY not in await found.page.locator("ul.tree").inner_text()
-        await found.visit(f"/site/{SITE}")
-        await found.shows("You may not read Secrets in kube-system.")
-        await found.shows(f"You may not read leases.coordination.k8s.io in {NAMESPACE}.")
-
-
-async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others(
-    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
-) -> None:
-    """The canary is in the name of a host in another namespace, and in its state."""
-    await create_namespace(staged, "ns-2")
-    token = await create_project_viewer(staged, "project-viewer", "ns-1")
-    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "project-viewer"))
-    other = created(staged, BARE_METAL_HOSTS, host_body(CANARY), namespace="ns-2", status={"errorMessage": CANARY})
-    async with other, own as process, tab(browser, await process.next_url()) as found:
-        await found.visit("/hosts")
-        await found.shows("You may not read baremetalhosts.metal3.io.")
-        assert await found.findings_on_all_screens() == []
-        assert await found.keyboard_findings() == []
-        await _check_no_canary(found)
-        await found.page.get_by_label("Namespace").fill("ns-1")
-        await found.page.keyboard.press("Enter")
-        await found.page.wait_for_url("**/hosts?namespace=ns-1")
-        await found.page.get_by_role("heading", name="Hosts and clusters in ns-1").wait_for()
-        await found.shows("1 host, 0 free")
-        await found.shows("ns-1/cluster-1")
-        assert await found.page.locator(".banner:visible").count() == 0
-        async with created(staged, BARE_METAL_HOSTS, host_body("host-2"), namespace="ns-1"):
-            await found.shows("ns-1/host-2")
-        await found.lacks("ns-1/host-2")
-        await _check_no_canary(found)
-        await found.page.get_by_role("link", name="ns-1/host-1").click()
-        await found.shows("redfish://192.0.2.1")
-        await found.shows("BareMetalHost ns-1/host-1")  # the tree, which rests on what may be read
-        await found.visit("/cluster/ns-1/cluster-1")
-        await found.shows("release-1")
-        for path in ("/hosts?namespace=ns-2", f"/host/ns-2/{CANARY}", f"/cluster/ns-2/{CANARY}"):
-            await found.visit(path)
-            await found.shows("in ns-2.")
-            await _check_no_canary(found, in_address=CANARY in path)
-        await found.visit("/hosts?namespace=ns-1")
-        await found.shows("ns-1/host-1")
-        await staged.delete(ROLE_BINDINGS, "project-viewer", namespace="ns-1")
-        await found.shows("You may not read baremetalhosts.metal3.io in ns-1.", within_s=20)
-        await found.lacks("ns-1/host-1")
-
-
-async def _check_no_canary(found: Tab, *, in_address: bool = False) -> None:
-    """The page has nothing of what its user may not read; the name in its address is the user's own."""
-    text = await found.page.locator("main").inner_text()
-    assert CANARY not in (text.replace(f"ns-2/{CANARY}", "") if in_address else await found.page.content())
-
-
-async def test_namespaces_are_offered_to_a_user_who_may_list_them(
-    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
-) -> None:
-    token = await create_project_viewer(staged, "namespace-lister", "ns-1")
-    rules = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]
-    await create_new(staged, ROLES, {"metadata": {"name": "namespace-lister"}, "rules": rules})
-    await bind(staged, "namespace-lister")
-    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "namespace-lister"))
-    async with own as process, tab(browser, await process.next_url()) as found:
-        await found.visit("/hosts")
-        choice = found.page.locator("select[name=namespace]")
-        await choice.select_option("ns-1")
-        await found.button("Show").click()
-        await found.page.wait_for_url("**/hosts?namespace=ns-1")
-        await found.shows("ns-1/host-1")
-        await expect(choice).to_have_value("ns-1")
-
-
-async def test_an_administrator_sees_one_namespace_by_its_address(admin: Tab, staged: HttpApi) -> None:
-    await create_namespace(staged, "ns-2")
-    async with created(staged, BARE_METAL_HOSTS, host_body("host-3"), namespace="ns-2"):
-        await admin.visit("/hosts")
-        await admin.shows("ns-1/host-1")
-        await admin.shows("ns-2/host-3")
-        await expect(admin.page.get_by_label("Namespace")).to_be_hidden()
-        await admin.visit("/hosts?namespace=ns-2")
-        await admin.shows("ns-2/host-3")
-        assert "ns-1/host-1" not in await admin.page.content()
-
-
-async def test_what_a_user_may_not_read_any_more_leaves_the_page(
-    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
-) -> None:
-    token = await create_reader(staged, "leaver", "machines", "machineoperations")
-    own = console(kubeconfig_of(kubeconfig, token, tmp_path / "leaver"), "--allow-operations")
-    async with own as process, tab(browser, await process.next_url()) as found:
-        await found.visit(f"/machine/{MACHINE}")
-        tree = found.page.locator("ul.tree")
-        await tree.get_by_text(OPERATION).first.wait_for()
-        await found.button("Drain").click()
-        plan = found.page.get_by_text("would patch machine.unbounded-cloud.io")
-        await plan.wait_for()
-        rules = [{"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "watch"]}]
-        await staged.patch(ROLES, "leaver", {"rules": rules})
-        await tree.get_by_text(OPERATION).first.wait_for(state="detached")
-        await plan.wait_for(state="detached")
-        await found.shows("left out", within_s=20)
 
 
 # ---- actions
