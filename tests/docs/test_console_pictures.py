@@ -70,9 +70,11 @@ class Tour:
         await self.button(name).click()
 
     async def take(self, name: str, *texts: str, height: int = HEIGHT) -> None:
-        """Wait for texts, and write the picture of the top of the page."""
+        """Wait for texts, and write the picture of the top of the page. Nothing in it is blank or overlaps."""
         for text in texts:
             await self.found.shows(text, within_s=30)
+        assert await self.found.layout_findings() == [], name
+        self.found.check()
         page = self.found.page
         await page.mouse.move(0, 0)
         height = min(height, await page.evaluate("document.documentElement.scrollHeight"))
