@@ -7,13 +7,10 @@ archive.
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
@@ -35,6 +32,7 @@ from unbounded.cli.events import AllObjects, Scope, scope_of
 from unbounded.cli.machine_logs import AGENT, INSTALL, LogRange, read_logs
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.support_archive import ENDINGS, BoundedArchive, new_archive
+from unbounded.cli.support_bundle import Raw, SupportBundle
 from unbounded.cli.support_redaction import redacted_object
 from unbounded.cli.tree import Subject, subject_of
 from unbounded.explain.chain import explain
@@ -45,8 +43,6 @@ from unbounded.explain.tree import tree_of
 from unbounded.join.boot_secrets import boot_secrets
 from unbounded.kube.api import ApiError, Forbidden, NotFound, is_kind_missing
 from unbounded.kube.clock import rfc3339, utc_now
-
-Raw = dict[str, Any]
 
 OUR_KINDS: Final = (
     *(MACHINES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_CONFIGURATION_VERSIONS),
@@ -67,46 +63,6 @@ LOG_LINES: Final = 5000
 OBJECT_BYTES: Final = 48 * 1024 * 1024
 EVENT_BYTES: Final = 8 * 1024 * 1024
 CONTROLLER_BYTES: Final = 16 * 1024 * 1024  # of the logs of all controllers
-
-
-@dataclass
-class SupportBundle:
-    """An archive that is being filled.
-
-    Attributes:
-        left_out: what is not in it, and why.
-    """
-
-    session: CommandSession
-    archive: BoundedArchive
-    known: Collection[str] = ()
-    left_out: list[str] = field(default_factory=list)
-
-    def leave_out(self, text: str) -> None:
-        self.left_out.append(redacted_object(text, self.known))
-
-    def add_json(self, name: str, value: Any) -> None:
-        """Add a JSON file without secrets."""
-        plain = redacted_object(msgspec.to_builtins(value), self.known)
-        if not self.archive.add(name, msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"):
-            self.leave_out(f"{name}: the archive has reached its size")
-
-    def add_objects(self, name: str, items: Sequence[Raw], most: int) -> None:
-        """Add objects as a List; as many as fit into `most` bytes."""
-        kept: list[bytes] = []
-        left = min(most, self.archive.left)
-        for item in items:
-            encoded = msgspec.json.encode(redacted_object(item, self.known))
-            left -= 2 * len(encoded)  # with white space
-            if left < 0:
-                self.leave_out(f"{len(items) - len(kept)} of {len(items)} objects of {name}: it has reached its size")
-                break
-            kept.append(encoded)
-        body = {"apiVersion": "v1", "kind": "List", "items": [msgspec.Raw(one) for one in kept]}
-        if items and not self.archive.add(
-            name, msgspec.json.format(msgspec.json.encode(body), indent=1).decode() + "\n"
-        ):
-            self.leave_out(f"{name}: the archive has reached its size")
 
 
 async def run(session: CommandSession) -> int:
