@@ -78,7 +78,7 @@ async def test_the_archive_has_the_end_of_each_log_as_kubectl_prints_it(kubeconf
     assert "note: left out: the newest lines in the log of ops-1/ops: it has too many bytes" in err
     pods = json.loads(files["objects/pods.json"])["items"]
     assert [one["metadata"]["name"] for one in pods] == ["machina-1", "ops-1"]
-    assert "Left out this time:\n- logs of hosts" in files["README.txt"]
+    assert "Left out this time:\n- the newest lines in the log of ops-1/ops" in files["README.txt"]
 
 
 @slow

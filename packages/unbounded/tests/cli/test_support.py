@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
+import re
 import subprocess
+from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,12 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
+from unbounded.cli import support_logs
+from unbounded.cli.plugin.command import CliInvocation, CommandSession
+from unbounded.cli.plugin.output import TextPrinter
 from unbounded.cli.support_archive import BoundedArchive, new_archive
+from unbounded.cli.support_bundle import SupportBundle
+from unbounded.cli.support_logs import MOST_HOSTS
 from unbounded.cli.support_redaction import redacted_object
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
@@ -48,7 +56,7 @@ BOOTSTRAP = "abcdef.canary0123456789"
 CANARIES = {
     place: f"{place}Canary7x9"
     for place in (
-        *("bmcPassword", "tokenSecret", "consoleSecret", "credentialValue", "userData", "profileScript", "moduleFile"),
+        *("bmcPassword", "tokenSecret", "credentialValue", "userData", "profileScript", "moduleFile"),
         *(
             "annotation",
             "lastApplied",
@@ -60,6 +68,7 @@ CANARIES = {
             "nodeAnnotation",
         ),
         *("eventAnnotation", "hostAnnotation", "nested", "variable"),
+        *("iscsi", "rootPw", "sharedKey", "luks"),
     )
 }
 C = CANARIES
@@ -71,6 +80,18 @@ def telling(place: str) -> str:
         f"{place}: GET https://admin:{C['urlPassword']}@bmc.example.com/redfish?sig={C['urlQuery']}#f failed; "
         f"Authorization: Bearer {C['bearer']}; password: {C['labelled']}\ntoken {BOOTSTRAP} of {JWT}\n{PEM}"
     )
+
+
+def console_of_a_boot() -> str:
+    """Return what a host prints as it boots, with canaries on kernel command lines and in all other forms."""
+    parameters = (
+        *(f"unbounded.token={BOOTSTRAP}", f"rootpw={C['rootPw']}", f"wg.preshared_key={C['sharedKey']}"),
+        *(f"netroot=iscsi:joe:{C['iscsi']}@192.0.2.1::3260::iqn.2026-01.com.example:disk", f"rd.luks.pass={C['luks']}"),
+        f"ds=nocloud;s=https://joe:{C['urlPassword']}@192.0.2.1/seed?sig={C['urlQuery']}",
+        *(f"key='{PEM}'", f'inline="{PEM}"'.replace("\n", " "), f"config={C['userData']}"),
+    )
+    lines = [f"[    0.000000] Command line: BOOT_IMAGE=/vmlinuz {one} quiet" for one in parameters]
+    return "\n".join(("the boot sings", *lines, telling("console"), "Kernel panic - not syncing"))
 
 
 def every_canary() -> dict[str, str]:
@@ -236,7 +257,7 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
 ) -> None:
     machine = await machine_with_canaries(hosts, api)
     await objects_with_canaries(api, machine)
-    await keep_console(api, machine, C["consoleSecret"])
+    await keep_console(api, machine, console_of_a_boot())
     script = f"echo installs; echo {C['userData']}; cat <<'END'\n{telling('install')}\nEND\nexit 3"
     await provision(hosts, machine, script, settle_s=30)
     path = tmp_path / "one.tar.zst"
@@ -251,7 +272,13 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     assert leaks({"stdout": ran.out, "stderr": ran.err}) == []
     assert set(files) >= {
         *("README.txt", "versions.json", "tree.json", "events.json", f"explain/{NAME}.json", "logs/install.log"),
-        *("logs/agent.log", "objects/machines.unbounded-cloud.io.json", "objects/nodes.json", "objects/pods.json"),
+        *(
+            "logs/agent.log",
+            "logs/console.log",
+            "objects/machines.unbounded-cloud.io.json",
+            "objects/nodes.json",
+            "objects/pods.json",
+        ),
         *(f"controllers/machina-1/{name}.log" for name in ("machina", "machina.previous", "explain")),
         *(
             "objects/baremetalhosts.metal3.io.json",
@@ -267,8 +294,12 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     )
     assert shown["metadata"]["annotations"]["example.com/note"] == f"[left out: {len(C['annotation'])} characters]"
     assert "managedFields" not in shown["metadata"]
-    for log in ("install", "agent"):
+    for log in ("install", "agent", "console"):
         assert HIDDEN in files[f"logs/{log}.log"]
+    console = files["logs/console.log"].splitlines()
+    assert console[0].startswith(f"# Secret {NAMESPACE}/console-{NAME}: until reboot-1 failed")
+    assert (console[1], console[-1]) == ("the boot sings", "Kernel panic - not syncing")
+    assert f"[    0.000000] Command line: BOOT_IMAGE=/vmlinuz unbounded.token={HIDDEN} quiet" in console
     assert "installs\n" in files["logs/install.log"]
     assert "journal: GET https://" in files["logs/agent.log"]
     first, *text = files["controllers/machina-1/machina.log"].splitlines()
@@ -279,18 +310,26 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
     (event,) = [one for one in json.loads(files["events.json"])["items"] if one["reason"] == "Failed"]
     assert event["message"].startswith("event: GET https://")
     assert json.loads(files["versions.json"])["kubernetes"].startswith("v1.")
-    assert "Secrets: none was read" in files["README.txt"]
+    assert "Secrets; of their type for the kept output of consoles, that is among the logs" in files["README.txt"]
 
 
-async def test_the_archive_of_all_has_the_objects_that_the_user_may_read(
-    hosts: Hosts, api: HttpApi, controllers: None, tmp_path: Path
+async def test_the_archive_of_all_has_the_objects_and_logs_that_the_user_may_read(
+    hosts: Hosts, api: HttpApi, journal: None, controllers: None, tmp_path: Path
 ) -> None:
     """The reader may read the project's kinds; the administrator gets the rest, and nobody gets a canary."""
     partly, whole = tmp_path / "partly.tar.gz", tmp_path / "whole.tgz"
-    ran = await hosts.run("support", "--all", "-o", str(whole))
+    other = await hosts.machine(api, None, phase="Ready")
+    with hosts.own_key():
+        ran = await hosts.run("support", "--all", "-o", str(whole))
     assert ran.status == 0, ran.err
     files = unpacked(whole)
     assert leaks(files) == []
+    assert f"explain/{other.name}.json" in files
+    assert "installs\n" in files[f"logs/{NAME}/install.log"]
+    assert "journal: GET https://" in files[f"logs/{NAME}/agent.log"]
+    assert "the boot sings\n" in files[f"logs/{NAME}/console.log"]
+    assert not [name for name in files if name.startswith(f"logs/{other.name}/")]
+    assert "logs" not in files["README.txt"].partition("Left out this time:")[2]
     machines = json.loads(files["objects/machines.unbounded-cloud.io.json"])["items"]
     names = {one["metadata"]["name"] for one in machines}
     assert NAME in names
@@ -329,16 +368,23 @@ async def test_the_logs_of_controllers_need_the_right_to_read_them(
 async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
     hosts: Hosts, api: HttpApi, journal: None, controllers: None, tmp_path: Path
 ) -> None:
-    """Run after the test that creates the Machine: the command has tried to read no Secret."""
+    """Run after the test that creates the Machine: the command has tried to read no Secret but that of the console."""
     with hosts.own_key():
-        ran = await hosts.run("support", NAME, "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "helper.tgz"))
-        whole = await hosts.run("support", NAME, "-o", str(tmp_path / "admin.tgz"))
-    assert (ran.status, ran.err, whole.err) == (0, "", "")
+        ran = await hosts.run("support", NAME, "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "tried.tgz"))
+        assert ran.status == 0
+        (line,) = ran.err.splitlines()
+        assert line.startswith("note: left out: the console log: ")
+        assert 'cannot get resource "secrets"' in line
+        words = ("support", NAME, "--console=false")
+        ran = await hosts.run(*words, "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "helper.tgz"))
+        whole = await hosts.run(*words, "-o", str(tmp_path / "admin.tgz"))
+    left_out = "note: left out: the console of the last failed boot: --console=false was given\n"
+    assert (ran.status, ran.err, whole.err) == (0, left_out, left_out)
     helper, admin = unpacked(tmp_path / "helper.tgz"), unpacked(tmp_path / "admin.tgz")
     assert helper.keys() == admin.keys()
     same = {name for name in helper if helper[name] == admin[name]}
     assert same >= {name for name in helper if name.startswith(("objects/", "logs/", "controllers/", "events"))}
-    assert "Left out this time:\n- nothing" in helper["README.txt"]
+    assert left_out.removeprefix("note: left out: ") in helper["README.txt"].partition("Left out this time:\n- ")[2]
 
 
 async def test_the_logs_are_left_out_where_their_secrets_cannot_be_known(
@@ -351,7 +397,7 @@ async def test_the_logs_are_left_out_where_their_secrets_cannot_be_known(
     assert leaks(files) == []
     assert not [name for name in files if name.startswith("logs/")]
     for left_out in (
-        "logs of the host: its user data and profile may be in them, and cannot be read: ",
+        f"logs of Machines whose user data and profile may be in them, and cannot be read\n  - {NAME}: ",
         "events of namespace default: ",
         "leases.coordination.k8s.io of namespace unbounded-kube: ",
     ):
@@ -372,6 +418,81 @@ async def test_a_machine_without_a_host_and_a_user_without_rights(hosts: Hosts, 
     ran = await hosts.run("support", machine.name, "--as", "nobody", "-o", str(tmp_path / "b.tar.gz"))
     assert (ran.status, "no permission" in ran.err) == (1, True)
     assert not (tmp_path / "b.tar.gz").exists()
+
+
+async def test_no_other_secret_is_taken_for_the_output_of_a_console(hosts: Hosts, api: HttpApi, tmp_path: Path) -> None:
+    """A writer of the status names the Secret of a BMC, which the user may read."""
+    canary = "otherCanary7x9"
+    await secret(api, "of-another-bmc", password=canary)
+    kept = {"secret": "of-another-bmc", "operation": "reboot-1", "at": "2026-02-02T00:00:00Z"}
+    machine = await hosts.machine(api, None, consoleOutput=kept)
+    ran = await hosts.run("support", machine.name, "-o", str(tmp_path / "a.tgz"))
+    files = unpacked(tmp_path / "a.tgz")
+    assert "Secret unbounded-kube/of-another-bmc has no console output: it is of type Opaque" in files["README.txt"]
+    assert canary not in "".join((*files.values(), ran.out, ran.err))
+
+
+async def test_the_logs_of_many_hosts_are_bounded_and_the_index_names_the_others(
+    hosts: Hosts, api: HttpApi, tmp_path: Path
+) -> None:
+    nowhere = hosts.target(hosts.host, host="127.0.0.1:1")
+    made = [await hosts.machine(api, nowhere, phase="Ready") for _ in range(MOST_HOSTS + 1)]
+    failed = await hosts.machine(api, hosts.target(hosts.host), phase="Failed", provisioning=PROVISIONING)
+    await provision(hosts, failed, "echo is first; exit 3", settle_s=30)
+    try:
+        with hosts.own_key():
+            ran = await hosts.run("support", "--all", "-o", str(tmp_path / "a.tgz"))
+    finally:
+        for machine in (*made, failed):
+            await api.delete(MACHINES, machine.name)
+    files = unpacked(tmp_path / "a.tgz")
+    assert "is first\n" in files[f"logs/{failed.name}/install.log"]
+    index = files["README.txt"].partition("Left out this time:")[2]
+    found = re.search(r"\n- logs of ([0-9]+) of ([0-9]+) Machines\n((?:  - \S+\n)+)", index)
+    assert found is not None, index
+    names = found[3].split()[1::2]
+    assert int(found[1]) == len(names) == int(found[2]) - MOST_HOSTS
+    assert set(names) < {one.name for one in made}
+    assert f"note: left out: logs of {len(names)} of {found[2]} Machines: {names[0]}" in ran.err
+    for name in {one.name for one in made} - set(names):
+        assert f"\n  - agent of {name}: ssh: " in index
+
+
+async def test_logs_that_are_too_large_or_too_slow_are_named(
+    hosts: Hosts, api: HttpApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(support_logs, "HOST_BYTES", 38)
+    monkeypatch.setattr(support_logs, "ALL_BYTES", 60)
+    monkeypatch.setattr(support_logs, "HOSTS_AT_ONCE", 1)
+    machines = sorted([await hosts.machine(api, None) for _ in range(2)], key=lambda one: one.name)
+    first, second = (one.name for one in machines)
+    await keep_console(api, machines[0], "older\nfirst\nnewest line of the first one")
+    await keep_console(api, machines[1], "second\n" + "x" * 30)
+    listed = [await api.get(MACHINES.raw(), name) for name in (first, second)]
+    args = Namespace(all=True, host_logs=True, console=True)
+    out, err = io.StringIO(), io.StringIO()
+    told = CliInvocation(args, {}, out, err, io.StringIO(), colour=False, terminal=False)
+    session = CommandSession(told, api, TextPrinter(out, err))
+
+    async def read(name: str) -> tuple[dict[str, str], list[str]]:
+        with new_archive(tmp_path / name) as tar:
+            bundle = SupportBundle(session, BoundedArchive(tar, "top", 0.0))
+            await support_logs.add_logs_of_all(bundle, listed)
+        return unpacked(tmp_path / name) if bundle.archive.files else {}, bundle.notes()
+
+    files, left_out = await read("large.tgz")
+    assert [*files] == [f"logs/{first}/console.log"]
+    assert files[f"logs/{first}/console.log"].endswith("Z\nfirst\nnewest line of the first one\n")
+    assert left_out == [
+        f"older lines of logs of more than 0 KiB: {first}/console",
+        f"logs of hosts after the first 0 MiB: {second}/console",
+    ]
+    monkeypatch.setattr(support_logs, "HOST_S", 0.0)
+    files, left_out = await read("slow.tgz")
+    assert (files, left_out) == ({}, [f"logs of Machines that took more than 0 s: {first}, {second}"])
+    monkeypatch.setattr(support_logs, "ALL_S", 0.0)
+    files, left_out = await read("late.tgz")
+    assert (files, left_out) == ({}, [f"logs of Machines that were not read within 0 s: {first}, {second}"])
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,9 @@ async def ssh_command(
 ) -> AsyncIterator[list[str]]:
     """Yield the command that logs in to the host of a Machine; arguments of ssh and a remote command may follow.
 
+    Keys of Secrets are files until the end of the context: a command that may be ended by a signal enters
+    `ended_by_signals` around it.
+
     Args:
         reads_secrets: False uses the user's own keys alone.
 
@@ -67,7 +70,7 @@ async def ssh_command(
     for hop in _hops(route):
         _require_pin(session, machine, hop)
     folder = Path(tempfile.mkdtemp(prefix="unbounded-ssh-", dir=_private_folder(session.invocation.environ)))
-    with _removed(folder), _ended_by_signals():
+    with _removed(folder):
         hops = _hops(route) if reads_secrets else ()
         with_keys = [hop.name for hop in hops if await _write_key(session, folder, hop, credentials)]
         _write(folder / "pinned", _PINNED)
@@ -85,7 +88,7 @@ def _removed(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Let signals that would end the process at once cancel the present task, so that it cleans up.
 
     Raises:

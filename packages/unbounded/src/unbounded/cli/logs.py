@@ -9,7 +9,7 @@ import msgspec
 
 from unbounded.api.machine import Machine
 from unbounded.cli import terminal_text
-from unbounded.cli.host_ssh import ssh_command
+from unbounded.cli.host_ssh import ended_by_signals, ssh_command
 from unbounded.cli.machine_logs import (
     AGENT,
     CONSOLE,
@@ -48,9 +48,10 @@ async def run(session: CommandSession) -> int:
     within = LogRange(args.tail, since)
     parts = [part for part in PARTS if part in args.part] or PARTS
     machine = await lookup.machine(session, args.name)
-    if args.follow:
-        return await _follow(session, machine, parts, within)
-    found = await read_logs(session, machine, parts, within)
+    with ended_by_signals():
+        if args.follow:
+            return await _follow(session, machine, parts, within)
+        found = await read_logs(session, machine, parts, within)
     if not print_struct(session.invocation, MachineLogs(machine=machine.name, logs=tuple(found))):
         for part in found:
             _print(session, part)

@@ -100,7 +100,7 @@ async def read_logs(
     """
     found: dict[str, LogPart] = {}
     if CONSOLE in parts:
-        found[CONSOLE] = await _console(session, machine, within)
+        found[CONSOLE] = await _console(session, machine, within, known)
     if wanted := [part for part in parts if part != CONSOLE]:
         try:
             async with ssh_command(session, machine, reads_secrets=reads_secrets) as ssh:
@@ -142,7 +142,7 @@ def _time_of(event: Event) -> str:
     return event.last_timestamp or event.metadata.creation_timestamp or ""
 
 
-async def _console(session: CommandSession, machine: Machine, within: LogRange) -> LogPart:
+async def _console(session: CommandSession, machine: Machine, within: LogRange, known: Collection[str]) -> LogPart:
     live = f"`{session.invocation.program} machine serial {machine.name}` shows the present output"
     kept, pxe = machine.status.console_output, machine.spec.pxe
     if kept is None:
@@ -157,7 +157,7 @@ async def _console(session: CommandSession, machine: Machine, within: LogRange) 
         text = await kept_console(session.api, machine)
     except (CliError, Failure) as error:
         return LogPart(name=CONSOLE, source=source, missing=str(error))
-    return LogPart(name=CONSOLE, source=source, text=_last_lines(text, within.lines))
+    return LogPart(name=CONSOLE, source=source, text=_last_lines(redacted(text.encode(), known), within.lines))
 
 
 def _last_lines(text: str, count: int) -> str:

@@ -1,13 +1,14 @@
 """The command `support`: an archive with what is known of one Machine or of all, for a person who helps.
 
-It reads no Secret, and leaves out what may hold one. Whatever cannot be read is left out, too, and named in the
-archive.
+It leaves out Secrets and what may hold one. The one kind of Secret that it reads is the console output of a failed
+boot, which metalman has stored without secrets. Whatever cannot be read is left out, too, and named in the archive.
 """
 
 from __future__ import annotations
 
+import asyncio
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from unbounded.api.core import EVENTS, LEASES, NODES, PODS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.failures import Failure
-from unbounded.api.machine import MACHINES, Machine, MachinePhase
+from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -29,18 +30,17 @@ from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.controller_logs import read_controller_logs
 from unbounded.cli.deploy.pods import SELECTOR
 from unbounded.cli.events import AllObjects, Scope, scope_of
-from unbounded.cli.machine_logs import AGENT, INSTALL, LogRange, read_logs
+from unbounded.cli.host_ssh import ended_by_signals
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.support_archive import ENDINGS, BoundedArchive, new_archive
 from unbounded.cli.support_bundle import Raw, SupportBundle
-from unbounded.cli.support_redaction import redacted_object
+from unbounded.cli.support_logs import add_logs, add_logs_of_all, by_need
 from unbounded.cli.tree import Subject, subject_of
 from unbounded.explain.chain import explain
 from unbounded.explain.facts import ExplainFacts
 from unbounded.explain.facts_reader import FactsReader
 from unbounded.explain.links import Topic
 from unbounded.explain.tree import tree_of
-from unbounded.join.boot_secrets import boot_secrets
 from unbounded.kube.api import ApiError, Forbidden, NotFound, is_kind_missing
 from unbounded.kube.clock import rfc3339, utc_now
 
@@ -51,15 +51,15 @@ OUR_KINDS: Final = (
     *(BARE_METAL_HOST_PROFILES, L2_TEMPLATES, SUBNETS, IPAM_HOSTS),
 )
 ALWAYS_LEFT_OUT: Final = (
-    "Secrets: none was read, so that the kept output of consoles is not here either",
+    "Secrets; of their type for the kept output of consoles, that is among the logs",
     "ConfigMaps and BareMetalHostCredentials",
     "scripts and files of MachineProfiles, and user data",
     "managedFields, annotations of other tools, and values of environment variables",
     "queries of URLs, and values under names such as password or token",
 )
-MOST_SECRETS: Final = 2000  # to search for in a log
-MOST_EXPLAINED: Final = 100  # Machines
-LOG_LINES: Final = 5000
+MOST_EXPLAINED: Final = 1000  # Machines
+EXPLAINED_AT_ONCE: Final = 8
+EXPLAIN_S: Final = 120.0  # after this time, no further Machine is explained
 OBJECT_BYTES: Final = 48 * 1024 * 1024
 EVENT_BYTES: Final = 8 * 1024 * 1024
 CONTROLLER_BYTES: Final = 16 * 1024 * 1024  # of the logs of all controllers
@@ -78,18 +78,17 @@ async def run(session: CommandSession) -> int:
         raise CliError(f"-o {path}: it has to end in {', '.join(ENDINGS)}", status=USAGE)
     found = None if args.all else await subject_of(session)
     try:
-        with new_archive(path) as tar:
+        with ended_by_signals(), new_archive(path) as tar:
             bundle = SupportBundle(session, BoundedArchive(tar, f"unbounded-support-{stamp}", now.timestamp()))
             if found is None:
                 await _add_all(bundle)
             else:
                 await _add_one(bundle, found)
-            await _add_controllers(bundle)
             await _add_versions(bundle)
             _add_readme(bundle, args.name or "all Machines")
     except OSError as error:
         raise CliError(f"-o {path}: {error.strerror or error}") from error
-    for text in bundle.left_out:
+    for text in bundle.notes():
         session.printer.warn(f"note: left out: {text}")
     session.printer.info(f"{path}: {bundle.archive.files} files; README.txt in it names what is left out")
     return DONE
@@ -104,7 +103,7 @@ def _add_readme(bundle: SupportBundle, about: str) -> None:
         *(f"- {text}" for text in ALWAYS_LEFT_OUT),
         "",
         "Left out this time:",
-        *([f"- {text}" for text in bundle.left_out] or ["- nothing"]),
+        *(bundle.index() or ["- nothing"]),
     ]
     bundle.archive.left += sum(len(line) for line in lines) * 4  # it always fits
     bundle.archive.add("README.txt", "\n".join([*lines, ""]))
@@ -138,26 +137,40 @@ def _file_of(kind: Kind[Any]) -> str:
 
 
 async def _add_all(bundle: SupportBundle) -> None:
-    """Add all objects, their Events, and the explanations of the Machines that are not Ready."""
-    bundle.leave_out("logs of hosts: name one Machine to have its logs")
-    machines: Sequence[Raw] = ()
-    for kind in OUR_KINDS:
-        items = await _listed(bundle, kind)
-        machines = items if kind is MACHINES else machines
-        bundle.add_objects(f"objects/{_file_of(kind)}.json", items, OBJECT_BYTES)
+    """Add all objects, their Events, logs, and explanations of Machines."""
+    machines = await _listed(bundle, MACHINES)
+    await _add_explanations(bundle, [one["metadata"]["name"] for one in by_need(machines)])
+    await add_logs_of_all(bundle, machines)
+    await _add_controllers(bundle)
     await _add_leases(bundle)
     await _add_events(bundle, AllObjects(), [""])
-    blocked = [one["metadata"]["name"] for one in machines if _phase(one) != MachinePhase.READY]
-    if len(blocked) > MOST_EXPLAINED:
+    for kind in OUR_KINDS:
+        items = machines if kind is MACHINES else await _listed(bundle, kind)
+        bundle.add_objects(f"objects/{_file_of(kind)}.json", items, OBJECT_BYTES)
+
+
+async def _add_explanations(bundle: SupportBundle, names: Sequence[str]) -> None:
+    """Add the explanations of the first of some Machines."""
+    if len(names) > MOST_EXPLAINED:
         bundle.leave_out(
-            f"explanations of {len(blocked) - MOST_EXPLAINED} of {len(blocked)} Machines that are not Ready"
+            f"explanations of {len(names) - MOST_EXPLAINED} of {len(names)} Machines", names[MOST_EXPLAINED:]
         )
-    for name in blocked[:MOST_EXPLAINED]:
-        await _add_explanation(bundle, name)
+    if not names:
+        return
+    api, loop = bundle.session.api, asyncio.get_running_loop()
+    late = await FactsReader(api, utc_now, ApiError).late_leases()
+    ends_at, free = loop.time() + EXPLAIN_S, asyncio.Semaphore(EXPLAINED_AT_ONCE)
 
+    async def add(name: str) -> None:
+        async with free:
+            if loop.time() < ends_at:
+                await _add_explanation(bundle, name, late.__contains__)
+            else:
+                bundle.leave_out(f"explanations of Machines after {EXPLAIN_S:g} s", [name])
 
-def _phase(machine: Raw) -> str:
-    return str((machine.get("status") or {}).get("phase", ""))
+    async with asyncio.TaskGroup() as group:
+        for name in names[:MOST_EXPLAINED]:
+            group.create_task(add(name))
 
 
 async def _add_leases(bundle: SupportBundle) -> None:
@@ -194,9 +207,10 @@ async def _add_controllers(bundle: SupportBundle) -> None:
                 bundle.leave_out(f"the newest lines in the log of {log.name}: it has too many bytes")
 
 
-async def _add_explanation(bundle: SupportBundle, name: str) -> None:
+async def _add_explanation(bundle: SupportBundle, name: str, is_late: Callable[[str], bool] | None = None) -> None:
+    program = bundle.session.invocation.program
     try:
-        found = await explain(bundle.session.api, Topic.MACHINE, name, program=bundle.session.invocation.program)
+        found = await explain(bundle.session.api, Topic.MACHINE, name, program=program, is_late=is_late)
     except Failure as error:
         bundle.leave_out(f"the explanation of Machine {name}: {error}")
     else:
@@ -220,7 +234,8 @@ async def _add_one(bundle: SupportBundle, found: Subject) -> None:
     for fact in facts.unread:
         bundle.leave_out(fact.text)
     machine = next(iter(facts.machines.values()), None)
-    is_known = machine is None or await _know_secrets(bundle, machine)
+    if machine is not None:
+        await add_logs(bundle, machine)  # first: it learns what may be secret
     for kind, references in _objects_of(facts).items():
         items = [item for namespace, name in references if (item := await _read(bundle, kind, namespace, name))]
         bundle.add_objects(f"objects/{_file_of(kind)}.json", items, OBJECT_BYTES)
@@ -230,25 +245,7 @@ async def _add_one(bundle: SupportBundle, found: Subject) -> None:
     await _add_events(bundle, scope, namespaces)
     if machine is not None:
         await _add_explanation(bundle, machine.name)
-        if bundle.session.invocation.args.host_logs and is_known:
-            await _add_logs(bundle, machine)
-        elif is_known:
-            bundle.leave_out("logs of the host: --host-logs=false was given")
-
-
-async def _know_secrets(bundle: SupportBundle, machine: Machine) -> bool:
-    """Read what a log must not show; return False, with a note, where it cannot be known."""
-    names = {machine.name, machine.site, machine.spec.ssh.host if machine.spec.ssh is not None else ""}
-    try:
-        bundle.known = await boot_secrets(bundle.session.api, machine) - names  # user data may have them, too
-    except ApiError as error:
-        bundle.leave_out(f"logs of the host: its user data and profile may be in them, and cannot be read: {error}")
-        return False
-    if len(bundle.known) > MOST_SECRETS:
-        bundle.leave_out(f"logs of the host: its user data have {len(bundle.known)} possible secrets")
-        bundle.known = ()
-        return False
-    return True
+    await _add_controllers(bundle)
 
 
 def _objects_of(facts: ExplainFacts) -> dict[Kind[Any], list[tuple[str, str]]]:
@@ -277,15 +274,3 @@ async def _read(bundle: SupportBundle, kind: Kind[Any], namespace: str, name: st
     except ApiError as error:
         bundle.leave_out(f"{_file_of(kind)}/{name}: {error}")
         return None
-
-
-async def _add_logs(bundle: SupportBundle, machine: Machine) -> None:
-    """Add the logs of the host that the user's own keys open."""
-    parts = await read_logs(
-        bundle.session, machine, (INSTALL, AGENT), LogRange(LOG_LINES), known=bundle.known, reads_secrets=False
-    )
-    for part in parts:
-        if part.missing:
-            bundle.leave_out(f"the {part.name} log: {part.missing} ({part.source})")
-        elif not bundle.archive.add(f"logs/{part.name}.log", redacted_object(f"# {part.source}\n{part.text}\n")):
-            bundle.leave_out(f"the {part.name} log: the archive has reached its size")

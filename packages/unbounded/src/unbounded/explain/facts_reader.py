@@ -367,6 +367,12 @@ class FactsReader:
                 return beat if lease is None else leader_lease(lease)
         return replace(beat, unrenewed_s=LEASE_S)
 
+    async def late_leases(self) -> frozenset[str]:
+        """Watch all Leases that look old; return the names of those that are not renewed."""
+        suspects = [beat for beat in (await self._beats() or {}).values() if self._is_suspect(beat)]
+        watched = await asyncio.gather(*map(self._watch, suspects))
+        return frozenset(beat.name for beat in watched if beat.unrenewed_s)
+
     # Requests
 
     async def _got(self, kind: Kind[T], name: str, what: str, namespace: str = "") -> T | None:

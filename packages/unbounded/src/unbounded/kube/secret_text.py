@@ -26,9 +26,10 @@ _BLANK: Final = re.compile(r"[\s\x00]")
 
 Span = tuple[int, int]
 
-_PW_LABEL: Final = r"\b[\w.-]{0,40}pass(?:word|wd|phrase|code)?s?"
+_PW_LABEL: Final = r"\b[\w.-]{0,40}(?:pass(?:word|wd|phrase|code)?s?|(?:root|user|admin|bmc|ipmi|[_.-])pwd?)"
 _LABEL: Final = (
-    r"\b[\w.-]{0,40}(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)(?:[_-]\w{1,20})?"
+    r"\b[\w.-]{0,40}(?:secret|token|(?:api|access|private|shared|encryption|signing)[_-]?key|psk|credentials?)"
+    r"(?:[_-]\w{1,20})?"
 )
 _IS: Final = r"(?:\\{0,3}[\"'])?(?:[ \t]*[:=]+[ \t]*|[ \t]+(?:for \S{1,40} )?is[ \t]+)"  # a quote may be escaped
 _PEM: Final = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
@@ -36,6 +37,7 @@ _FORMS: Final = (
     re.compile(r"(?<![a-z0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![a-z0-9])"),  # bootstrap token
     re.compile(r"(?<![a-z2-7])[a-z2-7]{32}(?![a-z2-7])"),  # prefix of a boot's URLs, and the ticket of an image
     re.compile(r"(?<=://)[^\s/@]+(?=@)"),  # user and password in a URL
+    re.compile(r"(?<=\biscsi:)[^\s@:/]+:[^\s@/]+(?=@)"),  # likewise in `netroot` of a kernel command line
     re.compile(r"(?i)\b(?:bearer|basic)[ \t]+[\w+/=.~-]{8,}|\bx-auth-token:[ \t]*\S+"),
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),  # JSON web token
     re.compile(r"\$(?:1|2[aby]?|5|6|7|y|gy|sha1|argon2\w*)\$[\w./$,=+-]+"),  # hash of a password

@@ -98,9 +98,7 @@ def _console_arguments(parser: ArgumentParser) -> None:
 
 def _support_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="MACHINE", help=f"{MACHINE}, for all that is around it")
-    parser.add_argument(
-        "--all", action="store_true", help="Collect all Machines in place of one, without logs of hosts"
-    )
+    parser.add_argument("--all", action="store_true", help="Collect all Machines in place of one")
     parser.add_argument(
         "-o",
         "--output",
@@ -108,7 +106,13 @@ def _support_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="Write this new file, which ends in .tar.zst or .tar.gz (default: unbounded-support-TIME.tar.zst here)",
     )
-    add_boolean(parser, "--host-logs", default=True, help="Read the logs of the host over SSH, with your own keys")
+    add_boolean(parser, "--host-logs", default=True, help="Read the logs of hosts over SSH, with your own keys")
+    add_boolean(
+        parser,
+        "--console",
+        default=True,
+        help="Read the console output of the last boot that failed, which a Secret of its own type holds",
+    )
     _add_namespace(parser)
 
 
@@ -271,9 +275,9 @@ COMMANDS: Final = (
         run="unbounded.cli.support:run",
         text=(
             "Write an archive with the state of a Machine and the objects around it, or of all Machines: objects, "
-            "Events, what `why` and `tree` say, logs of the host and of the controllers, and versions. The command "
-            "reads no Secret, and removes what may be one. Whatever you may not read is left out, and named on stderr "
-            "and in README.txt of the archive, which has at most 64 MiB before compression. It has names and "
+            "Events, what `why` and `tree` say, logs of hosts and of the controllers, consoles of failed boots, and "
+            "versions. Secrets and what may be one are removed. Whatever you may not read is left out, and named on "
+            "stderr and in README.txt of the archive, which has at most 64 MiB before compression. It has names and "
             "addresses: look through it before you pass it on."
         ),
     ),
