@@ -210,6 +210,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, BooleanFlag):  # another value would be taken for a NAME
+            return ", ".join(f"{flag}={action.metavar}" for flag in action.option_strings)
+        return super()._format_action_invocation(action)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = (line if line.startswith(" ") else textwrap.fill(line, width) for line in text.splitlines())
         return "".join(f"{indent}{line}\n" for line in lines)
