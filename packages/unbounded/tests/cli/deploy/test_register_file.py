@@ -168,8 +168,8 @@ HOST_FAULTS = """
 """
 EVERY_FAULT = """
 3, host: '10.0.0.999' is no IPv4 address
-5, ssh-username: it is missing
-6, ssh-private-key: TMP/id.pub is a public key
+lines 5, 30, 32, 34, ssh-username: it is missing
+lines 6, 37, ssh-private-key: TMP/id.pub is a public key
 7, ssh-secret-name: 'Not A Name' is not a name
 8, host-key: 'none' is not a host key
 8, host-key: 'ssh-ed25519 short' is not a host key
@@ -194,7 +194,7 @@ EVERY_FAULT = """
 25, reset-on-delete: 'perhaps' is neither true nor false
 26, color: no such field
 27, color: the field is named twice
-28, agent-sha256: '1' is not a SHA-256
+lines 28, 31, 33, 39, agent-sha256: '1' is not a SHA-256
 28, name: Machine SITE-faulty is that of line 2, too
 29, host: it is the host of line 28, too
 29, name: it has 2 values
@@ -202,27 +202,20 @@ EVERY_FAULT = """
 30, host: '192.0.2.81:99999': the port '99999'
 30, site: site nosuch has no valid bootstrap token
 30, ssh-private-key: Secret unbounded-kube/ssh-nosuch with an SSH key does not exist
-30, ssh-username: it is missing
-31, agent-sha256: '1' is not a SHA-256
 31, host: Machine SITE-first has this host already
 32: Machine SITE-first exists, and differs: spec.kubernetes.nodeLabels, spec.ssh.host
 32, oci-image: image '?'
-32, ssh-username: it is missing
 33: no release of the agent is configured
-33, agent-sha256: '1' is not a SHA-256
 33, ssh-private-key: Secret unbounded-kube/unknown with an SSH key does not exist
 34, bastion-ssh-private-key: needs --bastion-host
 34, bastion-ssh-username: needs --bastion-host
-34, ssh-username: it is missing
 35: --ssh-private-key and --bastion-ssh-private-key name two keys for one Secret
 36, bastion-ssh-private-key: TMP/id.pub is a public key
 36, node-label: 'b=c' is not a label value
 37, host: it is missing
 37, site: it is missing
-37, ssh-private-key: TMP/id.pub is a public key
 38, host: '10.1' is no IPv4 address
 39: Machine.unbounded-cloud.io "SITE-long" is invalid: [spec.ssh.host: Too long
-39, agent-sha256: '1' is not a SHA-256
 40, site: nested too deeply
 41: a host has to be a mapping
 """
@@ -250,8 +243,26 @@ async def test_every_kind_of_fault_is_named_also_where_a_line_has_several(
     expected = EVERY_FAULT.replace("SITE", site).replace("TMP", str(tmp_path)).strip().splitlines()
     assert len(report) == len(expected), ran.err
     for line, start in zip(report, expected, strict=True):
-        assert line.startswith(f"  line {start}"), line
+        assert line.startswith(f"  {start}" if start.startswith("lines") else f"  line {start}"), line
     assert await stored(up_api, site) == before
+
+
+@pytest.mark.slow
+async def test_a_cause_that_several_records_have_is_reported_once(
+    up_cli: Cli, up_api: HttpApi, site: str, tmp_path: Path
+) -> None:
+    hosts = [f"nosuch,192.0.2.{number},u,{AGENT_URL}" for number in (1, 2, 3, 4)]
+    hosts[2] = hosts[2].replace("nosuch", site)
+    file = tmp_path / "hosts.csv"
+    file.write_text("\n".join(("site,host,ssh-username,agent-url", *hosts)))
+    ran = await up_cli("register", "-f", str(file))
+    report = ran.err.partition("error: ")[2].splitlines()
+    assert report[0] == f"{file} has 3 faults; nothing was written:"
+    assert [line.partition(": ")[0] for line in report[1:]] == [
+        "  lines 2-3, 5, site",
+        "  lines 2-3, 5, ssh-private-key",
+        "  line 4, ssh-private-key",
+    ]
 
 
 @pytest.mark.slow

@@ -36,7 +36,23 @@ class RecordFault:
     text: str
 
     def __str__(self) -> str:
-        return f"line {self.line}, {self.field}: {self.text}" if self.field else f"line {self.line}: {self.text}"
+        return fault_text((self.line,), self.field, self.text)
+
+
+def fault_text(lines: Sequence[int], field: str, text: str) -> str:
+    """Return a fault that these lines have, in their order, as users see it."""
+    where = f"line {lines[0]}" if len(lines) == 1 else f"lines {', '.join(_ranges(lines))}"
+    return f"{where}, {field}: {text}" if field else f"{where}: {text}"
+
+
+def _ranges(lines: Sequence[int]) -> Iterator[str]:
+    """Yield lines that follow each other as a range, such as 3-7."""
+    begin = last = lines[0]
+    for line in (*lines[1:], -1):
+        if line != last + 1:
+            yield str(begin) if begin == last else f"{begin}-{last}"
+            begin = line
+        last = line
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from unbounded.cli.command_tables.machine import COMMANDS
 from unbounded.cli.deploy import host_addresses, validation
 from unbounded.cli.deploy.apply import CLIENT
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
-from unbounded.cli.deploy.records import FileRecord, RecordFault, read_records
+from unbounded.cli.deploy.records import FileRecord, RecordFault, fault_text, read_records
 from unbounded.cli.deploy.register import KIND, ClusterReads, Registration, create_machine, describe, require_same
 from unbounded.cli.deploy.ssh_keys import KeySecret, PrivateKey, apply_secrets, read_keys, required_secrets
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Printer
@@ -151,10 +151,14 @@ async def run(session: CommandSession) -> int:
     return await _write(session, hosts)
 
 
-def _report(name: str, faults: Sequence[RecordFault]) -> CliError:
-    lines = "\n".join(f"  {fault}" for fault in sorted(set(faults)))
-    count = "1 fault" if len(set(faults)) == 1 else f"{len(set(faults))} faults"
-    return CliError(f"{name} has {count}; nothing was written:\n{lines}")
+def _report(name: str, faults: Iterable[RecordFault]) -> CliError:
+    """Return the report of all faults; one that several records have is one entry with all their lines."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for fault in sorted(set(faults)):
+        lines.setdefault((fault.field, fault.text), []).append(fault.line)
+    entries = "\n".join(f"  {fault_text(at, field, text)}" for (field, text), at in lines.items())
+    count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
+    return CliError(f"{name} has {count}; nothing was written:\n{entries}")
 
 
 # Each record alone
