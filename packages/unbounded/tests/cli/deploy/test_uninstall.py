@@ -22,7 +22,7 @@ from unbounded.cli.deploy.pods import MODES
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PROMETHEUS_RULES, SERVICE_MONITORS, kind_of
 from unbounded.cli.deploy.uninstall import names, workloads
 from unbounded.cli.manifests import CRDS
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
 
 pytestmark = pytest.mark.slow
@@ -142,6 +142,32 @@ async def test_tokens_are_revoked_by_id_and_by_site(cluster_cli: Cli, cluster_ap
     assert (ran.status, await tokens(cluster_api, "rack2")) == (0, [])
     ran = await cluster_cli("token", "revoke", "--site", "rack2")
     assert (ran.status, ran.out) == (0, "site rack2 has no token\n")
+
+
+async def test_a_user_who_may_not_list_machines_revokes_tokens(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    """The token is gone by the time that the Machines are listed, for a warning alone."""
+    await installed(cluster_cli, cluster_api)
+    (name,) = await tokens(cluster_api, "rack1")
+    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "delete"]}]
+    await grant(cluster_api, "token-keeper", rules)
+    ran = await cluster_cli("token", "revoke", "--site", "rack1", "--force", "--as", "token-keeper")
+    assert (ran.status, ran.out) == (0, f"secret/{name} deleted\n"), ran.err
+    assert "the Machines that name it cannot be listed: " in ran.err
+    assert 'User "token-keeper" cannot list resource "machines"' in ran.err
+    assert await tokens(cluster_api, "rack1") == []
+
+
+async def grant(api: HttpApi, user: str, rules: list[dict[str, Any]]) -> None:
+    """Give a user rights in all namespaces."""
+    group = "rbac.authorization.k8s.io"
+    bound = {
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    for plural, body in (("clusterroles", {"rules": rules}), ("clusterrolebindings", bound)):
+        kind: Kind[dict[str, Any]] = Kind(group, "v1", "", plural, dict)
+        with contextlib.suppress(AlreadyExists):
+            await api.create(kind, {"metadata": {"name": user}, **body})
 
 
 @pytest.mark.parametrize(

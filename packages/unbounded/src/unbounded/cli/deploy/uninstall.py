@@ -28,7 +28,7 @@ from unbounded.cli.manifests import CRDS, foreign_definitions
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.intents import confirm
 from unbounded.join import bootstrap_tokens
-from unbounded.kube.api import Api, NotFound
+from unbounded.kube.api import Api, ApiError, NotFound
 
 SHOWN: Final = 10
 WAIT_S: Final = 60.0
@@ -57,6 +57,7 @@ async def run(session: CommandSession) -> int:
     else:
         what = "controllers, policies and rights are deleted" + _loss(data if args.delete_data else [])
         await confirm(session.invocation, (NAMESPACE,), what)
+        await refuse_machines(session)  # of the time that the answer took
         await delete(session, going, GROUPS)
     if args.delete_data:
         return await _wait(session, going)
@@ -286,6 +287,7 @@ async def delete_site(session: CommandSession) -> int:
         session.printer.info(f"no controller runs for site {site}, and it has no token")
     else:
         await confirm(session.invocation, (site,), "its controllers and tokens are deleted")
+        await refuse_machines(session, site)  # of the time that the answer took
         await delete(session, going)
     await restrict_namespace(session)
     await _list_site_rest(session, site)
@@ -293,18 +295,19 @@ async def delete_site(session: CommandSession) -> int:
 
 
 async def _list_site_rest(session: CommandSession, site: str) -> None:
-    label = f"{LABEL_SITE}={site}"
-    rest = [f"secret/{name} in {NAMESPACE}" for name in await names(session.api, SECRETS, NAMESPACE, label)]
-    kind = MACHINE_OPERATION_CREDENTIALS
+    """Name the objects of a site that remain; what cannot be read is named, too, as the rest is deleted already."""
+    label, rest, kind = f"{LABEL_SITE}={site}", list[str](), MACHINE_OPERATION_CREDENTIALS
     try:
-        listing = await session.api.list(kind.raw())
-    except NotFound:
-        listing = None
-    rest += [
-        f"{kind_name(kind)}/{body['metadata']['name']}"
-        for body in (listing.items if listing else ())
-        if body.get("spec", {}).get("siteName") == site
-    ]
+        rest += [f"secret/{name} in {NAMESPACE}" for name in await names(session.api, SECRETS, NAMESPACE, label)]
+        rest += [
+            f"{kind_name(kind)}/{body['metadata']['name']}"
+            for body in (await session.api.list(kind.raw())).items
+            if body.get("spec", {}).get("siteName") == site
+        ]
+    except NotFound:  # a cluster without the project's definitions
+        pass
+    except ApiError as error:
+        session.printer.warn(f"some objects that remain cannot be listed: {error}")
     if rest:
         session.printer.info(
             f"These objects of site {site} remain; delete them with kubectl if nothing else uses them:"
@@ -333,9 +336,16 @@ async def _token_exists(session: CommandSession, name: str) -> bool:
 
 
 async def _warn_waiting_machines(session: CommandSession, gone: set[str]) -> None:
+    try:
+        machines = (await session.api.list(MACHINES)).items
+    except NotFound:  # a cluster without the project's definitions
+        return
+    except ApiError as error:  # the tokens are deleted already
+        session.printer.warn(f"the Machines that name it cannot be listed: {error}")
+        return
     waiting = [
         machine.name
-        for machine in (await session.api.list(MACHINES)).items
+        for machine in machines
         if (spec := machine.spec.kubernetes) is not None
         and spec.bootstrap_token_ref is not None
         and spec.bootstrap_token_ref.name in gone
