@@ -63,6 +63,7 @@ class Caller:
     async def get(self, path: str, **headers: str) -> tuple[int, dict[str, Any]]:
         async with self.session.get(self.url + path, headers=headers) as response:
             assert response.headers["Unbounded-Version"] == RELEASE
+            assert response.headers.getall("Cache-Control") == ["no-store"]
             return response.status, await response.json()
 
     async def plan(self, body: Any) -> tuple[int, dict[str, Any]]:
@@ -432,6 +433,8 @@ async def test_process_of_its_own_has_only_the_rights_of_its_callers(tmp_path: P
                 assert (code, found["complete"], CANARY in json.dumps(found)) == (200, False, False)
                 for nobody in (unknown, anonymous):
                     code, found = await nobody.get("/explain/machine/m1")
+                    assert (code, found["reason"]) == (401, "Unauthorized")
+                    code, found = await nobody.plan({"creates": [REBOOT]})
                     assert (code, found["reason"]) == (401, "Unauthorized")
                 code, found = await part.get("/explain/machine/m1", **{"Impersonate-User": "carol"})
                 assert (code, 'cannot impersonate resource "users"' in found["message"]) == (403, True)

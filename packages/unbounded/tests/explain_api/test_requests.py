@@ -18,7 +18,7 @@ from unbounded.api.meta import Kind
 from unbounded.explain.chain import explain
 from unbounded.explain.links import Topic
 from unbounded.explain.results import Explanation
-from unbounded.explain_api.limits import RequestLimits
+from unbounded.explain_api.limits import REMEMBERED, RequestLimits
 from unbounded.explain_api.releases import release_fault
 from unbounded.explain_api.requests import plan_request
 from unbounded.explain_api.service import ExplainService, ServedRequest
@@ -28,7 +28,7 @@ from unbounded.kube.options import SettingsError
 
 
 def test_one_caller_cannot_take_all_turns() -> None:
-    limits = RequestLimits(total=3, each=2)
+    limits = RequestLimits(total=3, each=2, unknown=3)
     with ExitStack() as stack:
         stack.enter_context(limits.turn("a"))
         stack.enter_context(limits.turn("a"))
@@ -39,8 +39,24 @@ def test_one_caller_cannot_take_all_turns() -> None:
         with pytest.raises(RequestRejected, match="too many requests are running"):
             stack.enter_context(limits.turn("c"))
     with limits.turn("c"):
-        assert limits == RequestLimits(total=3, each=2, _running=limits._running)
+        assert limits == RequestLimits(total=3, each=2, unknown=3, _running=limits._running, _unknown=1)
         assert limits._running == {"c": 1}
+
+
+def test_tokens_that_no_server_has_accepted_cannot_take_all_turns() -> None:
+    limits = RequestLimits(total=4, each=2, unknown=2)
+    limits.note_served("known")
+    with ExitStack() as stack:
+        for garbage in ("a", "b"):
+            stack.enter_context(limits.turn(garbage))
+        with pytest.raises(RequestRejected, match="too many requests are running"):
+            stack.enter_context(limits.turn("c"))
+        stack.enter_context(limits.turn("known"))
+    for number in range(REMEMBERED):
+        limits.note_served(f"later-{number}")
+    with limits.turn("a"), limits.turn("b"), pytest.raises(RequestRejected), limits.turn("known"):
+        pass
+    assert (limits._unknown, limits._running) == (0, {})
 
 
 @pytest.mark.parametrize(

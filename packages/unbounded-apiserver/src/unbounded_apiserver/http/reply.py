@@ -38,6 +38,7 @@ class HttpReply(msgspec.Struct):
     extra_headers: list[tuple[str, str]] = []
     keep_alive: bool = True
     more_body: Iterator[bytes] | None = None
+    cache_control: str = "no-cache, private"
 
     def complete(self) -> None:
         """Complete `body`."""
@@ -47,7 +48,7 @@ class HttpReply(msgspec.Struct):
 
     def headers(self) -> CIMultiDict[str]:
         """All headers but those that only the connection knows."""
-        return CIMultiDict([("Content-Type", self.media), ("Cache-Control", "no-cache, private"), *self.extra_headers])
+        return CIMultiDict([("Content-Type", self.media), ("Cache-Control", self.cache_control), *self.extra_headers])
 
     def response(self) -> web.Response:
         """Return the answer as a response of the HTTP library."""
@@ -56,7 +57,7 @@ class HttpReply(msgspec.Struct):
     def encode(self, request: web.BaseRequest) -> bytes:
         """Return the bytes to send; sets `keep_alive`."""
         self.keep_alive = keep_alive = self.keep_alive and request.keep_alive
-        head = _head(self.status, self.media)
+        head = _head(self.status, self.media, self.cache_control)
         lines = (
             "".join([f"{name}: {_line(value)}\r\n" for name, value in self.extra_headers]) if self.extra_headers else ""
         )
@@ -75,13 +76,13 @@ def _line(value: str) -> str:
 
 
 @cache
-def _head(status: int, media: str) -> bytes:
+def _head(status: int, media: str, cache_control: str) -> bytes:
     """Return the first header lines of an answer, from a cache: there are few different ones."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = UNKNOWN_STATUS
-    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {_line(media)}\r\nCache-Control: no-cache, private\r\n"
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {_line(media)}\r\nCache-Control: {cache_control}\r\n"
     return head.encode()
 
 

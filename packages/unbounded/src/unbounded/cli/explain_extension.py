@@ -10,7 +10,15 @@ from typing import Final
 
 from unbounded.cli.loop_thread import LoopThread
 from unbounded.explain_api.releases import HEADER
-from unbounded.explain_api.service import JSON, PREFIXES, ExplainService, ServedReply, ServedRequest, rejection
+from unbounded.explain_api.service import (
+    CACHE_CONTROL,
+    JSON,
+    PREFIXES,
+    ExplainService,
+    ServedReply,
+    ServedRequest,
+    rejection,
+)
 from unbounded.explain_api.statuses import RequestRejected
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
@@ -60,4 +68,4 @@ class ExplainExtension:
 
 
 def _reply(reply: ServedReply) -> HttpReply:
-    return HttpReply(reply.body, JSON, reply.code, extra_headers=reply.all_headers)
+    return HttpReply(reply.body, JSON, reply.code, reply.all_headers, cache_control=CACHE_CONTROL)

@@ -19,7 +19,15 @@ from urllib.parse import parse_qs, unquote
 from aiohttp import web
 
 from unbounded.explain_api.releases import HEADER
-from unbounded.explain_api.service import BODY_BYTES, JSON, ExplainService, ServedReply, ServedRequest, rejection
+from unbounded.explain_api.service import (
+    BODY_BYTES,
+    CACHE_CONTROL,
+    JSON,
+    ExplainService,
+    ServedReply,
+    ServedRequest,
+    rejection,
+)
 from unbounded.explain_api.statuses import RequestRejected, bad_request
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
@@ -148,7 +156,7 @@ async def _body(request: web.BaseRequest) -> bytes:
 
 
 def _response(reply: ServedReply, *, keep: bool = True) -> web.Response:
-    headers = [("Cache-Control", "no-cache, private"), *reply.all_headers]
+    headers = [("Cache-Control", CACHE_CONTROL), *reply.all_headers]
     response = web.Response(body=reply.body, status=reply.code, content_type=JSON, headers=headers)
     if not keep:
         response.force_close()

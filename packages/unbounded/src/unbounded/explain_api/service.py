@@ -28,6 +28,7 @@ PREFIXES: Final = (EXPLAIN, PLAN)  # the first segments of its paths
 DOCUMENT: Final = "openapi.json"
 BODY_BYTES: Final = 1024 * 1024
 LIMIT_S: Final = 60.0
+CACHE_CONTROL: Final = "no-store"  # no cache may keep an answer: it rests on the rights of its caller
 # A server of many users keeps no password of a BMC, and follows no address that an object names.
 SERVED: Final = PlanScope(reads_secrets=False, calls_clouds=False)
 
@@ -61,7 +62,7 @@ class ServedReply:
 
     @property
     def all_headers(self) -> list[tuple[str, str]]:
-        """The headers beside the type and the length of the body; no cache may keep an answer."""
+        """The headers beside the type and the length of the body, and CACHE_CONTROL."""
         return [(HEADER, RELEASE), ("X-Content-Type-Options", "nosniff"), *self.headers]
 
 
@@ -108,13 +109,15 @@ class ExplainService:
         raise RequestRejected(404, "NotFound", f"there is no such path: /{EXPLAIN}/{DOCUMENT} describes the API")
 
     async def _limited(self, request: ServedRequest, answer: Callable[..., Any], *given: Any) -> ServedReply:
-        with self.limits.turn(hashlib.sha256(request.caller.encode()).hexdigest()):
+        caller = hashlib.sha256(request.caller.encode()).hexdigest()
+        with self.limits.turn(caller):
             try:
                 async with asyncio.timeout(self.limit_s):
                     reply: ServedReply = await answer(request, *given)
-                    return reply
             except TimeoutError:
                 raise RequestRejected(504, "Timeout", f"no answer within {self.limit_s:.0f} s") from None
+        self.limits.note_served(caller)
+        return reply
 
     async def _explain(self, request: ServedRequest, segments: list[str]) -> ServedReply:
         subject = explain_request(segments)

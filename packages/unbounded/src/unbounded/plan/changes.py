@@ -49,6 +49,7 @@ from unbounded.plan.kinds import kind_of
 from unbounded.plan.model import Plan, PlannedChange, UpdateForecast, plan_hash
 
 AT_ONCE: Final = 10  # Secrets read concurrently
+UNAUTHORIZED: Final = 401
 
 T = TypeVar("T")
 
@@ -268,10 +269,16 @@ async def _facts_of_patch(api: Api, patch: IntentPatch) -> ExplainFacts:
 
 
 async def _rejection(dry: Any) -> str:
-    """Return the server's rejection of a write; empty where the server accepts it."""
+    """Return the server's rejection of a write; empty where the server accepts it.
+
+    Raises:
+        Forbidden: the server does not know the user: nothing was planned for anybody.
+    """
     try:
         await dry
     except Failure as error:
+        if isinstance(error, Forbidden) and error.code == UNAUTHORIZED:
+            raise
         return str(error)
     return ""
 
