@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -50,16 +50,18 @@ class Recording:
         return replace(self, samples={key: change(key[0], value) for key, value in self.samples.items()})
 
 
-def input_series(recording: Recording, growth: Mapping[str, float] | None = None) -> list[dict[str, str]]:
+def input_series(
+    recording: Recording, growth: Mapping[str, float] | Mapping[Key, float] | None = None
+) -> list[dict[str, str]]:
     """Return series that keep the values of a recording.
 
     Args:
-        growth: of metrics by name, in each step.
+        growth: in each step, of metrics by name, or of single series.
     """
-    growth, found = growth or {}, []
+    known, found = cast("Mapping[object, float]", growth or {}), []
     for (name, labels), value in sorted(recording.samples.items()):
         text = ", ".join(f"{label}={_quoted(own)}" for label, own in labels)
-        more = growth.get(name, 0)
+        more = known.get(name, known.get((name, labels), 0))
         values = f"{value!r}+{more!r}x{STEPS}" if math.isfinite(value) else f"_x{STEPS}"
         found.append({"series": f"{name}{{{text}}}", "values": values})
     return found

@@ -233,18 +233,6 @@ def of_certificates(recording: Recording, certificate: str, job: str) -> Iterato
     yield case("certificate", input_series(days), f"{at}d", (firing,), interval="1d", of=(firing.alert,))
 
 
-def of_errors(recording: Recording) -> Iterator[Body]:
-    name = "unbounded_api_requests_total"
-    (good, _), *_ = recording.of_name(name, code="200", verb="get").items()
-    bad = tuple(sorted((dict(good) | {"code": "503"}).items()))
-    firing = Firing("UnboundedApiErrorBudgetBurn", "2% of the requests to the API fail")
-    for errors, fires in ((2.0, True), (0.05, False)):
-        samples = {(name, good): 0.0, (name, bad): 0.0, (LEADS, (("lease", LEASE),)): 1.0}
-        series = input_series(Recording(samples))
-        series[0]["values"], series[1]["values"] = f"0+{100 - errors}x400", f"0+{errors}x400"
-        yield case(f"{errors} % of errors", series, "6h", (firing,) if fires else ())
-
-
 def of_dashboard(recording: Recording) -> Body:
     """A test in which each panel has data, except those of network boot, which the plane does not serve."""
     views = [view for row, views in ROWS.items() if row != "Network boot" for view in views]
@@ -317,7 +305,7 @@ async def test_alerts_fire_on_metrics_of_a_plane_in_trouble_and_not_on_those_of_
     for recording in (healthy, trouble):
         check_names(recording)
     cases = [case("healthy", input_series(healthy), "2h", ())]
-    cases += [*of_trouble(trouble), *of_leaders(healthy), *of_errors(healthy)]
+    cases += [*of_trouble(trouble), *of_leaders(healthy)]
     cases.append(of_dashboard(trouble))
     await asyncio.to_thread(run_rules, tmp_path, cases)
     await asyncio.to_thread(run_rules, tmp_path, of_certificates(healthy, "server", "target-1"), every="1d")
