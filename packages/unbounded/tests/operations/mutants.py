@@ -206,8 +206,32 @@ CLOUD_FAULTS: Final = tuple(
         (
             "containercloud.machines.life",
             "the drain of an aborted deletion stays",
-            'ours = (f"maintenance of {view.full_name}", f"deletion of {view.full_name}")',
-            'ours = (f"maintenance of {view.full_name}",)',
+            "ours = set(maintenance_reasons(view.full_name))",
+            "ours = set(maintenance_reasons(view.full_name)[:1])",
+        ),
+        (
+            "containercloud.machines.life",
+            "a host that others have installed is installed",
+            "if view.adopted:  # others have installed the host",
+            "if False:",
+        ),
+        (
+            "containercloud.machines.life",
+            "a host that others have installed is updated",
+            "labels[LABEL_UPGRADE_INDEX] = None",
+            "pass",
+        ),
+        (
+            "containercloud.machines.deletion",
+            "a host that others have installed is switched off",
+            "_S.RELEASING if view.adopted else _S.POWERING_OFF",
+            "_S.POWERING_OFF",
+        ),
+        (
+            "containercloud.hosts.machine_fields",
+            "an adopted Machine keeps the fields of its claim",
+            "return given_back(view.machine)",
+            "return dict.fromkeys(claim_marks(view.machine))",
         ),
         (
             "containercloud.machines.deletion",

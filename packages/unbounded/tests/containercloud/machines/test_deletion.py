@@ -432,9 +432,6 @@ RECORD = '{"claimant":"example-ns/example-control-plane"}'
         ("unsafe", "Draining", {"node": node(), "target": target(**DRAINS, disruption=DRAINING)}, "Releasing"),
         ("unsafe", "Guarding", {"node": node()}, "Releasing"),
         ("forced", "Guarding", {"node": node()}, "Releasing"),
-        ("graceful", "Resetting", {"node": node(), "target": target(agent={"version": "1"})}, "Releasing"),
-        ("unsafe", "PoweringOff", {"node": node()}, "Releasing"),
-        ("unsafe", "Removing", {"node": node()}, "Releasing"),
     ],
     ids=[
         "graceful drains the Node",
@@ -444,9 +441,6 @@ RECORD = '{"claimant":"example-ns/example-control-plane"}'
         "a looser policy ends the drain",
         "unsafe gives the host back at once",
         "forced gives the host back at once",
-        "a reset that was to begin does not",
-        "a host that was to be switched off is not",
-        "a Node that was to be deleted stays",
     ],
 )
 def test_an_adopted_host_is_only_drained_and_given_back(

@@ -69,7 +69,6 @@ _S = MachineStage
 _R = MachineReason
 _KINDS: Final = {_S.RESETTING: OperationKind.AGENT_RESET, _S.POWERING_OFF: OperationKind.HOST_POWER_OFF}
 _PAST_RETURN: Final = frozenset({_S.RESETTING, _S.POWERING_OFF, _S.REMOVING, _S.RELEASING})
-_OF_OUR_HOSTS: Final = frozenset({_S.RESETTING, _S.POWERING_OFF, _S.REMOVING})
 _NEVER: Final = {"mode": DrainMode.NEVER.value}
 _LOST: Final = frozenset({ClaimReason.HOST_TAKEN, ClaimReason.HOST_CHANGED})  # it may be the node of another Machine
 
@@ -95,8 +94,6 @@ def plan_deletion(view: MachineView) -> MachineStep:
     is_lost = view.execution.host is not None and view.claim.reason in _LOST
     if is_lost and view.execution.stage != _S.RELEASING:
         plan = (_stopped(view) or _go(view, _S.RELEASING)) if _wanted(view) else _back(view)
-    elif view.adopted and view.execution.stage in _OF_OUR_HOSTS:  # begun before that was known
-        plan = _running(view) or _go(view, _S.RELEASING)
     else:
         plan = _named_too_late(view, _STAGES[MachineStage(view.execution.stage)](view))
     execution = plan.execution
