@@ -331,6 +331,16 @@ async def host_kept(world: Site) -> None:
     await world.change(delete=True, deletionPolicy="unsafe")
 
 
+async def object_kept(world: Site) -> None:
+    await begun(world)
+    machine = await world.until_word("Ready")
+    finalizers = [*machine.metadata.finalizers, "example.com/hold"]
+    patch = {"metadata": {"finalizers": finalizers}}
+    await world.api.patch(CONTAINER_CLOUD_MACHINES, NAME, patch, namespace="example-ns")
+    await world.change(deletionPolicy="unsafe")
+    await world.api.delete(CONTAINER_CLOUD_MACHINES, NAME, namespace="example-ns")
+
+
 NEW_HOST: Final = "that host exists, or the annotation"
 NEW_INPUTS: Final = "annotation unbounded-cloud.io/retry, "
 ROWS: Final[dict[tuple[str, str], WaitRow]] = {
@@ -445,6 +455,7 @@ ROWS: Final[dict[tuple[str, str], WaitRow]] = {
     (M.REMOVING_NODE, "forced"): WaitRow(
         node_kept("forced"), f"Node {TARGET}", f"Node {TARGET} is gone", "the deletion goes on without it"
     ),
+    (M.FINALIZERS_REMAINING, ""): WaitRow(object_kept, "finalizers example.com/hold", "their owners remove them"),
     (M.RELEASING_HOST, ""): WaitRow(host_kept, "container-cloud", "the host names the Machine no more"),
 }
 NO_WAITS: Final = {

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from unbounded.api.container_cloud.machine import ErrorReason, MachineWaiting
+from unbounded.api.fields import MAX_STRING
 from unbounded.kube.clock import rfc3339
 
 CONTAINER_CLOUD: Final = "container-cloud"
@@ -60,9 +61,9 @@ def waiting_of(wait: MachineWait, since: str) -> MachineWaiting:
     limit = wait.limit
     return MachineWaiting(
         reason=str(wait.reason),
-        held_by=wait.held_by,
+        held_by=wait.held_by[:MAX_STRING],
         since=since,
-        until_event=wait.until,
+        until_event=wait.until[:MAX_STRING],
         until=None if limit is None else rfc3339(limit.at),
         then=None if limit is None else limit.then,
     )

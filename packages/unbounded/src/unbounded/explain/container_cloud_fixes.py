@@ -361,6 +361,15 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         (_why("bmh", "host_name", "host_namespace"),),
         Topic.HOST,
     ),
+    _M.FINALIZERS_REMAINING: ReasonRow(
+        "the object is deleted as soon as the owners of its finalizers have removed them",
+        (
+            (
+                "kubectl get ma {name} -n {namespace} -o jsonpath='{{.metadata.finalizers}}'",
+                "shows the finalizers, whose names tell their owners",
+            ),
+        ),
+    ),
 }
 """Rows of the Machines of cluster.k8s.io: of claims, profiles, networks, the life and the deletion."""
 

@@ -88,7 +88,7 @@ def plan_deletion(view: MachineView) -> MachineStep:
     """Return the next step of the deletion of a Machine."""
     meta = view.machine.metadata
     if meta.deletion_timestamp is not None and FINALIZER_MACHINE not in meta.finalizers:
-        return MachineStep(execution=view.execution)
+        return _kept(view)
     if view.execution.stage not in DELETION_STAGES:
         return MachineStep(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
     is_lost = view.execution.host is not None and view.claim.reason in _LOST
@@ -102,6 +102,15 @@ def plan_deletion(view: MachineView) -> MachineStep:
     limit = plan.obstacle.limit if plan.obstacle is not None else None
     requeue_s = plan.requeue_s if limit is None else max((limit.at - view.now).total_seconds(), 0.05)
     return replace_plan(plan, execution=execution, requeue_s=requeue_s)
+
+
+def _kept(view: MachineView) -> MachineStep:
+    """Return the wait of a deleted Machine for the finalizers of others; no wait for one that goes now."""
+    finalizers = view.machine.metadata.finalizers
+    if not finalizers:
+        return MachineStep(execution=view.execution)
+    text, holder = f"Machine {view.full_name} is kept by its finalizers", f"finalizers {', '.join(finalizers)}"
+    return _stay(view, MachineWait(_R.FINALIZERS_REMAINING, text, holder, "their owners remove them"))
 
 
 def _named_too_late(view: MachineView, plan: MachineStep) -> MachineStep:

@@ -72,6 +72,7 @@ class MachineReason(StrEnum):
     ABORTING = "Aborting"
     REMOVING_NODE = "RemovingNode"
     RELEASING_HOST = "ReleasingHost"
+    FINALIZERS_REMAINING = "FinalizersRemaining"  # of others, on the Machine
 
 
 @dataclass(frozen=True)
