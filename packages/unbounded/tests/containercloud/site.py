@@ -139,12 +139,16 @@ class Site(Stock):
         spec = {"pxe": {"redfish": redfish, "image": "registry.example.com/own:1"}, "kubernetes": kubernetes}
         self.power[name] = "On"
         await self.api.create(MACHINES, {"metadata": {"name": name}, "spec": spec})
+        await self.join(name)
+        return await self.machine(name)
+
+    async def join(self, name: str) -> None:
+        """Report an image, an agent and a Ready Node of a Machine, as after an installation by others."""
         agent = {"version": "1.0.0", "waitsForGrants": True, "host": {"hostname": name}}
         image = {"image": "registry.example.com/own:1", "digest": f"sha256:{'0' * 64}", "boot": "b0", "at": self._now()}
         await self.api.patch(MACHINES, name, {"status": {"agent": agent, "image": image}}, subresource="status")
         await self.api.create(NODES, {"metadata": {"name": name, "labels": {"unbounded-cloud.io/machine": name}}})
         await self._ready(name, ready=True)
-        return await self.machine(name)
 
     async def adopted(self, host: str, machine: str, namespace: str = "example-ns") -> None:
         """Create the BareMetalHost that `kubectl unbounded host adopt MACHINE --externally-provisioned` creates."""

@@ -25,6 +25,8 @@ OWN: Final[dict[str, Any]] = {
     "registerWithTaints": ["own=yes:NoSchedule"],
     "bootstrapTokenRef": {"name": "bootstrap-token-owners"},
 }
+BMC: Final = {"address": "redfish://192.0.2.1/redfish/v1/Systems/22", "credentialsName": "bmc-2"}
+WORKER: Final = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
 CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
 
@@ -42,8 +44,7 @@ async def adopted(world: Site) -> Machine:
 
 async def pinned(world: Site, name: str = "m1", *, manager: bool = False, **value: Any) -> ContainerCloudMachine:
     """Create a Machine that pins the host."""
-    labels = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
-    labels |= {"cluster.sigs.k8s.io/control-plane": ""} if manager else {}
+    labels = WORKER | ({"cluster.sigs.k8s.io/control-plane": ""} if manager else {})
     stacklight = [{"key": "stacklight", "value": "enabled"}]
     return await world.claimant(name, pin="example-ns/h1", labels=labels, nodeLabels=stacklight, **value)
 
@@ -158,10 +159,71 @@ def test_an_aborted_deletion_keeps_the_host() -> None:
 
 
 @site_story
+async def test_a_host_with_its_own_bmc_is_only_switched_on_and_off(world: Site) -> None:
+    """It adopts no earlier Machine: people have installed the host, and joined it under the name of its Machine."""
+    await world.surroundings()
+    await world.host("h2", "example-ns", bmc=BMC, externallyProvisioned=True)
+    await world.state("externally provisioned", "h2", "example-ns")
+    await world.claimant("m1", pin="example-ns/h2", labels=WORKER)
+    await world.until_machine(lambda one: one.status.error_reason == "JoinClusterTimeoutError", "m1")
+    assert world.operated == []
+    world.power["h2.example-ns"] = "On"
+    await world.join("h2.example-ns")
+    await world.until_word("Ready", "m1")
+    await world.edit("h2", "example-ns", online=False)
+    await world.until(lambda host: host.status.powered_on is False, "h2", "example-ns")
+    await world.edit("h2", "example-ns", online=True)
+    await world.until(lambda host: host.status.powered_on is True, "h2", "example-ns")
+    await world.change("m1", delete=True)
+    await world.until_gone("m1")
+    host = await world.state("externally provisioned", "h2", "example-ns")
+    await world.settle()
+    assert (host.spec.consumer_ref, host.status.operational_status) == (None, "OK")
+    assert world.power["h2.example-ns"] == "On"
+    assert await world.node("h2.example-ns") is not None
+    assert world.operated == ["HostPowerOff", "HostPowerOn"]
+
+
+@site_story
+async def test_a_machine_over_ssh_is_adopted_and_given_back(world: Site) -> None:
+    await world.surroundings()
+    ssh = {"host": "192.0.2.7", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube", "key": "key"}}
+    await world.api.create(MACHINES, {"metadata": {"name": RACK}, "spec": {"ssh": ssh, "kubernetes": {}}})
+    await world.join(RACK)
+    await world.adopted("h1", RACK)
+    await world.state("externally provisioned", "h1", "example-ns")
+    before = await world.machine(RACK)
+    await pinned(world, deletionPolicy="graceful")
+    await world.until_word("Ready", "m1")
+    await world.change("m1", delete=True)
+    await world.until_gone("m1")
+    await world.state("externally provisioned", "h1", "example-ns")
+    await world.settle()
+    after = await world.machine(RACK)
+    assert (after.spec.ssh, after.spec.pxe) == (before.spec.ssh, None)
+    assert after.metadata.annotations == before.metadata.annotations
+    node = await node_of(world)
+    assert (node.ready, node.spec.unschedulable, "stacklight" in node.metadata.labels) == (True, False, False)
+
+
+@site_story
+async def test_the_deletion_of_a_cluster_gives_its_adopted_hosts_back(world: Site) -> None:
+    before = await adopted(world)
+    await world.settle()
+    joined = await node_of(world)
+    await pinned(world, manager=True)
+    await world.until_word("Ready", "m1")
+    await world.api.delete(CLUSTERS, "example-cluster", namespace="example-ns")
+    await world.until_gone("m1")
+    await in_stock(world, before, joined)
+    assert world.operated == []
+    assert (await world.api.list(CLUSTERS)).items == ()
+
+
+@site_story
 async def test_a_machine_without_a_pin_does_not_get_an_adopted_host(world: Site) -> None:
     await adopted(world)
-    labels = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
-    await world.claimant("m1", labels=labels)
+    await world.claimant("m1", labels=WORKER)
     await world.until_machine(lambda one: one.status.error_reason == "InsufficientResources", "m1")
     await world.settle()
     assert (await host_of(world)).spec.consumer_ref is None
@@ -173,8 +235,7 @@ async def test_an_adopted_host_of_another_project_is_refused_by_name(world: Site
     await world.joined(RACK, **OWN)
     await world.adopted("h1", RACK, "other-ns")
     await world.state("externally provisioned", "h1", "other-ns")
-    labels = {"cluster.sigs.k8s.io/cluster-name": "example-cluster"}
-    await world.claimant("m1", pin="other-ns/h1", labels=labels)
+    await world.claimant("m1", pin="other-ns/h1", labels=WORKER)
     machine = await world.until_machine(lambda one: one.status.error_message is not None, "m1")
     assert machine.status.error_message is not None
     assert "Machines of other namespaces may use hosts of: default" in machine.status.error_message
