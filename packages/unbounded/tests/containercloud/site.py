@@ -29,6 +29,7 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_ME
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.network import L2_TEMPLATES, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
+from unbounded.api.disruption import MAINTENANCE
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -252,6 +253,8 @@ class Site(Stock):
         """Drain a Node for the maintenance of its Machine, and return it, as the disruption controller does."""
         enabled = machine.spec.maintenance is not None and machine.spec.maintenance.enabled
         disruption, node = machine.status.disruption, await self.node(machine.name)
+        if disruption is not None and disruption.holder.kind != MAINTENANCE:
+            return
         if enabled and node is not None and disruption is None:
             await self._disrupt(machine, "Draining", unschedulable=True)
         elif (

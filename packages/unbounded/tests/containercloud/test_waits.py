@@ -27,7 +27,7 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, Cont
 from unbounded.api.container_cloud.names import LABEL_DEFAULT_PROFILE
 from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
 from unbounded.api.core import NODES
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, NODE_RECREATION
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MACHINE_PROFILES
@@ -264,6 +264,16 @@ def updated(phase: str) -> Drive:
     return drive
 
 
+async def update_that_drains(world: Site) -> None:
+    await begun(world)
+    await world.until_word("Ready")
+    now = world._now()
+    update = {"version": "v2", "uid": "u", "generation": 2, "phase": "Draining", "since": now, "message": "m"}
+    holder = {"kind": NODE_RECREATION, "name": "v2", "uid": "u"}
+    drain = {"holder": holder, "stage": "Draining", "since": now, "heldBy": "PodDisruptionBudget default/web"}
+    await world._status(await world.machine(TARGET), nodeUpdate=update, disruption=drain)
+
+
 async def maintenance_that_does_not_end(world: Site) -> None:
     await ready(maintenance=True)(world)
     await world.until_word("Maintenance")
@@ -420,6 +430,7 @@ ROWS: Final[dict[tuple[str, str], WaitRow]] = {
     (M.MARKING_NODE, ""): WaitRow(marked("unmarked"), "machina", f"Node {TARGET} has label "),
     # the Node
     (M.UPDATING, ""): WaitRow(updated("Recreating"), "MachineConfigurationVersion v2", "the Node has that version"),
+    (M.UPDATING, "drain"): WaitRow(update_that_drains, "PodDisruptionBudget default/web", "the Node is drained"),
     (M.UPDATE_FAILED, ""): WaitRow(updated("Failed"), "MachineConfigurationVersion v2", "the Cluster has another"),
     (M.ENTERING_MAINTENANCE, ""): WaitRow(
         lambda world: stuck(world, ready(maintenance=True)), "machina", "the Node is drained"

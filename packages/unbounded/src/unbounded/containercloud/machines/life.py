@@ -525,13 +525,16 @@ def _ready(view: MachineView) -> Outcome:
 
 def _updating(view: MachineView) -> Outcome:
     phase = _update(view)
-    update = view.target.status.node_update if view.target is not None else None
-    if not phase or update is None:
+    target = view.target
+    update = target.status.node_update if target is not None else None
+    if target is None or update is None or not phase:
         return _go(enter(view, _S.CONFIGURING))
     text = f"update of the Node: {update.phase}{f': {update.message}' if update.message else ''}"
     holder = f"MachineConfigurationVersion {update.version}"
     if phase == NodeUpdatePhase.FAILED:
         return _stay(view, _R.UPDATE_FAILED, text, holder, _RETRIED, error=ErrorReason.UPDATE_ERROR)
+    if phase == NodeUpdatePhase.DRAINING and target.status.disruption is not None:
+        return _stay(view, _R.UPDATING, text, drain_holder(target.status.disruption), "the Node is drained")
     return _stay(view, _R.UPDATING, text, holder, "the Node has that version, or the update fails")
 
 
