@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -22,7 +23,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.bootstrap_tokens import site_token_manifest
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import rfc3339
@@ -30,6 +31,7 @@ from unbounded.machina.configuration_versions import CONFIGURATIONS
 from unbounded.machina.fleet_metrics import (
     MAX_REASONS,
     MAX_SITES,
+    MAX_STAGES,
     OTHER,
     FleetMetrics,
     TimeLeft,
@@ -37,7 +39,7 @@ from unbounded.machina.fleet_metrics import (
     time_left,
 )
 from unbounded.operations import reasons
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.metrics import MAX_LABELS, OperationMetrics
 
 Raw = dict[str, Any]
 
@@ -224,6 +226,51 @@ async def test_the_time_in_a_stage_goes_on_after_the_last_write(fleet: Fleet) ->
         await asyncio.sleep(100)
         found = fleet.samples("unbounded_operations_stage_seconds")
     assert found == {("HostReboot", "WaitingOff"): pytest.approx(140, abs=1)}
+
+
+@in_fleet
+async def test_no_status_that_an_agent_writes_fails_a_scrape_or_makes_series_without_bound(fleet: Fleet) -> None:
+    execution: Raw = {"executor": "agent/m1", "incarnation": "i.1", "machineUID": "u", "binding": "b"}
+    times = ("2026-01-01T00:00:00z", "2026-01-01T00:00:00+99:99", "2026-01-01T00:00:00", rfc3339(virtual_now()))
+    names = [f"one-{number}" for number in range(3 * MAX_REASONS)]
+    async with fleet.following():
+        for number, name in enumerate(names):
+            at = times[number % len(times)]
+            await fleet.operation(
+                name,
+                phase="InProgress",
+                waiting={"reason": f"Of{name}", "since": at},
+                execution=execution | {"recordedAt": at},
+                targets=[{"machineRef": "m1", "stage": name}],
+            )
+        await asyncio.sleep(100)
+        for metric in ("unbounded_operations_blocked", "unbounded_operations_blocked_seconds"):
+            found = fleet.samples(metric)
+            assert len(found) == MAX_REASONS + 1
+            assert ("HostReboot", "host", OTHER) in found
+        assert max(found.values()) == pytest.approx(100, abs=1)
+        assert len(fleet.samples("unbounded_operations_stage_seconds")) == MAX_STAGES + 1
+        for name in names:
+            await fleet.status(MACHINE_OPERATIONS, name, phase="Complete", waiting=None)
+        await settled()
+    text = generate_latest(fleet.registry).decode()
+    ended = [
+        line for line in text.splitlines() if line.startswith("unbounded_operation_blocked_duration_seconds_count")
+    ]
+    assert len(ended) == MAX_LABELS + 1
+    assert sum(float(line.split()[-1]) for line in ended) == len(names)
+
+
+def test_reasons_of_ended_operations_are_bounded() -> None:
+    registry = CollectorRegistry()
+    metrics = OperationMetrics(registry)
+    spec = {"operationKind": "HostReboot", "machineRef": "m1"}
+    for number in range(2 * MAX_LABELS):
+        body = {"metadata": {"name": "o"}, "spec": spec, "status": {"phase": "Failed", "reason": f"R{number}"}}
+        metrics.ended(msgspec.convert(body, MachineOperation), None)
+    (family,) = [one for one in registry.collect() if one.name == "unbounded_operations"]
+    counts = {sample.labels["reason"]: sample.value for sample in family.samples if sample.name.endswith("_total")}
+    assert (len(counts), counts["Other"]) == (MAX_LABELS + 1, MAX_LABELS)
 
 
 @in_fleet

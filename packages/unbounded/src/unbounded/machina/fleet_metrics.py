@@ -43,6 +43,7 @@ Labels = tuple[str, ...]
 
 MAX_SITES: Final = 50
 MAX_REASONS: Final = 40
+MAX_STAGES: Final = 40
 OTHER: Final = "other"
 UNKNOWN: Final = "unknown"
 TOKENS_EVERY_S: Final = 300.0
@@ -158,6 +159,30 @@ def _folded(counts: Mapping[Labels, float], position: int, kept: frozenset[str])
         key = (*labels[:position], value, *labels[position + 1 :])
         folded[key] = folded.get(key, 0) + count
     return folded
+
+
+def _longest(times: Mapping[Labels, float], position: int, limit: int) -> dict[Labels, float]:
+    """Return the times with at most `limit` values of one label, the longest; the longest of all others is `other`."""
+    by_value: dict[str, float] = {}
+    for labels, seconds in times.items():
+        by_value[labels[position]] = max(by_value.get(labels[position], 0.0), seconds)
+    kept, found = _largest(by_value, limit), dict[Labels, float]()
+    for labels, seconds in times.items():
+        value = labels[position] if labels[position] in kept else OTHER
+        key = (*labels[:position], value, *labels[position + 1 :])
+        found[key] = max(found.get(key, 0.0), seconds)
+    return found
+
+
+def _seconds_since(earlier: str | None, now: datetime) -> float:
+    """Return the seconds from a time in a status; 0 for one that cannot be read: agents write any that the CRD takes.
+
+    A failed scrape would lose the metrics of the whole process.
+    """
+    try:
+        return seconds_since(earlier, now)
+    except (ValueError, TypeError, OverflowError):  # such as 2026-01-01T00:00:00z
+        return 0.0
 
 
 class TimeLeft(StrEnum):
@@ -281,7 +306,7 @@ class FleetMetrics(Collector):
         if waited is not None and (waits is None or waits.reason != waited.reason):
             by = blocker_of(waited.reason)
             if by is not None:
-                self._operations.unblocked(by.value, waited.reason, seconds_since(waited.since, self._now()))
+                self._operations.unblocked(by.value, waited.reason, _seconds_since(waited.since, self._now()))
         if new is not None and not new.terminal:
             self._open[new.metadata.uid] = new
         elif (gone := new or old) is not None:
@@ -334,15 +359,15 @@ class FleetMetrics(Collector):
             if status.waiting is not None and by is not None:
                 labels = (kind, by.value, status.waiting.reason)
                 blocked[labels] += 1
-                longest[labels] = max(longest.get(labels, 0.0), seconds_since(status.waiting.since, now))
+                longest[labels] = max(longest.get(labels, 0.0), _seconds_since(status.waiting.since, now))
             execution, stage = status.execution, status.targets[0].stage if len(status.targets) == 1 else None
             if execution is not None and stage is not None:
-                since_s = execution.stage_seconds + max(seconds_since(execution.recorded_at, now), 0.0)
+                since_s = execution.stage_seconds + max(_seconds_since(execution.recorded_at, now), 0.0)
                 stages[kind, stage] = max(stages.get((kind, stage), 0.0), since_s)
         yield OPEN.family(count)
-        yield IN_STAGE.family(stages)
-        yield BLOCKED.family(blocked)
-        yield BLOCKED_SECONDS.family(longest)
+        yield IN_STAGE.family(_longest(stages, 1, MAX_STAGES))
+        yield BLOCKED.family(bounded(blocked, 2, MAX_REASONS))
+        yield BLOCKED_SECONDS.family(_longest(longest, 2, MAX_REASONS))
 
     def _of_rollouts(self) -> Iterator[GaugeMetricFamily]:
         phases: Counter[Labels] = Counter()

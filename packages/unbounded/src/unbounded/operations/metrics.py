@@ -67,6 +67,7 @@ class OperationMetrics:
             registry=registry,
         )
         self._own_reasons = LimitedLabel()  # of executors
+        self._ends = LimitedLabel()
 
     def overrode(self, kind: str) -> None:
         """Count an operation that was granted over a disruption budget."""
@@ -93,6 +94,6 @@ class OperationMetrics:
             reason: in place of that of the status.
         """
         kind, status = operation.spec.operation_kind, operation.status
-        self._ended.labels(kind, status.phase or "", reason or status.reason or "").inc()
+        self._ended.labels(kind, status.phase or "", self._ends.value(reason or status.reason or "")).inc()
         if seconds is not None:
             self._seconds.labels(kind, status.phase or "").observe(seconds)
