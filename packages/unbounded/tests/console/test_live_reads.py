@@ -136,6 +136,9 @@ async def test_no_name_becomes_another_selector(api: HttpApi, maps: None) -> Non
         for name in ("c-1,spec.unschedulable=false", "c-1 ", "C-1", ""):
             with pytest.raises(NotFound):
                 await read(page, name)
+        for namespace in ("..", "../default", "Default", "a b"):
+            with pytest.raises(NotFound):
+                await page.reads.get(CONFIG_MAPS, "c-1", namespace=namespace)
         assert watches("configmaps") == 0
 
 

@@ -218,6 +218,19 @@ async def test_a_name_that_leads_elsewhere_is_not_sent(name: str, namespace: str
     assert not server.exchanges
 
 
+@pytest.mark.parametrize("namespace", ["..", "n/pods", "n%2fpods"])
+async def test_a_namespace_that_leads_elsewhere_is_not_sent(namespace: str) -> None:
+    async with talking(lambda exchange: exchange.answer(200, {})) as (api, server):
+        with pytest.raises(NotFound, match=r"configmaps: metadata\.namespace is"):
+            await api.list(CONFIG_MAPS, namespace=namespace)
+        with pytest.raises(NotFound, match=r"configmaps: metadata\.namespace is"):
+            await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=namespace)
+        with pytest.raises(NotFound, match=r"configmaps: metadata\.namespace is"):
+            async for _event in api.watch(CONFIG_MAPS, resource_version="", namespace=namespace):
+                pass
+    assert not server.exchanges
+
+
 @pytest.mark.parametrize("how", ["drop", "truncate", "stall", "nonsense"])
 async def test_write_with_lost_answer_is_uncertain_and_read_is_not(how: str) -> None:
     async def handler(exchange: Exchange) -> None:

@@ -20,7 +20,7 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import LEASES, Lease
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
-from unbounded.api.fields import DNS_SUBDOMAIN
+from unbounded.api.fields import DNS_LABEL, DNS_SUBDOMAIN
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
@@ -50,6 +50,7 @@ WHOLE_KINDS: Final[frozenset[Kind[Any]]] = frozenset(  # other pages show their 
     }
 )
 _NAME: Final = re.compile(DNS_SUBDOMAIN)
+_NAMESPACE: Final = re.compile(DNS_LABEL)
 
 
 class ReadRequest(NamedTuple):
@@ -157,6 +158,8 @@ class LiveReads:
         kind = selection.kind
         if _NAME.fullmatch(name) is None:  # nor would a selector be one
             raise NotFound(f"no {kind.kind} can have the name {name}", code=404, reason="NotFound")
+        if namespace and _NAMESPACE.fullmatch(namespace) is None:
+            raise NotFound(f"no namespace can have the name {namespace}", code=404, reason="NotFound")
 
         def read(reads: CachedReads) -> Awaitable[T]:
             return reads.get(kind, name, namespace=namespace)

@@ -133,7 +133,7 @@ class HttpApi:
         query = _selection(labels, fields) | {"limit": str(PAGE)}
         items: list[T] = []
         while True:
-            request = _Request("list", kind, "GET", kind.path(namespace=namespace), query)
+            request = _Request("list", kind, "GET", _collection_path(kind, namespace), query)
             page, meta = object_codec.decode_page(kind, await self._call(request))
             items += page
             if not meta.next_page:
@@ -160,7 +160,7 @@ class HttpApi:
             query["resourceVersion"] = resource_version
         else:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        request = _Request("watch", kind, "GET", kind.path(namespace=namespace), query)
+        request = _Request("watch", kind, "GET", _collection_path(kind, namespace), query)
         silence_s = self._silence_s * random.uniform(0.8, 1.2)  # noqa: S311  # as above
         lines = object_codec.LineSplitter()
         async with self._open(request, silence_s) as response:
@@ -192,7 +192,7 @@ class HttpApi:
         """
         namespace = namespace or str((body.get("metadata") or {}).get("namespace") or "")
         full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
-        path = kind.path(namespace=namespace)
+        path = _collection_path(kind, namespace)
         query = _options(manager, dry_run=dry_run)
         request = _Request("create", kind, "POST", path, query, _encode(full))
         return _written(request, await self._call(request, limit_s))
@@ -405,10 +405,20 @@ def _object_path(kind: Kind[Any], name: str, namespace: str, subresource: str = 
     """
     if not name:
         raise api.NotFound(f"{kind.plural}: metadata.name is empty")
-    for what, text in (("name", name), ("namespace", namespace)):
-        if text in (".", "..") or "/" in text or "%" in text:
-            raise api.NotFound(f"{kind.plural}: metadata.{what} is {text!r}: expected none of '.', '..', '/' and '%'")
+    _check_segment(kind, "name", name)
+    _check_segment(kind, "namespace", namespace)
     return kind.path(name, namespace=namespace, subresource=subresource)
+
+
+def _collection_path(kind: Kind[Any], namespace: str) -> str:
+    """Return the path of the objects of a kind. Raises NotFound for a namespace that would lead elsewhere."""
+    _check_segment(kind, "namespace", namespace)
+    return kind.path(namespace=namespace)
+
+
+def _check_segment(kind: Kind[Any], what: str, text: str) -> None:
+    if text in (".", "..") or "/" in text or "%" in text:
+        raise api.NotFound(f"{kind.plural}: metadata.{what} is {text!r}: expected none of '.', '..', '/' and '%'")
 
 
 def _target(server: str, request: _Request[Any]) -> str:
