@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from tests.cli.deploy.test_install import HERE, revision
+from tests.cli.deploy.test_on_terminal import PLUGIN
 from tests.cli.plugin.conftest import Cli
+from tests.cli.test_terminal import terminal
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 from unbounded.api.core import NAMESPACES, SECRETS
@@ -190,6 +192,22 @@ async def test_a_token_of_another_tool_is_refused(cluster_cli: Cli, cluster_api:
     ran = await cluster_cli("token", "revoke", "kubead", "--force")
     assert (ran.status, "another tool made it" in ran.err) == (1, True)
     await cluster_api.delete(SECRETS, "bootstrap-token-kubead", namespace=SYSTEM)
+
+
+async def test_a_machine_that_comes_while_the_answer_waits_ends_the_deletion(
+    cluster: Path, cluster_cli: Cli, cluster_api: HttpApi
+) -> None:
+    await installed(cluster_cli, cluster_api)
+    for words, answer in ((("uninstall",), NAMESPACE), (("site", "delete", "--name", "rack1"), "rack1")):
+        async with terminal(*PLUGIN, *words, "--kubeconfig", str(cluster)) as screen:
+            await screen.shows(f"Type `{answer}` to continue: ")
+            await make_machine(cluster_api, "late")
+            screen.type(f"{answer}\n")
+            await screen.shows("1 Machine .*exists: late")
+            assert await screen.process.wait() == 1
+        await cluster_api.delete(MACHINES, "late")
+    assert await names(cluster_api, DEPLOYMENTS, NAMESPACE)
+    assert await tokens(cluster_api, "rack1")
 
 
 async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, cluster_api: HttpApi) -> None:
