@@ -7,7 +7,7 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionStatus
 from unbounded.api.container_cloud.cluster import Cluster, ClusterConditionType, MachinePool
-from unbounded.api.container_cloud.host import BareMetalHost
+from unbounded.api.container_cloud.host import BareMetalHost, HostErrorType
 from unbounded.api.container_cloud.machine import (
     ContainerCloudMachine,
     MachineStage,
@@ -24,6 +24,7 @@ from unbounded.containercloud.hosts.model import (
     CONDITION_DIRTY,
     HostReason,
     consumer_of,
+    is_adopted,
     is_free,
     machine_of_host,
 )
@@ -149,6 +150,9 @@ def _after_machine(row: ReasonRow, machine: ContainerCloudMachine, facts: Explai
         case Topic.MACHINE:
             return _target((execution.machine if execution is not None else None) or "", facts)
         case Topic.OPERATION:
+            used = facts.hosts.get(str(host_of(machine)))
+            if used is not None and _is_login_refused(used, facts):
+                return LinkSubject(Topic.HOST, str(key_of(used)))
             name = (execution.operation if execution is not None else None) or ""
             return LinkSubject(Topic.OPERATION, name) if name in facts.operations else None
         case Topic.CLUSTER:
@@ -240,19 +244,36 @@ def explain_host(name: str, facts: ExplainFacts) -> Explained:
     is_chained = consumer is not None and str(consumer) in facts.claims
     error = host.status.error_message or ""
     more = f"; {error}" if error and error not in message else ""
-    row = HOST.get(reason, ReasonRow("", ()))
+    is_refused = reason == HostReason.IN_USE and _is_login_refused(host, facts)
+    row = HOST[HostReason.CREDENTIALS_REFUSED] if is_refused else HOST.get(reason, ReasonRow("", ()))
     link = ExplainLink(
         _about("bmh", key),
         f"{host.state or 'unregistered'}: {message}{more}",
         reason,
         held_by=f"Machine {consumer}" if consumer is not None and not is_chained else "",
         since=since,
-        next_step="" if is_chained else row.next_step,
-        fixes=() if is_chained and reason == HostReason.IN_USE else row.fixes(_host_fields(host)),
+        next_step="" if is_chained and not is_refused else row.next_step,
+        fixes=() if is_chained and reason == HostReason.IN_USE and not is_refused else row.fixes(_host_fields(host)),
     )
     if facts.silence(CONTAINER_CLOUD) is not None:
         return Explained(link, LinkSubject(Topic.CONTAINER_CLOUD))
-    return Explained(link, _after_host(row, host, facts))
+    return Explained(link, _install_of(host, facts) if is_refused else _after_host(row, host, facts))
+
+
+def _is_login_refused(host: BareMetalHost, facts: ExplainFacts) -> bool:
+    """Return whether the BMC of a host has refused the login that container-cloud copies for metalman."""
+    machine = facts.machines.get(machine_of_host(host))
+    redfish = None if machine is None or is_adopted(host) else machine.status.redfish
+    is_refused = redfish is not None and redfish.refused_secret_version is not None
+    return is_refused and host.status.error_type == HostErrorType.REGISTRATION
+
+
+def _install_of(host: BareMetalHost, facts: ExplainFacts) -> LinkSubject | None:
+    """Return the operation of the Machine that uses a host as the next subject."""
+    machine = facts.claims.get(str(consumer_of(host)))
+    execution = None if machine is None else machine.status.execution
+    name = (None if execution is None else execution.operation) or ""
+    return LinkSubject(Topic.OPERATION, name) if name in facts.operations else None
 
 
 def _availability(host: BareMetalHost) -> tuple[str, str, str]:

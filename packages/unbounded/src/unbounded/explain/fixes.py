@@ -10,6 +10,7 @@ from unbounded.api.disruption import DisruptionStage, DisruptionStatus
 from unbounded.api.machine import Machine
 from unbounded.api.machine_names import name_of
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.containercloud.hosts.model import host_with_login
 from unbounded.explain import fix_commands
 from unbounded.explain.cloud_fixes import CLOUD
 from unbounded.explain.conditions import agent_fixes
@@ -38,6 +39,8 @@ def fixes_for(
 def _password(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ()
+    if (host := host_with_login(machine)) is not None:
+        return (Fix(f"{PLUGIN} why bmh/{host.name} -n {host.namespace}", "names the login of the host to correct"),)
     return (fix_commands.secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
 
 

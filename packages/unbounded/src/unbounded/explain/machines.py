@@ -187,9 +187,16 @@ def _powered_off(machine: Machine, facts: ExplainFacts) -> Explained | None:
     off = condition(machine, ConditionType.POWERED_OFF)
     if off is None or off.status != ConditionStatus.TRUE:
         return None
-    fix = Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on")
-    link = _link(machine, _phase_text(machine, facts), off.reason, since=off.since, fixes=(fix,))
-    return Explained(link, _open_operation(machine, facts))
+    following = _open_operation(machine, facts)
+    operation = None if following is None else facts.operations.get(following.name)
+    fixes: tuple[Fix, ...] = ()
+    if operation is None or OperationKind(operation.spec.operation_kind) not in _SWITCHING:
+        fixes = (Fix(f"{PLUGIN} machine power-on {machine.name}", "switches it on"),)
+    return Explained(_link(machine, _phase_text(machine, facts), off.reason, since=off.since, fixes=fixes), following)
+
+
+_SWITCHING: Final = frozenset({OperationKind.HOST_REPLACE, OperationKind.HOST_POWER_ON, OperationKind.HOST_REBOOT})
+"""Operations that switch on a host that is off."""
 
 
 def _paused(machine: Machine, facts: ExplainFacts) -> Explained | None:

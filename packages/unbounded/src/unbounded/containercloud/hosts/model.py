@@ -312,7 +312,19 @@ def is_adopted(host: BareMetalHost) -> bool:
 
 def login_name(host: BareMetalHost) -> ObjectKey:
     """Return the Secret of unbounded-kube with the password for metalman."""
-    return ObjectKey(NAMESPACE, f"bmc-{machine_of_host(host)}")
+    return _login_of(machine_of_host(host))
+
+
+def _login_of(machine: str) -> ObjectKey:
+    return ObjectKey(NAMESPACE, f"bmc-{machine}")
+
+
+def host_with_login(machine: Machine) -> ObjectKey | None:
+    """Return the host of a Machine whose password is a copy of the host's; None for a Machine with its own."""
+    redfish = machine.spec.pxe.redfish if machine.spec.pxe is not None else None
+    reference = None if redfish is None else redfish.password_ref
+    is_copy = reference is not None and ObjectKey(reference.namespace, reference.name) == _login_of(machine.name)
+    return host_of_machine(machine) if is_copy else None
 
 
 def consumer_of(host: BareMetalHost) -> ObjectKey | None:
