@@ -328,6 +328,26 @@ async def test_maintenance_of_another_controller_delays_the_grant(cluster: Clust
 
 
 @cluster_story
+async def test_maintenance_of_another_controller_delays_no_override(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.budget("one", 1)
+    node = await cluster.api.get(NODES.raw(), "m1")
+    foreign = {"type": "MaintenanceInProgress", "status": "True", "reason": "Kured", "message": "reboot"}
+    conditions = [*node["status"]["conditions"], foreign]
+    await cluster.api.patch(NODES, "m1", {"status": {"conditions": conditions}}, subresource="status")
+    await asyncio.sleep(5)  # until the controller knows that
+    drains = {"drain": {"mode": "Always"}, "override": "it burns"}
+    await cluster.world.operation("drains", "HostPowerOff", "m1", **drains)
+    await cluster.world.until("drains", lambda one: one.status.reason == reasons.FOREIGN_MAINTENANCE, within_s=60)
+    await cluster.api.patch(MACHINE_OPERATIONS, "drains", {"spec": {"cancel": True}})
+    await cluster.world.ended("drains", within_s=60)
+    await cluster.world.operation("op", "HostPowerOff", "m1", drain={"mode": "Never"}, override="it burns")
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+    assert not await cluster.is_cordoned("m1")
+    assert await cluster.pods_on("m1") == ["web-1"]
+
+
+@cluster_story
 async def test_a_node_that_does_not_return_stays_cordoned_until_it_does(cluster: Cluster) -> None:
     await _machine(cluster, "web-1")
     await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)

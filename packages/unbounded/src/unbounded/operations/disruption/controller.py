@@ -303,7 +303,7 @@ class DrainController:
             loop_time=now,
             holder=None if record is None else await self._holder(record, machine),
             rules=rules,
-            delay=model.foreign_maintenance(node) or (None if request is None else request.delay),
+            delay=_foreign_delay(node, request, rules) or (None if request is None else request.delay),
             paused=claim_gates.paused(machine, pause_of(self._caches.pause)),
             pods=self._pods.of(machine.name, node) if drains and node is not None and self._pods is not None else None,
             refusals=memory.evictions.refusals,
@@ -501,6 +501,13 @@ def _rules(
     record, updates = machine.status.disruption, operation is None and model.update_holder(machine) is not None
     updates = updates or (record is not None and record.holder.kind == NODE_RECREATION)
     return drain_rules(counting, drain, override=override, maintenance=claim_gates.in_maintenance(machine) or updates)
+
+
+def _foreign_delay(node: Node | None, request: _Request | None, rules: DrainRules) -> model.Delay | None:
+    """Return the delay by another controller's maintenance of the Node; None for an override, which drains nothing."""
+    operation = None if request is None else request.operation
+    overrides = operation is not None and operation.spec.override is not None and not rules.enabled
+    return None if overrides else model.foreign_maintenance(node)
 
 
 def _begins(before: DisruptionStatus | None, after: DisruptionStatus) -> bool:
