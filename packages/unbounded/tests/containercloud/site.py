@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from tests.containercloud.refusals import Refusals, RefusingApi
 from tests.containercloud.stock import Stock
 from tests.containercloud.unread import watched_caches
 from tests.support.memory_api import MemoryApi
@@ -106,6 +107,7 @@ class Site(Stock):
         unmarked: Machines whose Nodes get no labels and taints.
         stuck_pods: Machines whose Nodes are never drained.
         stuck_returns: Machines whose Nodes are never returned to service.
+        refusals: writes of container-cloud that the server refuses.
     """
 
     settings: ContainerCloudSettings = field(default_factory=lambda: ContainerCloudSettings(site="lab"))
@@ -114,6 +116,7 @@ class Site(Stock):
     unmarked: set[str] = field(default_factory=set)
     stuck_pods: set[str] = field(default_factory=set)
     stuck_returns: set[str] = field(default_factory=set)
+    refusals: Refusals = field(default_factory=Refusals)
     began: dict[str, float] = field(default_factory=dict)  # of operations, by UID
     words: dict[str, list[str]] = field(default_factory=dict)  # of each Machine's status, in their order
     marked: dict[str, dict[str, str]] = field(default_factory=dict)  # labels that Nodes were given, by their Machine
@@ -303,6 +306,9 @@ class Site(Stock):
             await self._status(machine, activeOperation=lock)
             await self._progress(operation)
             return
+        if operation.spec.cancel and operation.spec.operation_kind == "HostReplace":
+            await self._end(operation, "Failed", "Cancelled", "cancelled")
+            return
         if name in self.failing:
             await self._end(operation, "Failed", "InstallFailed", "no disk of this size")
             return
@@ -408,8 +414,9 @@ class Site(Stock):
 
     def start(self) -> None:
         """Start the controllers of one process, with empty caches."""
-        runtime = Runtime(self.api, events=EventRecorder(self.api, "container-cloud", now=virtual_now), now=virtual_now)
-        self.caches = watched_caches(self.api)
+        api: Any = RefusingApi(self.api, self.refusals)
+        runtime = Runtime(api, events=EventRecorder(self.api, "container-cloud", now=virtual_now), now=virtual_now)
+        self.caches = watched_caches(api)
         self.caches.machines.subscribe(self._saw)
         self.running = [asyncio.create_task(self._process(runtime))]
 

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tests.containercloud.refusals import ANSWERS, RefusingApi
 from tests.containercloud.site import Site
 from tests.containercloud.stock import HARDWARE
 from tests.containercloud.unread import watched_caches
@@ -77,6 +78,7 @@ class Judge:
         self.api: MemoryApi
         self.reset_requested: Callable[[ContainerCloudMachine], None] = lambda _machine: None
         self.kept: dict[str, Raw] = {}  # spec of the Machines that others have installed, by name
+        self.refused: set[str] = set()  # names of objects that the server has refused to write
         self._claimants: set[str] = set()  # UIDs of Machines that have had a host
         self._installs: defaultdict[str, list[str]] = defaultdict(list)  # HostReplaces by the UID of their Machine
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -175,8 +177,10 @@ class Judge:
                 self.fault(f"host {execution.host} has two owners: {other.name} and {machine.name}")
 
     def _forgotten(self, machine: ContainerCloudMachine, name: str | None) -> None:
-        """Check that a Machine forgets no operation that may still start."""
+        """Check that a Machine forgets no operation that may still start; one that the server refused never will."""
         operation = None if name is None else self.find(MACHINE_OPERATIONS, name)
+        if operation is None and name in self.refused:
+            return
         if name is not None and (operation is None or not (operation.terminal or operation.spec.cancel)):
             state = "was never created" if operation is None else f"is {operation.status.phase or 'Pending'}"
             self.fault(f"{machine.name} forgets {name}, which {state}")
@@ -316,7 +320,8 @@ class CrashSite(Site):
         return Process(self, "machina", run_updates)  # type: ignore[arg-type]
 
     async def _container_cloud(self, life: Incarnation, _api: Api) -> None:
-        api = FrozenApi(self.api, life, self.between, self.freezes)
+        refusing: Any = RefusingApi(self.api, self.refusals)
+        api = FrozenApi(refusing, life, self.between, self.freezes)
         caches = watched_caches(api)
 
         async def run() -> None:
@@ -651,7 +656,7 @@ async def crash_site(seed: int, weather: Weather = FAIR) -> AsyncIterator[CrashS
     api = JudgedApi(judge)
     settings = ContainerCloudSettings(site="lab", min_other_managers=0)
     site = CrashSite(api, watched_caches(api), settings=settings, judge=judge)
-    site.chance, site.weather = random.Random(seed), weather
+    site.chance, site.weather, site.refusals.names = random.Random(seed), weather, judge.refused
     world = asyncio.create_task(site.world())
     try:
         yield site
@@ -762,8 +767,28 @@ async def calm(site: CrashSite) -> None:
     assert not site.restless(), "\n".join((*site.restless(), *site.described()))
 
 
-async def run_cut(who: str, at: int) -> bool:
-    """Run the story of four Machines, with one process cut off at an await; return whether it came to that."""
+async def refused_life(site: CrashSite) -> None:
+    """Two Machines are deleted, one of them by force, while a write of each deletion is refused; then two others."""
+    await site.surroundings()
+    await site.stocked(1)
+    for number, write in enumerate(("release", "request", "node", "leave")):
+        answer = site.chance.choice(tuple(ANSWERS))
+        for name in ("forced", "unsafe"):
+            pin = "default/master-0" if (name == "forced") is bool(number % 2) else ""
+            await site.asked(name, pin=pin, deletionPolicy=name)
+        await site.wait(lambda: len(site.ready()) == 2)
+        site.refusals.begin(write, answer)
+        for name in ("forced", "unsafe"):
+            await site.edit_machine(name, delete=True)
+        await site.wait(lambda: [one.name for one in site.machines()] == ["unsafe"], within_s=600)
+        await site.wait(lambda: [reason_of(one) for one in site.machines()] == [MachineReason.WRITE_REFUSED])
+        site.refusals.end()
+        await site.wait(lambda: not site.machines())
+    await calm(site)
+
+
+async def run_cut(who: str, at: int, story: Callable[[CrashSite], Awaitable[None]] = life) -> bool:
+    """Run the story of some Machines, with one process cut off at an await; return whether it came to that."""
     async with crash_site(1) as site:
         processes = {"container-cloud": site.container_cloud(), "disruption": site.disrupter(), "": site.updater()}
         keepers = [
@@ -771,7 +796,7 @@ async def run_cut(who: str, at: int) -> bool:
             for name, one in processes.items()
         ]
         try:
-            await life(site)
+            await story(site)
         finally:
             for keeper in keepers:
                 keeper.cancel()

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.containercloud.storm import run_cut, run_late_reset, run_storm
+from tests.containercloud.storm import refused_life, run_cut, run_late_reset, run_storm
 from tests.support.bugs import noted
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
@@ -50,6 +50,22 @@ def test_a_cut_at_any_await_loses_and_doubles_nothing(process: str, least: int) 
         if not is_cut:
             break
     assert least < at < MOST - STRIDE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_cut_at_any_await_of_refused_deletions_loses_and_doubles_nothing() -> None:
+    at = 0
+    for at in range(FIRST, MOST, STRIDE if SOAK else 3 * STRIDE):
+        with noted() as bugs:
+            try:
+                is_cut = run_virtual(run_cut("container-cloud", at, refused_life))
+            except AssertionError as error:
+                raise AssertionError(f"cut at await {at}: {error}") from error
+        assert bugs == [], f"cut at await {at}"
+        if not is_cut:
+            break
+    assert 400 < at < MOST - 3 * STRIDE
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 
 from tests.api.test_container_cloud_rules import SEED
 from tests.containercloud.machines import views
+from tests.containercloud.refusals import WEBHOOK
 from tests.containercloud.site import KINDS, Site, site
 from tests.containercloud.test_bad_input import CASES, TEMPLATE, Documents, applied, documents, machine_value
 from tests.containercloud.test_site import HOST, LONE, MANAGER, NAME, begun, is_draining
@@ -351,6 +352,12 @@ async def object_kept(world: Site) -> None:
     await world.api.delete(CONTAINER_CLOUD_MACHINES, NAME, namespace="example-ns")
 
 
+async def write_refused(world: Site) -> None:
+    await ready()(world)
+    world.refusals.begin("node", "denied")
+    await world.change(delete=True, deletionPolicy="unsafe")
+
+
 NEW_HOST: Final = "that host exists, or the annotation"
 NEW_INPUTS: Final = "annotation unbounded-cloud.io/retry, "
 ROWS: Final[dict[tuple[str, str], WaitRow]] = {
@@ -468,6 +475,9 @@ ROWS: Final[dict[tuple[str, str], WaitRow]] = {
     ),
     (M.FINALIZERS_REMAINING, ""): WaitRow(object_kept, "finalizers example.com/hold", "their owners remove them"),
     (M.RELEASING_HOST, ""): WaitRow(host_kept, "container-cloud", "the host names the Machine no more"),
+    (M.WRITE_REFUSED, ""): WaitRow(
+        write_refused, f"admission webhook {WEBHOOK}", "the write is accepted", "the write is tried again"
+    ),
 }
 NO_WAITS: Final = {
     ProfileReason.USABLE,  # the profile can be used

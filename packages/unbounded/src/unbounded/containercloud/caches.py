@@ -69,7 +69,7 @@ from unbounded.kube.compaction import ObjectCompaction, Unread
 from unbounded.kube.events import AnyEventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process_epoch import ProcessEpoch
-from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, node_by_machine
+from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, by_machine, node_by_machine
 
 T = TypeVar("T")
 
@@ -272,7 +272,9 @@ def container_cloud_caches(api: Api, *, compaction: type[ObjectCompaction] = Obj
             indexes={INDEX_BMC: by_bmc, INDEX_CLUSTER: by_cluster_label},
             compact=compaction(UNREAD_OF_MACHINES),
         ),
-        operations=Cache(api, MACHINE_OPERATIONS, compact=compaction(UNREAD_OF_OPERATIONS)),
+        operations=Cache(
+            api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine}, compact=compaction(UNREAD_OF_OPERATIONS)
+        ),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}, compact=compaction(UNREAD_OF_NODES)),
         configurations=Cache(api, MACHINE_CONFIGURATIONS),
         budgets=Cache(api, MACHINE_DISRUPTION_BUDGETS),

@@ -47,6 +47,7 @@ from unbounded.containercloud.hosts.model import (
     host_key,
     host_of_machine,
     is_free,
+    is_left_behind,
     is_usable,
     machine_of_host,
 )
@@ -398,7 +399,7 @@ def claim_view(
     return ClaimView(
         machine=machine,
         cluster=caches.clusters.get(machine.cluster, key.namespace),
-        own=hosts.by(INDEX_CONSUMER, str(key)),
+        own=[one for one in hosts.by(INDEX_CONSUMER, str(key)) if not is_left_behind(one, machine.metadata.uid)],
         claimed=None if claimed is None else hosts.get(claimed.name, claimed.namespace),
         pinned=None if pin is None else hosts.get(pin[1], pin[0]),
         free=(one for one in hosts.by(INDEX_FREE, key.namespace) if host_key(one) not in taking),
@@ -488,6 +489,15 @@ class ClaimController:
         if machine is None:
             await self._release_orphans(key)
             return None
+        await self._claim(machine)
+        for host in self._caches.hosts.by(INDEX_CONSUMER, str(key)):
+            if is_left_behind(host, machine.metadata.uid):
+                self._epoch.check_leads()
+                await release_host(self._api, self._caches.hosts, host, key)
+        return None
+
+    async def _claim(self, machine: ContainerCloudMachine) -> None:
+        key = key_of(machine)
         taking, strict = frozenset(self._taking), self._strict_distribution
         claim = plan_claim(claim_view(self._caches, machine, self._shared, strict_distribution=strict, taking=taking))
         if claim.reason is ClaimReason.INSUFFICIENT_RESOURCES:
@@ -498,7 +508,7 @@ class ClaimController:
             self._epoch.check_leads()
             await release_host(self._api, self._caches.hosts, host, key)
         if claim.host is None:
-            return None
+            return
         if claim.step is ClaimStep.TAKE:
             taken = host_key(claim.host)
             self._taking.add(taken)  # other Machines choose other hosts meanwhile
@@ -508,17 +518,16 @@ class ClaimController:
                 self._taking.discard(taken)
         if claim.step in (ClaimStep.TAKE, ClaimStep.ANNOTATE):
             await self._record(machine, claim.host)
-        return None
 
     async def _release_orphans(self, key: ObjectKey) -> None:
-        """Release the hosts whose Machine was deleted before it had recorded the claim.
+        """Release the hosts whose Machine was deleted before it had recorded the claim, or by force.
 
-        A host that has an image or a network is left to a person, as somebody has removed the finalizer of its Machine,
-        and so is a host with a consumerRef that a person has written.
+        Another host that has an image or a network is left to a person, as somebody has removed the finalizer of its
+        Machine, and so is a host with a consumerRef that a person has written.
         """
         for host in self._caches.hosts.by(INDEX_CONSUMER, str(key)):
             target = self._caches.host_machines.get(machine_of_host(host))
-            if not consumer_uid(host) or claim_fields(target, host):
+            if not consumer_uid(host) or (claim_fields(target, host) and not is_left_behind(host, "")):
                 continue
             try:
                 await self._api.get(CONTAINER_CLOUD_MACHINES, key.name, namespace=key.namespace)

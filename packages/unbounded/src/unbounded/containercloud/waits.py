@@ -21,10 +21,12 @@ class WaitLimit:
 
     Args:
         then: what it does at that time: `the host is installed again`.
+        is_new: it is another one than that with which the wait began.
     """
 
     at: datetime
     then: str
+    is_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class MachineWait:
 
     def since_before(self, before: MachineWaiting) -> MachineWait:
         """Return the wait with the limit that it had when it began: a later computation may be rounded otherwise."""
-        if self.limit is None or before.until is None:
+        if self.limit is None or self.limit.is_new or before.until is None:
             return self
         return replace(self, limit=replace(self.limit, at=datetime.fromisoformat(before.until)))
 

@@ -370,6 +370,13 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
             ),
         ),
     ),
+    _M.WRITE_REFUSED: ReasonRow(
+        "the deletion tries it again then, and goes on",
+        (
+            ("kubectl get validatingadmissionpolicies", "shows the policies; the message names a webhook that refuses"),
+            _FORCED,
+        ),
+    ),
 }
 """Rows of the Machines of cluster.k8s.io: of claims, profiles, networks, the life and the deletion."""
 
@@ -498,6 +505,10 @@ HOST: Final[Mapping[str, ReasonRow]] = {
         "its Machine installs it again, at most 5 times",
         (_why("ma", "consumer_name", "consumer_namespace"),),
         _TO_MACHINE,
+    ),
+    _H.NOT_RELEASED: ReasonRow(
+        "container-cloud tries again, up to 5 min apart",
+        ((_host({"consumerRef": None}), "removes the claim: the host returns to stock"),),
     ),
     _H.NOT_SEEN_OFF: ReasonRow("it is available once it was seen Off", (_POWER_OFF,), _TO_MACHINE),
 }

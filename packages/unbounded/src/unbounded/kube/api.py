@@ -5,6 +5,7 @@ The HTTP client and the in-memory API of tests implement the Protocol.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -147,6 +148,30 @@ class NotFound(ApiError, Rejected):
 def is_kind_missing(error: ApiError) -> bool:
     """Return whether a NotFound says that the server does not serve the kind, rather than that an object is missing."""
     return not (error.status.get("details") or {}).get("name")
+
+
+def is_refusal(error: ApiError) -> bool:
+    """Return whether the server, or its admission, refuses a write until somebody changes something.
+
+    A webhook that cannot be called refuses, too. A Conflict, a busy server and a lost answer are no refusals.
+    """
+    if _WEBHOOK.search(str(error)) is not None:
+        return True
+    if isinstance(error, Forbidden):
+        return error.code != 401
+    return isinstance(error, InvalidObject) and error.code != 408
+
+
+def refused_by(error: ApiError) -> str:
+    """Return what refuses a write: a webhook, a policy, or the API server itself."""
+    for pattern, kind in ((_WEBHOOK, "admission webhook"), (_POLICY, "ValidatingAdmissionPolicy")):
+        if (found := pattern.search(str(error))) is not None:
+            return f"{kind} {found[1] or found[2]}"
+    return "the API server"
+
+
+_WEBHOOK: Final = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
+_POLICY: Final = re.compile(r"ValidatingAdmissionPolicy '([^']+)'()")
 
 
 class AlreadyExists(ApiError, Rejected):

@@ -25,7 +25,7 @@ from unbounded.api.container_cloud.machine import ContainerCloudMachine, Deletio
 from unbounded.api.core import Node
 from unbounded.api.operation import MachineOperation
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
-from unbounded.containercloud.machines.deletion import ABORT_LIMIT_S, is_deleting, plan_deletion
+from unbounded.containercloud.machines.deletion import ABORT_LIMIT_S, is_deleting, plan_deletion, plan_refused
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
     CancelOperation,
@@ -500,3 +500,120 @@ def test_a_life_without_a_deletion_is_no_deletion() -> None:
     seen = view(machine("Ready"), node=node())
     assert not is_deleting(seen)
     assert plan_life(seen).deleting is False
+
+
+ANSWER = 'admission webhook "guard.example.com" denied the request: no'
+BY = "admission webhook guard.example.com"
+OPEN = operation("InProgress", kind="HostPowerOff")
+LEFT = target(spec={"kubernetes": None})
+
+
+def refused(seen: MachineView) -> tuple[MachineView, MachineStep]:
+    """Return the view after the first action of the plan was refused, and the plan that was stored then."""
+    plan = plan_deletion(seen)
+    stored = msgspec_view(seen, plan, after_s=0)
+    after = plan_refused(stored, plan, plan.actions[0], ANSWER, BY)
+    return msgspec_view(stored, after), after
+
+
+@pytest.mark.parametrize(
+    ("stage", "policy", "given", "text", "phase"),
+    [
+        ("Guarding", "graceful", {"operation": operation("InProgress")}, "cancel HostReplace", None),
+        ("Guarding", "unsafe", {}, "create HostReplace", None),
+        ("Draining", "graceful", {"node": node()}, "change maintenance of Machine", "failed"),
+        ("Resetting", "graceful", {"node": node(), "target": target(agent={"version": "1"})}, "create", "failed"),
+        ("PoweringOff", "graceful", {}, "create HostPowerOff", "completed"),
+        ("PoweringOff", "unsafe", {}, "create HostPowerOff", None),
+        ("PoweringOff", "unsafe", {"target": target(**DRAINS, disruption=DRAINING)}, "change maintenance", None),
+        ("Removing", "graceful", {"node": node()}, "change kubernetes and maintenance of Machine", "completed"),
+        ("Removing", "unsafe", {"node": node(), "target": LEFT}, "delete Node master-0.default", None),
+        ("Releasing", "unsafe", {}, "release BareMetalHost default/master-0", None),
+        ("Releasing", "unsafe", {"host": bare_metal_host("available", consumerRef=None)}, "delete this Machine", None),
+        ("Releasing", "forced", {"host": bare_metal_host("available", consumerRef=None)}, "delete this Machine", None),
+    ],
+)
+def test_a_refused_write_is_a_wait_with_its_cause_and_is_repeated(
+    stage: str, policy: str, given: dict[str, Any], text: str, phase: str | None
+) -> None:
+    execution = RUNNING if stage == "Guarding" else {}
+    seen, after = refused(view(deleted(stage, policy, execution=execution), managers=TWO, **given))
+    assert after.obstacle is not None
+    assert (after.obstacle.reason, after.obstacle.held_by) == ("WriteRefused", BY)
+    assert after.obstacle.message.startswith(f"cannot {text}")
+    assert after.obstacle.message.endswith(f": {ANSWER}")
+    assert (after.phase, after.actions, after.requeue_s) == (phase, (), 5)
+    status = seen.machine.status
+    assert status.error_reason == "DeleteError"
+    waits = plan_deletion(seen)
+    assert (waits.actions, waits.requeue_s, waits.phase) == ((), 5, phase)
+    assert told(seen, waits).status == status
+    later = msgspec_view(seen, waits, after_s=6)
+    again = plan_deletion(later)
+    assert [type(one) for one in again.actions][:1]
+    assert told(later, again).status == status
+    later = msgspec_view(seen, waits, after_s=600)
+    third = plan_refused(later, again, again.actions[0], ANSWER, BY)
+    assert third.requeue_s == 300
+    assert told(later, third).status.execution != status.execution
+
+
+def test_a_wait_for_a_refused_write_ends_with_the_write_and_with_a_looser_policy() -> None:
+    seen, _ = refused(view(deleted("Removing", "unsafe"), node=node(), target=LEFT))
+    assert kinds(plan_deletion(seen)) == []
+    gone = plan_deletion(msgspec_view(seen, plan_deletion(seen), node=None))
+    assert gone.execution.stage == "Releasing"
+    loose = msgspec_view(seen, plan_deletion(seen))
+    body = msgspec.to_builtins(loose.machine)
+    body["spec"]["providerSpec"]["value"]["deletionPolicy"] = "forced"
+    forced = msgspec.convert(body, ContainerCloudMachine)
+    assert kinds(plan_deletion(view(forced, node=node(), target=LEFT))) == ["DeleteNode"]
+
+
+def test_a_forced_deletion_records_what_is_refused_and_goes_on() -> None:
+    power = view(deleted("PoweringOff", "forced"), node=node(), target=target(**DRAINS, disruption=DRAINING))
+    recorded: list[str] = []
+    seen = power
+    for _ in range(3):  # the drain, the operation, and the same operation as cancelled
+        seen, after = refused(seen)
+        assert (after.obstacle is None or after.obstacle.reason != "WriteRefused", after.requeue_s) == (True, 0)
+        recorded.append(after.execution.unproven[-1])
+    name = seen.execution.operation
+    assert recorded == [
+        f"cannot change maintenance of Machine master-0.default: {ANSWER}",
+        f"cannot create HostPowerOff {name}: {ANSWER}",
+        f"cannot create HostPowerOff {name} as cancelled: {ANSWER}",
+    ]
+    plan = plan_deletion(seen)
+    assert (plan.execution.stage, plan.execution.operation) == ("Removing", None)
+    seen = msgspec_view(seen, plan)
+    for _ in range(2):  # the fields of the claim, and the Node
+        seen, after = refused(seen)
+    assert after.execution.unproven[3:] == (
+        f"cannot change kubernetes and maintenance of Machine master-0.default: {ANSWER}",
+        f"cannot delete Node master-0.default: {ANSWER}",
+    )
+    plan = plan_deletion(seen)
+    assert plan.execution.stage == "Releasing"
+    seen, after = refused(msgspec_view(seen, plan))
+    assert after.execution.unproven[5] == f"cannot release BareMetalHost default/master-0: {ANSWER}"
+    waits = plan_deletion(seen)  # for the mark on the host
+    assert (kinds(waits), waits.execution.stage) == ([], "Releasing")
+    assert plan_deletion(msgspec_view(seen, waits, after_s=101)).actions != ()
+    marked = msgspec.to_builtins(bare_metal_host())
+    at_once = {"status": "True", "reason": "NotReleased", "message": "no", "lastTransitionTime": at()}
+    marked["status"]["conditions"] = [{"type": "Dirty"} | at_once]
+    done = plan_deletion(msgspec_view(seen, waits, host=msgspec.convert(marked, type(bare_metal_host()))))
+    assert kinds(done) == ["DeleteMachineObject"]
+
+
+def test_a_forced_deletion_goes_on_without_the_end_of_an_operation_that_it_cannot_cancel() -> None:
+    running = operation("InProgress")
+    seen, after = refused(view(deleted("Guarding", "forced", execution=RUNNING), operation=running))
+    assert after.execution.unproven == (f"cannot cancel HostReplace {OPERATION}: {ANSWER}",)
+    waits = plan_deletion(seen)
+    assert (kinds(waits), waits.execution.stage) == ([], "Guarding")
+    assert waits.obstacle is not None
+    assert "cannot be asked to stop" in waits.obstacle.message
+    late = plan_deletion(msgspec_view(seen, waits, after_s=101))
+    assert late.execution.stage == "PoweringOff"

@@ -329,7 +329,8 @@ class BareMetalMachineProviderStatus(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field(
             "Preparation of a graceful deletion. started: drain, then reset. completed: the Node and the host are "
-            "released. aborting: the Node is uncordoned. failed: see the condition PrepareDeletion.",
+            "released. aborting: the Node is uncordoned. failed: the drain, the reset or the abort has failed; the "
+            "condition PrepareDeletion has the cause.",
             enum=("", *DeletionPhase),
         ),
     ] = None
@@ -397,7 +398,7 @@ class MachineExecution(ApiStruct, frozen=True, kw_only=True):
     policy: Annotated[str | None, Field("deletionPolicy that the deletion follows.", enum=tuple(DeletionPolicy))] = None
     unproven: Annotated[
         tuple[Annotated[str, Field(max_length=256)], ...],
-        Field("Steps of a forced deletion that failed.", max_items=MAX_UNPROVEN),
+        Field("Steps of a forced deletion that failed, or that the server refused.", max_items=MAX_UNPROVEN),
     ] = ()
     waiting: Annotated[MachineWaiting | None, Field("Cause for which the Machine does not go on now.")] = None
     message: Annotated[Message | None, Field("Progress, or cause of the wait, for users.")] = None

@@ -21,6 +21,7 @@ from unbounded.api.container_cloud.host import (
 from unbounded.api.container_cloud.machine import ContainerCloudMachine
 from unbounded.api.container_cloud.names import (
     ANNOTATION_CREDENTIAL,
+    ANNOTATION_FOR_UID,
     ANNOTATION_MACHINE_HOST,
     FINALIZER_HOST,
     HOST_SECRET,
@@ -44,6 +45,7 @@ from unbounded.containercloud.hosts.model import (
     KEY_SOURCE,
     KEY_SOURCE_USER,
     BmcLogin,
+    CancelLeftOperation,
     ChangeMachine,
     CreateMachine,
     DeleteHostMachine,
@@ -78,7 +80,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusDebounce, StatusWriter
-from unbounded.operations.caches import INDEX_BMC, by_bmc, node_by_machine, node_of
+from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, by_bmc, node_by_machine, node_of
 from unbounded.operations.execution_record import with_nulls
 
 Raw = dict[str, Any]
@@ -211,7 +213,15 @@ class HostController:
             operation=caches.operations.get(power.operation) if power is not None and power.operation else None,
             consumer=None if consumer is None else caches.machines.get(consumer.name, consumer.namespace),
             node=node_of(caches.nodes, name),
+            left=() if consumer is not None else tuple(self._left(name)),
         )
+
+    def _left(self, name: str) -> Iterator[MachineOperation]:
+        """Yield the operations of earlier claims that may still start on a Machine."""
+        for one in self._caches.operations.by(INDEX_MACHINE, name):
+            is_of_claim = ANNOTATION_FOR_UID in one.metadata.annotations
+            if is_of_claim and not one.terminal and not one.spec.cancel:
+                yield one
 
     def _site_of(self, host: BareMetalHost) -> str:
         return site_of(host, self._caches.namespaces.get(host.metadata.namespace or ""), self._site)
@@ -313,6 +323,10 @@ class HostController:
             case DeleteHostNode(node=node):
                 with suppress(NotFound):
                     await self._api.delete(NODES, node.name, uid=node.metadata.uid)
+            case CancelLeftOperation(operation=operation):
+                patch = {"metadata": {"uid": operation.metadata.uid}, "spec": {"cancel": True}}
+                with suppress(NotFound):
+                    self._caches.operations.observe(await self._api.patch(MACHINE_OPERATIONS, operation.name, patch))
             case StartOperation():
                 await self._start(view, action)
             case _:
@@ -426,6 +440,5 @@ def _conditions(host: BareMetalHost, plan: HostPlan, now: str) -> list[Raw] | No
     if plan.dirty is None:
         cleaned = remove_condition(changed or present, CONDITION_DIRTY)
     else:
-        reason = HostReason.NOT_SEEN_OFF
-        cleaned = set_condition(changed or present, CONDITION_DIRTY, ConditionStatus.TRUE, reason, plan.dirty, now)
+        cleaned = set_condition(changed or present, CONDITION_DIRTY, ConditionStatus.TRUE, *plan.dirty, now)
     return cleaned if cleaned is not None else changed

@@ -130,6 +130,7 @@ class HostReason(StrEnum):
     POWER_FAILED = "PowerFailed"
     INSTALL_FAILED = "InstallFailed"
     NOT_SEEN_OFF = "NotSeenOff"
+    NOT_RELEASED = "NotReleased"  # by a forced deletion, as the server refused that
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class HostView:
         operation: operation that `status.power` names.
         consumer: Machine of cluster.k8s.io that `spec.consumerRef` names.
         node: Node of the host's Machine.
+        left: operations of earlier claims that may still start on a host without a claim.
     """
 
     host: BareMetalHost
@@ -181,6 +183,7 @@ class HostView:
     operation: MachineOperation | None = None
     consumer: ContainerCloudMachine | None = None
     node: Node | None = None
+    left: tuple[MachineOperation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,6 +244,13 @@ class DeleteHostNode:
 
 
 @dataclass(frozen=True)
+class CancelLeftOperation:
+    """Cancel an operation of a Machine that has the host no more."""
+
+    operation: MachineOperation
+
+
+@dataclass(frozen=True)
 class StartOperation:
     """Create the operation that `status.power` names."""
 
@@ -257,6 +267,7 @@ HostAction = (
     | ChangeMachine
     | DeleteHostMachine
     | DeleteHostNode
+    | CancelLeftOperation
     | StartOperation
 )
 
@@ -269,7 +280,7 @@ class HostPlan:
         status: without conditions and lastUpdated, which its writer adds.
         fault: error that the status shows.
         reason, message: of condition Available; it is True with reason Available.
-        dirty: message of condition Dirty; None where the host is not.
+        dirty: reason and message of condition Dirty; None where the host is not.
     """
 
     status: BareMetalHostStatus
@@ -277,7 +288,7 @@ class HostPlan:
     requeue_s: float | None = None
     reason: HostReason
     message: str
-    dirty: str | None = None
+    dirty: tuple[HostReason, str] | None = None
 
 
 def power_operation(machine: Machine, action: StartOperation) -> Raw:
@@ -340,6 +351,29 @@ def consumer_of(host: BareMetalHost) -> ObjectKey | None:
 def consumer_uid(host: BareMetalHost) -> str:
     """Return the UID of the Machine that claimed the host; empty where the claim has none."""
     return host.metadata.annotations.get(ANNOTATION_CONSUMER_UID, "")
+
+
+def release_text(host: ObjectKey) -> str:
+    """Return the words for the release of a host in the record of a forced deletion."""
+    return f"release BareMetalHost {host}"
+
+
+def not_released(host: BareMetalHost) -> str | None:
+    """Return the message on a claim that a forced deletion has left, as its release was refused; None for none."""
+    if consumer_of(host) is None:
+        return None
+    found = (one for one in host.status.conditions if one.type == CONDITION_DIRTY)
+    is_left = (one.message for one in found if one.status == "True" and one.reason == HostReason.NOT_RELEASED)
+    return next(is_left, None)
+
+
+def is_left_behind(host: BareMetalHost, uid: str) -> bool:
+    """Return whether a Machine that is gone has left its claim on the host.
+
+    Args:
+        uid: of the Machine that has its name now; empty for none.
+    """
+    return not_released(host) is not None and consumer_uid(host) not in ("", uid)
 
 
 def is_free(host: BareMetalHost) -> bool:

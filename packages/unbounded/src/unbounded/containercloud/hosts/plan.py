@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.container_cloud.host import (
+    BareMetalHost,
     BareMetalHostStatus,
     HostCPU,
     HostCredentialVersion,
@@ -48,6 +49,7 @@ from unbounded.containercloud.hosts.model import (
     KEY_SOURCE_USER,
     BmcAddress,
     BmcLogin,
+    CancelLeftOperation,
     CreateMachine,
     DeleteHostMachine,
     DeleteHostNode,
@@ -63,13 +65,17 @@ from unbounded.containercloud.hosts.model import (
     StoreLogin,
     bmc_key,
     consumer_of,
+    consumer_uid,
     host_key,
     host_of_machine,
     is_adopted,
     machine_of_host,
+    not_released,
     parse_bmc_address,
+    release_text,
 )
 from unbounded.containercloud.network.model import CONFIG_PREFIX
+from unbounded.kube.api import key_of
 from unbounded.kube.clock import rfc3339, seconds_since
 
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)  # after so many attempts to change the power
@@ -96,7 +102,9 @@ def plan_host(view: HostView) -> HostPlan:
     power, switch, due_s = _power(view, state)
     fault = fault or _power_fault(view, power) or _install_fault(view, state)
     reason, message = _reason(view, state, fault)
-    actions = [*_machine_actions(view, state, address, blocked), *([switch] if switch is not None else [])]
+    changes, switches = [*_machine_actions(view, state, address, blocked)], [switch] if switch is not None else []
+    # a change that the server refuses keeps no released host on
+    actions = [*switches, *changes] if state is _S.DEPROVISIONING else [*changes, *switches]
     return HostPlan(
         status=_status(view, state, fault, power),
         actions=tuple(_leave(view) if state is _S.DELETING else actions),
@@ -108,7 +116,8 @@ def plan_host(view: HostView) -> HostPlan:
 
 
 def _held(view: HostView, reason: HostReason, message: str, *actions: HostAction) -> HostPlan:
-    return HostPlan(status=view.host.status, actions=actions, reason=reason, message=message)
+    dirty = _dirty(view, _present(view.host))
+    return HostPlan(status=view.host.status, actions=actions, reason=reason, message=message, dirty=dirty)
 
 
 # ---- faults
@@ -251,13 +260,14 @@ def _is_off(view: HostView) -> bool:
 
 
 def _is_returned(view: HostView) -> bool:
-    """Return whether no field of a claim is left, no Node, and no drain, which would wait for the next Node.
+    """Return whether no field of a claim is left, no Node, no operation that may start, and no drain, which would wait
+    for the next Node.
 
     The Node of a host that others have installed was there before the claim, and stays.
     """
     machine = view.machine
-    has_node = _has_node(view) and not _is_kept(view)
-    is_left = has_node or (machine is not None and machine.status.disruption is not None)
+    is_left = bool(view.left) or (_has_node(view) and not _is_kept(view))
+    is_left = is_left or (machine is not None and machine.status.disruption is not None)
     return machine is None or not (claim_fields(machine, view.host) or is_left)
 
 
@@ -272,9 +282,13 @@ def _is_written(view: HostView) -> bool:
     return image is not None and image.boot != view.host.status.provisioning.boot
 
 
+def _present(host: BareMetalHost) -> ProvisioningState:
+    return ProvisioningState(host.state) if host.state in set(ProvisioningState) else _S.REGISTERING
+
+
 def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
     host = view.host
-    present = ProvisioningState(host.state) if host.state in set(ProvisioningState) else _S.REGISTERING
+    present = _present(host)
     is_used = consumer_of(host) is not None
     has_late = _has_marks(view) or (present is _S.AVAILABLE and _has_late_network(view))
     if not is_used and (present in _IN_USE or has_late):
@@ -342,10 +356,26 @@ def _may_leave(view: HostView) -> bool:
     return _is_off(view) or (attempts >= MAX_OFF_ATTEMPTS and not is_open)
 
 
-def _dirty(view: HostView, state: ProvisioningState) -> str | None:
+def _dirty(view: HostView, state: ProvisioningState) -> tuple[HostReason, str] | None:
+    if (why := _left_claim(view)) is not None:
+        return _R.NOT_RELEASED, why
     if state is not _S.DEPROVISIONING or _is_off(view) or _is_kept(view):
         return None
-    return "the host was released and has not been seen Off since: its addresses stay taken"
+    return _R.NOT_SEEN_OFF, "the host was released and has not been seen Off since: its addresses stay taken"
+
+
+def _left_claim(view: HostView) -> str | None:
+    """Return the message on a claim that a forced deletion could not remove; None for another one."""
+    host, consumer = view.host, view.consumer
+    if consumer is None or consumer_uid(host) not in ("", consumer.metadata.uid):
+        return not_released(host)
+    steps = consumer.status.execution.unproven if consumer.status.execution is not None else ()
+    begin = f"cannot {release_text(host_key(host))}: "
+    answer = next((one.removeprefix(begin) for one in steps if one.startswith(begin)), None)
+    if answer is None:
+        return None
+    text = f"Machine {key_of(consumer)} was deleted by force, and its claim could not be removed"
+    return f"{text}, which is tried again: {answer}"
 
 
 def _reason(view: HostView, state: ProvisioningState, fault: HostFault | None) -> tuple[HostReason, str]:
@@ -460,6 +490,8 @@ def _machine_actions(
     is_returning = state is _S.DEPROVISIONING and _is_off(view) and not _is_kept(view)
     if view.node is not None and is_returning and _has_node(view):
         yield DeleteHostNode(view.node)
+    if state is _S.DEPROVISIONING:
+        yield from map(CancelLeftOperation, view.left)
 
 
 def _is_copied(copy: Secret | None, login: BmcLogin) -> bool:

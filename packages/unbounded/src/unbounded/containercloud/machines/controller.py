@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
@@ -37,7 +38,7 @@ from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_vie
 from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
 from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
-from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion
+from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion, plan_refused
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
     CancelOperation,
@@ -59,7 +60,7 @@ from unbounded.containercloud.network.plan import owns, plan_network
 from unbounded.containercloud.network.waits import addresses_wait
 from unbounded.containercloud.profiles.plan import profile_obstacle
 from unbounded.containercloud.waits import MachineWait
-from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
+from unbounded.kube.api import AlreadyExists, ApiError, NotFound, ObjectKey, is_refusal, key_of, refused_by
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusDebounce, StatusWriter
@@ -264,8 +265,22 @@ class ContainerCloudMachineController:
         machine = await self._write(view, plan, {} if left_s else change)
         for action in plan.actions:
             self._epoch.check_leads()
-            await self._execute(view, machine, action)
+            try:
+                await self._execute(view, machine, action)
+            except ApiError as error:
+                if not is_deleting(view) or not is_refusal(error):
+                    raise
+                return await self._refused(replace(view, machine=machine), plan, action, error)
         return plan.requeue_s if not left_s or (plan.requeue_s or math.inf) < left_s else left_s
+
+    async def _refused(
+        self, view: MachineView, plan: MachineStep, action: MachineAction, error: ApiError
+    ) -> float | None:
+        """Record that the server has refused an action of a deletion; return the seconds until the next pass."""
+        log.warning("write refused", error=error, machine=view.full_name, action=type(action).__name__)
+        after = plan_refused(view, plan, action, str(error), refused_by(error))
+        await self._write(view, after, status_change(view, after))
+        return after.requeue_s
 
     async def _write(self, view: MachineView, plan: MachineStep, change: Raw) -> ContainerCloudMachine:
         """Write the status if it differs; return the Machine as it is then."""

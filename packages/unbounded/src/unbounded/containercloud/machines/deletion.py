@@ -6,6 +6,9 @@ those that it could not prove. Neither waits for disruption budgets: the operati
 
 A host that others have installed is neither reset nor switched off, and its Node stays: a graceful deletion drains it,
 and then, as the others at once, gives the host back as it was before the claim.
+
+A write that the server refuses is repeated later, and its wait names what refuses it. A forced deletion records it, and
+goes on: the controller of the host repeats what is left.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from unbounded.api.container_cloud.names import FINALIZER_MACHINE
 from unbounded.api.disruption import DisruptionStatus, DrainMode
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, is_claimed_by
+from unbounded.containercloud.hosts.model import host_key, not_released, release_text
 from unbounded.containercloud.machines.life import (
     drain_holder,
     enter,
@@ -50,7 +54,9 @@ from unbounded.containercloud.machines.model import (
     MachineStep,
     MachineView,
     ReleaseHost,
+    RequestOperation,
     SetMachineFinalizer,
+    SetProviderID,
 )
 from unbounded.containercloud.waits import CONTAINER_CLOUD, MACHINA, MachineWait, WaitLimit
 from unbounded.kube.clock import seconds_since
@@ -61,7 +67,11 @@ FORCED_WAIT_S: Final = FORCED_START_S + FORCED_S + 10.0  # before a forced delet
 DRAIN_LIMIT_S: Final = 3600.0
 ABORT_LIMIT_S: Final = 900.0  # for the return of a Node to service; then a person has to look
 MAX_OVERRIDE: Final = 256
+MAX_STEP: Final = 256  # of the record of a forced deletion
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)
+REFUSED_S: Final = (5.0, 300.0)  # the least and the most time until a refused write is repeated
+MAX_REFUSAL: Final = 1024
+REPEATED_S: Final = 1.0  # until the pass after a refused write that was repeated
 
 _UNCORDONED: Final = "the Node is uncordoned"
 _PAUSED: Final = "the pause ends, or deletionPolicy needs no such step"
@@ -101,7 +111,82 @@ def plan_deletion(view: MachineView) -> MachineStep:
         execution = replace(execution, policy=policy_of(view).value)
     limit = plan.obstacle.limit if plan.obstacle is not None else None
     requeue_s = plan.requeue_s if limit is None else max((limit.at - view.now).total_seconds(), 0.05)
-    return replace_plan(plan, execution=execution, requeue_s=requeue_s)
+    return _after_refusal(view, replace_plan(plan, execution=execution, requeue_s=requeue_s))
+
+
+# Writes that the server refuses
+
+
+def plan_refused(view: MachineView, plan: MachineStep, action: MachineAction, text: str, by: str) -> MachineStep:
+    """Return the step after the server has refused an action of a plan whose status is stored.
+
+    Args:
+        text: the answer.
+        by: what refuses it.
+    """
+    answer = f"cannot {_verb(view, action)}: {text}"
+    if policy_of(view) is DeletionPolicy.FORCED and not isinstance(action, SetMachineFinalizer | DeleteMachineObject):
+        execution = replace(plan.execution, unproven=_unproven(view, answer))
+        return replace_plan(plan, execution=execution, actions=(), requeue_s=0.0)
+    least_s, most_s = REFUSED_S
+    waiting = view.execution.waiting
+    is_first = waiting is None or waiting.reason != _R.WRITE_REFUSED or view.execution.stage != plan.execution.stage
+    waited_s = 0.0 if is_first or waiting is None else seconds_since(waiting.since, view.now)
+    pause_s = min(max(waited_s, least_s), most_s)
+    obstacle = _refused_wait(view, answer[:MAX_REFUSAL], by, pause_s)
+    plan = _named_too_late(view, replace_plan(plan, obstacle=obstacle, phase=_refused_phase(plan)))
+    return replace_plan(plan, actions=(), requeue_s=pause_s)
+
+
+def _after_refusal(view: MachineView, plan: MachineStep) -> MachineStep:
+    """Return the plan of a Machine one of whose writes was refused: the wait for its repetition, or that."""
+    waiting, execution = view.execution.waiting, plan.execution
+    if waiting is None or waiting.reason != _R.WRITE_REFUSED or waiting.until is None or not plan.actions:
+        return plan
+    is_other = (execution.stage, execution.operation) != (view.execution.stage, view.execution.operation)
+    if is_other or execution.policy != view.execution.policy:
+        return plan
+    left_s = -seconds_since(waiting.until, view.now)
+    obstacle = _refused_wait(view, view.execution.message or "", waiting.held_by or "", left_s)
+    plan = replace_plan(plan, obstacle=obstacle, phase=_refused_phase(plan))
+    return replace_plan(plan, actions=(), requeue_s=left_s) if left_s > 0 else replace_plan(plan, requeue_s=REPEATED_S)
+
+
+def _refused_wait(view: MachineView, answer: str, by: str, left_s: float) -> MachineWait:
+    limit = replace_plan(limit_in(view, left_s, "the write is tried again"), is_new=True)
+    return MachineWait(_R.WRITE_REFUSED, answer, by, "the write is accepted", limit, ErrorReason.DELETE_ERROR)
+
+
+def _refused_phase(plan: MachineStep) -> DeletionPhase | None:
+    is_open = plan.phase in (DeletionPhase.STARTED, DeletionPhase.ABORTING)
+    return DeletionPhase.FAILED if is_open else plan.phase
+
+
+def _verb(view: MachineView, action: MachineAction) -> str:
+    """Return an action in words, by which the record of a forced deletion names it."""
+    match action:
+        case ChangeTarget(spec=spec):
+            return f"change {' and '.join(sorted(spec))} of Machine {view.execution.machine}"
+        case RequestOperation(name=name, kind=kind, spec=spec):
+            return f"create {kind} {name}{' as cancelled' if spec.get('cancel') else ''}"
+        case CancelOperation(operation=operation):
+            return f"cancel {operation.spec.operation_kind} {operation.name}"
+        case DeleteNode(node=node):
+            return f"delete Node {node.name}"
+        case ReleaseHost(host=host):
+            return release_text(host_key(host))
+        case SetMachineFinalizer(present=present):
+            return f"{'add' if present else 'remove'} the finalizer of this Machine"
+        case SetProviderID(node=node):
+            return f"change Node {node.name}"
+        case DeleteMachineObject():
+            return "delete this Machine"
+
+
+def _is_given_up(view: MachineView, action: MachineAction) -> bool:
+    """Return whether the forced deletion has tried an action that the server refused."""
+    begin = f"cannot {_verb(view, action)}: "[:MAX_STEP]
+    return any(one.startswith(begin) for one in view.execution.unproven)
 
 
 def _kept(view: MachineView) -> MachineStep:
@@ -180,8 +265,11 @@ def _stopped(view: MachineView) -> MachineStep | None:
     if name is not None and result is None:
         kind = _KINDS.get(MachineStage(view.execution.stage), OperationKind.HOST_REPLACE)
         text = f"{kind} {name} is not to start"
-        return _stay(view, _operation_wait(name, text), request(view, name, kind, cancel=True))
+        requested = request(view, name, kind, cancel=True)
+        return None if _is_given_up(view, requested) else _stay(view, _operation_wait(name, text), requested)
     if operation is None or result is None or result.ended or operation.spec.cancel:
+        return None
+    if _is_given_up(view, CancelOperation(operation)):
         return None
     text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
     return _stay(view, _operation_wait(operation.name, text), CancelOperation(operation))
@@ -200,7 +288,8 @@ def _running(view: MachineView) -> MachineStep | None:
         return None
     if policy_of(view) is DeletionPolicy.FORCED and in_stage_s(view) > FORCED_WAIT_S:
         return None
-    text = f"{operation.spec.operation_kind} {operation.name} is asked to stop: {result.message}"
+    state = "is asked to stop" if operation.spec.cancel else "cannot be asked to stop"
+    text = f"{operation.spec.operation_kind} {operation.name} {state}: {result.message}"
     return _stay(view, replace_plan(_operation_wait(operation.name, text), limit=_forced_limit(view)))
 
 
@@ -387,7 +476,7 @@ def _powering_off(view: MachineView) -> MachineStep:
     if not overtaken:
         return plan
     change = ChangeTarget({"maintenance": {"enabled": False, "reason": None}})
-    return replace_plan(plan, actions=(change, *plan.actions))
+    return plan if _is_given_up(view, change) else replace_plan(plan, actions=(change, *plan.actions))
 
 
 def _switched_off(view: MachineView) -> MachineStep:
@@ -408,6 +497,13 @@ def _switched_off(view: MachineView) -> MachineStep:
         what = f"{result.reason}: {result.message}" if result.failed else "it did not end in time"
         return _go(view, _S.REMOVING, unproven=_unproven(view, f"HostPowerOff: {what}"))
     spec |= {"deadlineSeconds": FORCED_S, "startDeadlineSeconds": FORCED_START_S, "parameters": {"force": "true"}}
+    name = view.execution.operation
+    if (
+        name is not None
+        and result is None
+        and _is_given_up(view, request(view, name, OperationKind.HOST_POWER_OFF, **spec))
+    ):
+        return _stopped(view) or _go(view, _S.REMOVING)
     plan = _by_operation(view, OperationKind.HOST_POWER_OFF, "off", _S.REMOVING, _R.POWER_OFF_FAILED, **spec)
     if plan.obstacle is not None:
         left_s = max(FORCED_WAIT_S - in_stage_s(view), 0.0) + 1
@@ -417,17 +513,18 @@ def _switched_off(view: MachineView) -> MachineStep:
 
 
 def _unproven(view: MachineView, text: str) -> tuple[str, ...]:
-    return (*view.execution.unproven, text[:256])[:MAX_UNPROVEN]
+    return (*view.execution.unproven, text[:MAX_STEP])[:MAX_UNPROVEN]
 
 
 def _removing(view: MachineView) -> MachineStep:
     target, node = view.target, view.node
-    actions: list[MachineAction] = []
-    if target is not None and (target.spec.kubernetes is not None or _has_maintenance(view)):
-        actions.append(ChangeTarget({"kubernetes": None, "maintenance": None}))
-    elif node is not None and node.metadata.deletion_timestamp is None:
+    leaves, actions = ChangeTarget({"kubernetes": None, "maintenance": None}), list[MachineAction]()
+    is_in_cluster = target is not None and (target.spec.kubernetes is not None or _has_maintenance(view))
+    if is_in_cluster and not _is_given_up(view, leaves):
+        actions.append(leaves)
+    elif node is not None and node.metadata.deletion_timestamp is None and not _is_given_up(view, DeleteNode(node)):
         actions.append(DeleteNode(node))
-    if not actions and node is None:
+    if not actions and (node is None or _is_given_up(view, DeleteNode(node))):
         return _go(view, _S.RELEASING)
     name = f"Node {node.name if node is not None else view.execution.machine}"
     text = f"{name} is removed from the cluster"
@@ -450,9 +547,14 @@ def _releasing(view: MachineView) -> MachineStep:
     machine, host = view.machine, view.host
     phase = _phase(view, DeletionPhase.COMPLETED)
     if host is not None and is_claimed_by(host, machine):
-        text = f"BareMetalHost {host.metadata.namespace}/{host.name} returns to stock"
-        obstacle = MachineWait(_R.RELEASING_HOST, text, CONTAINER_CLOUD, "the host names the Machine no more")
-        return _stay(view, obstacle, ReleaseHost(host), phase=phase)
+        text, until = f"BareMetalHost {host_key(host)} returns to stock", "the host names the Machine no more"
+        if not _is_given_up(view, ReleaseHost(host)):
+            obstacle = MachineWait(_R.RELEASING_HOST, text, CONTAINER_CLOUD, until)
+            return _stay(view, obstacle, ReleaseHost(host), phase=phase)
+        if not_released(host) is None and in_stage_s(view) <= FORCED_WAIT_S:
+            text = f"BareMetalHost {host_key(host)} cannot be released now, and is marked as Dirty"
+            obstacle = MachineWait(_R.RELEASING_HOST, text, CONTAINER_CLOUD, "it is marked", _forced_limit(view))
+            return _stay(view, obstacle, phase=phase)
     done: MachineAction = DeleteMachineObject()
     if machine.metadata.deletion_timestamp is not None:
         done = SetMachineFinalizer(False)

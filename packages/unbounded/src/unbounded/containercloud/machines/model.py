@@ -73,6 +73,7 @@ class MachineReason(StrEnum):
     REMOVING_NODE = "RemovingNode"
     RELEASING_HOST = "ReleasingHost"
     FINALIZERS_REMAINING = "FinalizersRemaining"  # of others, on the Machine
+    WRITE_REFUSED = "WriteRefused"  # by the server, or a webhook
 
 
 @dataclass(frozen=True)

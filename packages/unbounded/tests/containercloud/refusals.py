@@ -1,0 +1,140 @@
+"""Writes of container-cloud that the API server refuses for a while, with the answers of real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.names import FINALIZER_MACHINE
+from unbounded.api.core import NODES
+from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import Api
+from unbounded.kube.object_codec import error_from
+
+T = TypeVar("T")
+Body = Mapping[str, Any]
+
+WEBHOOK: Final = "guard.example.com"
+ANSWERS: Final = {
+    "403": (
+        403,
+        "Forbidden",
+        'is forbidden: User "system:serviceaccount:unbounded-kube:container-cloud" cannot do that',
+    ),
+    "422": (
+        422,
+        "Invalid",
+        "is invalid: ValidatingAdmissionPolicy 'guard.example.com' with binding 'guard' denied request: not now",
+    ),
+    "denied": (403, "Forbidden", f'admission webhook "{WEBHOOK}" denied the request: not now'),
+    "unreachable": (
+        500,
+        "InternalError",
+        f'Internal error occurred: failed calling webhook "{WEBHOOK}": failed to call webhook: Post '
+        '"https://guard.example.svc:443/?timeout=10s": dial tcp 10.96.0.9:443: connect: connection refused',
+    ),
+}
+"""Code, reason and message, by what refuses: rights, a policy, a webhook, and one that cannot be called."""
+HOLDERS: Final = {
+    "403": "the API server",
+    "422": "ValidatingAdmissionPolicy guard.example.com",
+    "denied": f"admission webhook {WEBHOOK}",
+    "unreachable": f"admission webhook {WEBHOOK}",
+}
+
+
+def _maintenance(body: Body, *, enabled: bool) -> bool:
+    change = body.get("spec", {}).get("maintenance")
+    return isinstance(change, dict) and change.get("enabled") is enabled
+
+
+def _clears(body: Body, name: str) -> bool:
+    return body.get("spec", {}).get(name, "") is None
+
+
+def _ends(body: Body) -> bool:
+    finalizers = body.get("metadata", {}).get("finalizers")
+    return finalizers is not None and FINALIZER_MACHINE not in finalizers
+
+
+WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] = {
+    "drain": ("patch", MACHINES, lambda body: _maintenance(body, enabled=True)),
+    "return": ("patch", MACHINES, lambda body: _maintenance(body, enabled=False)),
+    "request": ("create", MACHINE_OPERATIONS, lambda _body: True),
+    "cancel": ("patch", MACHINE_OPERATIONS, lambda body: bool(body.get("spec", {}).get("cancel"))),
+    "leave": ("patch", MACHINES, lambda body: _clears(body, "kubernetes")),
+    "node": ("delete", NODES, lambda _body: True),
+    "release": ("patch", BARE_METAL_HOSTS, lambda body: _clears(body, "consumerRef")),
+    "delete": ("delete", CONTAINER_CLOUD_MACHINES, lambda _body: True),
+    "finalizer": ("patch", CONTAINER_CLOUD_MACHINES, _ends),
+}
+"""The writes of a deletion: the verb, the kind, and a test of the body."""
+
+
+@dataclass
+class Refusals:
+    """The write that is refused now, and the attempts at it."""
+
+    write: str = ""
+    answers: tuple[str, ...] = ()
+    attempts: list[float] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)  # of the objects that were not written
+
+    def begin(self, write: str, *answers: str) -> None:
+        """Refuse a write from now on, with these answers in turn."""
+        self.write, self.answers = write, answers
+        self.attempts.clear()
+
+    def end(self) -> None:
+        self.write = ""
+
+    def check(self, verb: str, kind: Kind[Any], name: str, body: Body) -> None:
+        """Refuse a write.
+
+        Raises:
+            ApiError: it is refused now.
+        """
+        if not self.write:
+            return
+        refused_verb, refused_kind, is_refused = WRITES[self.write]
+        if verb != refused_verb or kind.plural != refused_kind.plural or kind.group != refused_kind.group:
+            return
+        if is_refused(body):
+            answer = self.answers[len(self.attempts) % len(self.answers)]
+            self.attempts.append(asyncio.get_running_loop().time())
+            self.names.add(name)
+            code, reason, message = ANSWERS[answer]
+            text = message if code == 500 or answer == "denied" else f'{kind.plural} "{name}" {message}'
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
+            raise error_from(json.dumps(status | {"reason": reason, "message": text}).encode(), code=code, writing=True)
+
+
+class RefusingApi:
+    """An API that refuses what `Refusals` says."""
+
+    def __init__(self, api: Api, refusals: Refusals) -> None:
+        self._api = api
+        self._refusals = refusals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "") -> T:
+        self._refusals.check("create", kind, body["metadata"].get("name", ""), body)
+        return await self._api.create(kind, body, namespace=namespace)
+
+    async def patch(self, kind: Kind[T], name: str, patch: Body, *, namespace: str = "", subresource: str = "") -> T:
+        if not subresource:
+            self._refusals.check("patch", kind, name, patch)
+        return await self._api.patch(kind, name, patch, namespace=namespace, subresource=subresource)
+
+    async def delete(self, kind: Kind[Any], name: str, **more: Any) -> None:
+        self._refusals.check("delete", kind, name, {})
+        await self._api.delete(kind, name, **more)
