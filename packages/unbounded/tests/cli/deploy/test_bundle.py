@@ -15,7 +15,7 @@ import trustme
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from unbounded.cli.deploy.bundle import MOST_FILES, UnusableBundle, load
+from unbounded.cli.deploy.bundle import LARGEST_TAR, MOST_FILES, UnusableBundle, load
 
 ACCOUNT = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"
 CONFIG = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: machina-config}\n"
@@ -74,6 +74,16 @@ async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
         await load(str(bomb))
     with pytest.raises(UnusableBundle, match="more than 8 MiB"):
         await load(str(folder(tmp_path / "f", one="#" * (8 * 1024**2 + 1))))
+
+
+async def test_an_archive_that_unpacks_to_more_is_refused_whatever_its_files_are(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.tar.gz"
+    with tarfile.open(bomb, "w:gz") as tar:
+        member = tarfile.TarInfo("README.md")
+        member.size = LARGEST_TAR + 1
+        tar.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(UnusableBundle, match="unpacks to more than 64 MiB"):
+        await load(str(bomb))
 
 
 async def test_a_folder_with_too_many_files_is_refused(tmp_path: Path) -> None:

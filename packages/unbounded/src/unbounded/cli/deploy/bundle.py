@@ -17,7 +17,8 @@ from unbounded.cli.deploy.workloads import MACHINA_CONFIG
 
 Raw = dict[str, Any]
 
-LARGEST: Final = 8 * 1024 * 1024  # for all files together, packed and unpacked
+LARGEST: Final = 8 * 1024 * 1024  # for all manifests together, packed and unpacked
+LARGEST_TAR: Final = 64 * 1024 * 1024  # unpacked, with what is no manifest: 8 MiB can be 8 GiB of zeros
 MOST_FILES: Final = 1000
 DOWNLOAD_S: Final = 60.0
 ENDINGS: Final = (".yaml", ".yml", ".json")
@@ -79,10 +80,13 @@ def _of_folder(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _of_tar(source: str, packed: bytes) -> list[tuple[str, bytes]]:
     found: list[tuple[str, bytes]] = []
-    left = LARGEST
+    left, unpacked = LARGEST, 0
     try:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
             for member in tar:
+                unpacked += member.size
+                if unpacked > LARGEST_TAR:
+                    raise UnusableBundle(f"{source}: unpacks to more than {LARGEST_TAR // 1024**2} MiB")
                 if not member.isfile() or PurePosixPath(member.name).suffix not in ENDINGS:
                     continue
                 left -= member.size
