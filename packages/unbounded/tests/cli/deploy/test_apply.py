@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode, b64encode
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,11 +11,14 @@ import pytest
 
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
+from unbounded.api.core import SECRETS
+from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.apply import Rollout, config_for, problems_of, rollout_of, wait_rolled_out
 from unbounded.cli.deploy.live_machina import LiveMachina
-from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, LAST_APPLIED, Applier, ApplyOutcome, differences
 from unbounded.cli.deploy.workloads import MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
+from unbounded.kube.client import HttpApi
 
 Raw = dict[str, Any]
 
@@ -63,6 +67,39 @@ def test_each_problem_of_pods_is_reported_once() -> None:
     ]
     pods: list[Raw] = [{"status": {"conditions": [unscheduled]}}, *[{"status": {"containerStatuses": waiting}}] * 2, {}]
     assert problems_of(pods) == ("0/3 nodes are available", "ErrImagePull: no")
+
+
+def secret(value: str, **more: Any) -> Raw:
+    metadata = {"name": "s", "namespace": NAMESPACE, **more}
+    data = {"key": b64encode(value.encode()).decode(), "same": "c2FtZQ=="}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+
+def test_no_difference_shows_a_value_of_a_secret() -> None:
+    copy = {"annotations": {LAST_APPLIED: "canary", "note": "shown"}}
+    before, after = secret("canary-1", **copy), secret("canary-2", **copy) | {"stringData": {"more": "canary"}}
+    shown = differences(before, after, "s")
+    assert "(12 characters, before)" in shown
+    assert "(12 characters, after)" in shown
+    assert "same: (8 characters)" in shown
+    for text in (shown, differences({}, after, "s"), differences(before, before | {"type": "other"}, "s")):
+        assert "canary" not in text
+        assert b64encode(b"canary").decode()[:7] not in text
+    assert differences(before, before, "s") == ""
+    assert differences(before, secret("canary-1", annotations={LAST_APPLIED: "other", "note": "shown"}), "s")
+
+
+@pytest.mark.slow
+async def test_a_secret_with_another_value_of_the_same_length_is_applied(cluster_api: HttpApi) -> None:
+    applier, kind = Applier(cluster_api), SECRETS.raw()
+    outcomes = []
+    for value in ("first-one", "other-one", "other-one"):
+        (change,) = await applier.apply_all([secret(value)])
+        outcomes.append(change.outcome)
+        found = await cluster_api.get(kind, "s", namespace=NAMESPACE)
+        assert b64decode(found["data"]["key"]).decode() == value
+    assert outcomes == [ApplyOutcome.CREATED, ApplyOutcome.CONFIGURED, ApplyOutcome.UNCHANGED]
+    await cluster_api.delete(kind, "s", namespace=NAMESPACE)
 
 
 def test_it_is_followed_until_it_is_there_or_the_time_is_up() -> None:

@@ -63,6 +63,7 @@ _KNOWN: Final[Mapping[tuple[str, str], Kind[Raw]]] = {(kind.api_version, kind.ki
 AT_ONCE: Final = 8  # more would cost more for connections than they save
 # Fields that every write changes, or that the server maintains: no difference for a user.
 NOISE: Final = frozenset({"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"})
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  # a copy of the object
 
 
 def kind_of(body: Mapping[str, Any]) -> Kind[Raw] | None:
@@ -178,12 +179,16 @@ def _kind(body: Mapping[str, Any]) -> Kind[Raw]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str:
-    """Return the difference of two states of an object, without the server's own fields; empty if they are equal."""
-    old, new = _shown(before), _shown(after)
+    """Return the difference of two states of an object, without the server's own fields; empty if they are equal.
+
+    Values of a Secret are replaced by their lengths.
+    """
+    old, new = _compared(before), _compared(after)
     if old == new:
         return ""
-    lines = difflib.unified_diff(_lines(old), _lines(new), f"live/{name}", f"desired/{name}", lineterm="", n=2)
-    return "\n".join(lines)
+    shown = _lines(_shown(old, new, "before")), _lines(_shown(new, old, "after"))
+    names = f"live/{name}", f"desired/{name}"
+    return "\n".join(difflib.unified_diff(*shown, *names, lineterm="", n=2)) or f"--- {names[0]}\n+++ {names[1]}"
 
 
 def _lines(body: Mapping[str, Any]) -> list[str]:
@@ -192,11 +197,31 @@ def _lines(body: Mapping[str, Any]) -> list[str]:
     return text.splitlines()
 
 
-def _shown(body: Mapping[str, Any]) -> Raw:
-    """Return the part of an object that a user decides on. Values of a Secret are replaced by their lengths."""
-    shown = {key: value for key, value in body.items() if key != "status"}
-    if meta := shown.get("metadata"):
-        shown["metadata"] = {key: value for key, value in meta.items() if key not in NOISE}
-    if shown.get("kind") == "Secret":
-        shown["data"] = {key: f"({len(value)} characters)" for key, value in (shown.get("data") or {}).items()}
+def _compared(body: Mapping[str, Any]) -> Raw:
+    """Return the part of an object that a user decides on."""
+    found = {key: value for key, value in body.items() if key != "status"}
+    if meta := found.get("metadata"):
+        found["metadata"] = {key: value for key, value in meta.items() if key not in NOISE}
+    return found
+
+
+def _shown(body: Raw, other: Raw, when: str) -> Raw:
+    """Return an object as it may be printed: of a Secret no value, and no copy of one.
+
+    Args:
+        other: its other state, to mark the values that differ with `when`.
+    """
+    if "Secret" not in (body.get("kind"), other.get("kind")):
+        return body
+    shown = dict(body)
+    for values in ("data", "stringData"):
+        if values in body:
+            known = other.get(values) or {}
+            shown[values] = {
+                key: f"({len(value)} characters{'' if known.get(key, value) == value else f', {when}'})"
+                for key, value in (body[values] or {}).items()
+            }
+    if annotations := body.get("metadata", {}).get("annotations"):
+        kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+        shown["metadata"] = {**body["metadata"], "annotations": kept}
     return shown
