@@ -9,9 +9,11 @@ import pytest
 from tests.containercloud.storm import CrashSite, crash_site, reason_of, stage_of
 from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.machine import ContainerCloudMachine, MachineStage
+from unbounded.api.core import NODES
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import StrategicMerge
 
 BUDGET = "example-cluster.example-ns.workers"
 
@@ -81,6 +83,34 @@ def test_a_graceful_deletion_waits_for_the_budget_until_its_policy_is_loosened()
             assert held_by(site, "b") == f"MachineDisruptionBudget {BUDGET}"
             await site.edit_machine("b", deletionPolicy="unsafe")
             await site.wait(lambda: "b" not in {one.name for one in site.machines()}, within_s=60)
+            for task in processes:
+                task.cancel()
+
+    run_virtual(scene())
+
+
+@pytest.mark.parametrize("policy", ["graceful", "unsafe", "forced"])
+def test_only_a_graceful_deletion_waits_for_the_maintenance_of_another_controller(policy: str) -> None:
+    async def scene() -> None:
+        async with crash_site(1) as site:
+            processes = [one.start().task for one in (site.container_cloud(), site.disrupter(), site.updater())]
+            await site.surroundings()
+            await site.asked("a")
+            await site.stocked(1)
+            await site.wait(lambda: site.ready() == ["a"])
+            foreign = {"type": "MaintenanceInProgress", "status": "True", "reason": "Kured", "message": "reboot"}
+            marks = StrategicMerge({"status": {"conditions": [foreign]}})
+            await site.api.patch(NODES, "host-0.example-ns", marks, subresource="status")
+            await asyncio.sleep(10)
+            await site.edit_machine("a", delete=True, deletionPolicy=policy)
+            if policy == "graceful":
+                await asyncio.sleep(600)
+                assert (stage_of(named(site, "a")), reason_of(named(site, "a"))) == ("Draining", "Draining")
+                assert held_by(site, "a") == "condition MaintenanceInProgress of Node host-0.example-ns"
+                await site.edit_machine("a", deletionPolicy="unsafe")
+            await site.wait(lambda: not site.machines(), within_s=60)
+            offs = [one for one in site.judge.all(MACHINE_OPERATIONS) if one.spec.override is not None]
+            assert [(one.spec.operation_kind, one.status.phase) for one in offs] == [("HostPowerOff", "Complete")]
             for task in processes:
                 task.cancel()
 

@@ -12,7 +12,10 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS
 from unbounded.api.core import NAMESPACES, NODES, SECRETS
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.containercloud.hosts.credentials import LAST_APPLIED
+from unbounded.kube.api import Forbidden
 from unbounded.kube.clock import rfc3339
 
 CONSUMER = {"apiVersion": "cluster.k8s.io/v1alpha1", "kind": "Machine", "namespace": "example-ns", "name": "m1"}
@@ -434,6 +437,55 @@ async def test_a_node_that_a_released_host_registers_again_is_deleted(stock: Sto
     stock.failing.clear()
     await stock.state("available")
     assert [one.name for one in (await stock.api.list(NODES)).items] == ["other"]
+
+
+@story
+async def test_an_operation_of_the_last_claim_that_may_start_is_cancelled_first(
+    stock: Stock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a forced deletion leaves one that the server did not let it cancel."""
+    await used(stock)
+    operate, patch, refused = stock._operate, stock.api.patch, list[str]()
+    is_refusing = True
+
+    async def starts(operation: MachineOperation) -> None:
+        if operation.name != "late" or operation.spec.cancel:
+            await operate(operation)
+
+    async def refuses(kind: Kind[Any], name: str, body: dict[str, Any], **more: Any) -> Any:
+        if is_refusing and "cancel" in body.get("spec", {}):
+            refused.append(name)
+            raise Forbidden("not now", code=403)
+        return await patch(kind, name, body, **more)
+
+    monkeypatch.setattr(stock, "_operate", starts)
+    monkeypatch.setattr(stock.api, "patch", refuses)
+    for name, marks in (("late", {"unbounded-cloud.io/for-uid": "u"}), ("of-others", {})):
+        spec = {"machineRef": "a.default", "operationKind": "HostReplace"}
+        await stock.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name, "annotations": marks}, "spec": spec})
+    await stock.settle()
+    assert refused == []  # the host is in use
+    await stock.edit(consumerRef=None)
+    await stock.settle()
+    assert ((await stock.read("a")).state, stock.power["a.default"]) == ("deprovisioning", "Off")
+    assert set(refused) == {"late"}
+    is_refusing = False
+    await stock.state("available")
+    assert (await stock.api.get(MACHINE_OPERATIONS, "late")).spec.cancel
+
+
+@story
+async def test_a_paused_host_stays_dirty(stock: Stock) -> None:
+    """Its addresses stay, as it may still run."""
+    await used(stock)
+    stock.failing.add("a.default")
+    await stock.edit(consumerRef=None)
+    await stock.until(lambda one: any(condition.type == "Dirty" for condition in one.status.conditions))
+    paused: dict[str, Any] = {"baremetalhost.metal3.io/paused": ""}
+    await stock.annotate(**paused)
+    await stock.reason("Paused")
+    host = await stock.read("a")
+    assert [one.reason for one in host.status.conditions if one.type == "Dirty"] == ["NotSeenOff"]
 
 
 @story
