@@ -76,6 +76,7 @@ async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
         await load(str(folder(tmp_path / "f", one="#" * (8 * 1024**2 + 1))))
 
 
+@pytest.mark.slow
 async def test_an_archive_that_unpacks_to_more_is_refused_whatever_its_files_are(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.tar.gz"
     with tarfile.open(bomb, "w:gz") as tar:
