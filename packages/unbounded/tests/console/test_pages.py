@@ -70,6 +70,32 @@ async def test_a_page_shows_its_object_to_everybody(name: str, admin: Tab) -> No
     assert await admin.keyboard_findings() == []
 
 
+async def test_a_node_is_shown_to_everybody(admin: Tab, staged: HttpApi) -> None:
+    info = {
+        "kubeletVersion": "v1.34.2",
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "osImage": "Debian GNU/Linux 12 (bookworm)",
+    }
+    message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady " * 3
+    status = {
+        "nodeInfo": info,
+        "addresses": [{"type": "InternalIP", "address": f"2001:db8:0:1:ffff:ffff:ffff:{one}"} for one in range(4)],
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": message},
+            {"type": "MemoryPressure", "status": "True", "reason": "KubeletHasInsufficientMemory"},
+        ],
+    }
+    taints = [{"key": f"example.com/a-rather-long-name-of-a-taint-{one}", "effect": "NoSchedule"} for one in range(3)]
+    body = {"metadata": {"name": MACHINE}, "spec": {"unschedulable": True, "taints": taints}}
+    async with created(staged, NODES, body, status=status):
+        await admin.visit(f"/machine/{MACHINE}")
+        for text in ("containerd://2.1.4", "disabled: it is cordoned", "KubeletHasInsufficientMemory"):
+            await admin.shows(text)
+        assert await admin.findings_on_all_screens() == []
+        assert await admin.keyboard_findings() == []
+    await admin.lacks("containerd://2.1.4")
+
+
 async def test_the_fleet_is_reached_by_keyboard(admin: Tab) -> None:
     await admin.visit("/")
     await admin.shows(MACHINE)

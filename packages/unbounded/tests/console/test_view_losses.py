@@ -172,8 +172,11 @@ async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others
         await found.page.get_by_role("link", name="ns-1/host-1").click()
         await found.shows("redfish://192.0.2.1")
         await found.shows("BareMetalHost ns-1/host-1")  # the tree, which rests on what may be read
+        assert await found.page.locator(".banner:visible").count() == 0
         await found.visit("/cluster/ns-1/cluster-1")
         await found.shows("release-1")
+        await found.shows("cluster.cluster.k8s.io/cluster-1 -n ns-1")  # the explanation
+        assert await found.page.locator(".banner:visible").count() == 0
         for path in ("/hosts?namespace=ns-2", f"/host/ns-2/{CANARY}", f"/cluster/ns-2/{CANARY}"):
             await found.visit(path)
             await found.shows("in ns-2.")
