@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,9 +15,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
+from tests.cli.running import KUBECTL
 from tests.console.browser import CHROMIUM, Tab, tab
 from tests.console.running import console
 from tests.console.served import (
+    BINDINGS,
     ROLE_BINDINGS,
     ROLES,
     bind,
@@ -28,9 +34,11 @@ from tests.console.served import (
     temporary_status,
 )
 from tests.console.staging import CANARY, MACHINE, OPERATION, PAGES, SITE
+from tests.support.paths import ROOT
 from tests.support.proxy import Proxy, proxy
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.names import GROUP, NAMESPACE
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 
 pytestmark = [
@@ -40,6 +48,10 @@ pytestmark = [
 ]
 VIEWS: Final = {"fleet": (f"/?site={SITE}", MACHINE), **PAGES}
 ALL_KINDS: Final = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+GRANTED: Final = {
+    "fleet-viewers": {"ns-1": "yes", "default": "yes"},
+    "project-viewers": {"ns-1": "yes", "default": "no"},
+}
 INTERRUPTED: Final = "the watch is interrupted"
 # the text of a page that shows all that it knows, but for times that grow
 SETTLED: Final = """(expected) => {
@@ -192,6 +204,31 @@ async def _check_no_canary(found: Tab, *, in_address: bool = False) -> None:
     """The page has nothing of what its user may not read; the name in its address is the user's own."""
     text = await found.page.locator("main").inner_text()
     assert CANARY not in (text.replace(f"ns-2/{CANARY}", "") if in_address else await found.page.content())
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+async def test_the_commands_of_the_guide_grant_all_namespaces_or_one(kubeconfig: Path, staged: HttpApi) -> None:
+    text = await asyncio.to_thread((ROOT / "docs" / "console" / "hosts.md").read_text)
+    commands = [one.replace("PROJECT", "ns-1") for one in re.findall(r"^    kubectl (.*)$", text, re.MULTILINE)]
+
+    async def kubectl(*words: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(KUBECTL or "", "--kubeconfig", str(kubeconfig), *words), stdout=PIPE, stderr=STDOUT
+        )
+        return (await process.communicate())[0].decode().strip()
+
+    try:
+        for command in commands:
+            assert (await kubectl(*command.split())).endswith(" created")
+        for group, answers in GRANTED.items():
+            for namespace, answer in answers.items():
+                asked = ("list", "bmh", "-n", namespace, "--as", "somebody", "--as-group", group)
+                assert await kubectl("auth", "can-i", *asked) == answer
+    finally:
+        with suppress(NotFound):
+            await staged.delete(BINDINGS, "fleet-viewers")
+        with suppress(NotFound):
+            await staged.delete(ROLE_BINDINGS, "project-viewers", namespace="ns-1")
 
 
 async def test_namespaces_are_offered_to_a_user_who_may_list_them(
