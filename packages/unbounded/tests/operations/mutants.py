@@ -200,8 +200,8 @@ CLOUD_FAULTS: Final = tuple(
         (
             "containercloud.machines.life",
             "a host is recorded before its claim",
-            "claim.step is not ClaimStep.CLAIMED or ",
-            "",
+            "if wait is not None or host is None:",
+            "if host is None:",
         ),
         (
             "containercloud.machines.life",
