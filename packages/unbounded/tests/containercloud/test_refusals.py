@@ -143,6 +143,10 @@ def test_a_refusal_holds_no_forced_deletion_up_and_loses_no_host(write: str, ans
                 reason, message = dirty(host)
                 assert reason == "NotReleased"
                 assert message.startswith(f"Machine example-ns/{NAME} was deleted by force, ")
+            if write in ("node", "leave"):
+                text = await world.reason("Returning", "master-0")
+                assert f"; {HOLDERS[answer]} refuses a write: " in text
+                assert ANSWERS[answer][2] in text
             if write == "node":
                 assert [one.name for one in (await world.api.list(NODES)).items] == [TARGET]
             if world.power[TARGET] == "On":

@@ -75,7 +75,17 @@ from unbounded.containercloud.hosts.surroundings import (
     secret_of_credential,
     site_of,
 )
-from unbounded.kube.api import AlreadyExists, Conflict, Forbidden, NotFound, ObjectKey, key_of
+from unbounded.kube.api import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ObjectKey,
+    is_refusal,
+    key_of,
+    refused_by,
+)
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -101,6 +111,7 @@ FIELDS: Final = (
 NEWS_S: Final = 5.0  # a change of the power can wait for so long
 FACTS_S: Final = 60.0  # and one of the hardware alone, as an installer reports it shortly before it writes the image
 PUT_BACK: Final = "PutBack"
+MAX_REFUSAL: Final = 512
 
 log = Log("hosts")
 
@@ -120,6 +131,7 @@ class HostController:
         self._status = StatusWriter(context.api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
         self._debounce = StatusDebounce()
         self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
+        self._refused: dict[ObjectKey, str] = {}  # the first answer of a server that refuses a write for a host
         self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=context.metrics)
         follow = self._controller.follow
         follow(caches.hosts, self._hosts_beside)
@@ -193,6 +205,7 @@ class HostController:
         host = self._caches.hosts.get(key.name, key.namespace)
         if host is None:
             self._settled.pop(key, None)
+            self._refused.pop(key, None)
             return None
         view = await self._view(host)
         return await self._perform(view, plan_host(view))
@@ -214,6 +227,7 @@ class HostController:
             consumer=None if consumer is None else caches.machines.get(consumer.name, consumer.namespace),
             node=node_of(caches.nodes, name),
             left=() if consumer is not None else tuple(self._left(name)),
+            refused=self._refused.get(host_key(host), ""),
         )
 
     def _left(self, name: str) -> Iterator[MachineOperation]:
@@ -278,7 +292,15 @@ class HostController:
         for action in plan.actions:
             self._epoch.check_leads()
             changes |= isinstance(action, ChangeMachine)
-            await self._execute(view, host, action)
+            try:
+                await self._execute(view, host, action)
+            except ApiError as error:
+                if is_refusal(error):  # the first answer stays: a new one would be a change that ends the backoff
+                    text = f"{refused_by(error)} refuses a write: {error}"
+                    self._refused.setdefault(host_key(host), text[:MAX_REFUSAL])
+                raise
+        if self._refused.pop(host_key(host), None) is not None:
+            return 0.0
         login = view.login.version if isinstance(view.login, BmcLogin) else ""
         if view.machine is not None and not changes:
             self._settled[host_key(host)] = (str(host.metadata.generation), login)

@@ -170,6 +170,7 @@ class HostView:
         consumer: Machine of cluster.k8s.io that `spec.consumerRef` names.
         node: Node of the host's Machine.
         left: operations of earlier claims that may still start on a host without a claim.
+        refused: the answer of a server that refuses a write for the host; empty where none is refused.
     """
 
     host: BareMetalHost
@@ -184,6 +185,7 @@ class HostView:
     consumer: ContainerCloudMachine | None = None
     node: Node | None = None
     left: tuple[MachineOperation, ...] = ()
+    refused: str = ""
 
 
 @dataclass(frozen=True)

@@ -398,7 +398,8 @@ def _reason(view: HostView, state: ProvisioningState, fault: HostFault | None) -
     if state is _S.DEPROVISIONING and _is_kept(view):
         text = f"Machine {machine_of_host(host)} gets its own fields back, and its Node returns to service"
         return _R.RESTORING, text
-    return _WAITS[state][0], _WAITS[state][1].format(site=view.site or "no site", machine=machine_of_host(host))
+    text = _WAITS[state][1].format(site=view.site or "no site", machine=machine_of_host(host))
+    return _WAITS[state][0], f"{text}; {view.refused}" if view.refused and state is _S.DEPROVISIONING else text
 
 
 _WAITS: Final[Mapping[ProvisioningState, tuple[HostReason, str]]] = {
