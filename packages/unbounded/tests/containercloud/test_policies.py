@@ -412,30 +412,34 @@ async def test_a_pin_into_another_project_needs_use_on_that_host(admin: HttpApi,
 
 async def test_the_token_of_a_host_needs_the_right_to_read_it(admin: HttpApi, server: Path) -> None:
     own = await project(admin)
+    user = f"carol-{own}"  # its rights in the whole cluster outlast this test
     rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["create"]}]
-    await granted(admin, "carol", rules, own)
+    await granted(admin, user, rules, own)
     annotation = "unbounded-cloud.io/bootstrap-token"
     body: Raw = {"metadata": {"name": "h1", "annotations": {annotation: "bootstrap-token-abcdef"}}, "spec": {}}
     other: Raw = {"metadata": {"name": "h2", "annotations": {annotation: "kube-root"}}, "spec": {}}
-    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("carol"))) as carol:
-        lacks = "needs the verb get on secrets of kube-system, and carol does not have it for bootstrap-token-abcdef"
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation(user))) as carol:
+        lacks = f"needs the verb get on secrets of kube-system, and {user} does not have it for bootstrap-token-abcdef"
         assert lacks in await refusal(carol, own, body, BARE_METAL_HOSTS)
         assert "must name a Secret of kube-system" in await refusal(admin, own, other, BARE_METAL_HOSTS)
         read: Raw = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["bootstrap-token-abcdef"]}
-        await granted(admin, "carol", [read | {"verbs": ["get"]}], "kube-system")
+        await granted(admin, user, [read | {"verbs": ["get"]}], "kube-system")
         assert await refusal(carol, own, body, BARE_METAL_HOSTS) == ""
 
 
 async def test_the_adoption_of_a_machine_needs_update_on_it(admin: HttpApi, server: Path) -> None:
     own = await project(admin)
+    user = f"bob-{own}"  # its rights in the whole cluster outlast this test
     rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["create"]}]
-    await granted(admin, "bob", rules, own)
+    await granted(admin, user, rules, own)
     body: Raw = {"metadata": {"name": "h1", "annotations": {"unbounded-cloud.io/machine": "rack1-01"}}, "spec": {}}
-    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("bob"))) as bob:
-        lacks = "needs the verb update on machines.unbounded-cloud.io, and bob does not have it for Machine rack1-01"
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation(user))) as bob:
+        lacks = (
+            f"needs the verb update on machines.unbounded-cloud.io, and {user} does not have it for Machine rack1-01"
+        )
         assert lacks in await refusal(bob, own, body, BARE_METAL_HOSTS)
         update: Raw = {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "resourceNames": ["rack1-01"]}
-        await granted(admin, "bob", [update | {"verbs": ["update"]}])
+        await granted(admin, user, [update | {"verbs": ["update"]}])
         assert await refusal(bob, own, body, BARE_METAL_HOSTS) == ""
 
 
@@ -443,15 +447,16 @@ async def test_an_adopted_machine_is_given_to_installs_by_those_only_that_may_up
     admin: HttpApi, server: Path
 ) -> None:
     own = await project(admin)
+    user = f"erin-{own}"  # its rights in the whole cluster outlast this test
     rules: list[Raw] = [{"apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["get", "patch"]}]
-    await granted(admin, "erin", rules, own)
+    await granted(admin, user, rules, own)
     body: Raw = {"metadata": {"name": "h1", "annotations": {"unbounded-cloud.io/machine": "rack1-02"}}}
     await admin.create(BARE_METAL_HOSTS, body | {"spec": {"externallyProvisioned": True}}, namespace=own)
-    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation("erin"))) as erin:
+    async with HttpApi(from_kubeconfig(server, acting_as=Impersonation(user))) as erin:
         await erin.patch(BARE_METAL_HOSTS, "h1", {"spec": {"online": False}}, namespace=own)
         install: Raw = {"spec": {"externallyProvisioned": False}}
-        with pytest.raises(Forbidden, match="erin does not have it for Machine rack1-02"):
+        with pytest.raises(Forbidden, match=f"{user} does not have it for Machine rack1-02"):
             await erin.patch(BARE_METAL_HOSTS, "h1", install, namespace=own)
         update: Raw = {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "resourceNames": ["rack1-02"]}
-        await granted(admin, "erin", [update | {"verbs": ["update"]}])
+        await granted(admin, user, [update | {"verbs": ["update"]}])
         await erin.patch(BARE_METAL_HOSTS, "h1", install, namespace=own)
