@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -12,12 +14,14 @@ import pytest
 from tests.containercloud.refusals import ANSWERS, HOLDERS, WRITES
 from tests.containercloud.site import Site, site
 from tests.containercloud.test_site import HOST, LONE, MANAGER, NAME, begun, in_stock, is_draining
+from tests.explain.staging import ALIVE, commands, why
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import MachineStage
 from unbounded.api.container_cloud.network import SUBNETS
 from unbounded.api.core import NODES
 from unbounded.containercloud.machines.deletion import FORCED_WAIT_S, REFUSED_S
+from unbounded.explain.links import Topic
 from unbounded.kube.clock import rfc3339
 
 TARGET: Final = "master-0.default"
@@ -188,13 +192,19 @@ def test_a_machine_that_is_made_anew_gets_no_host_that_was_not_released() -> Non
 
 
 def test_a_user_can_remove_the_claim_that_was_not_released() -> None:
-    """The command that the host's condition names."""
+    """`why` prints the command."""
 
     async def scene() -> None:
         async with site(LONE) as world:
             await deletes(world, "release", "forced", "403")
             await world.until_gone()
-            patch = {"spec": {"consumerRef": None}}
+            alive = (*ALIVE, "unbounded-container-cloud")
+            links = await why(world.api, "master-0", topic=Topic.HOST, namespace="default", alive=alive)
+            assert links[0].code == "NotReleased"
+            (command,) = [one for one in commands(links) if "consumerRef" in one]
+            words = shlex.split(command)
+            assert words[:6] == ["kubectl", "patch", "bmh", "master-0", "-n", "default"]
+            patch = json.loads(words[words.index("-p") + 1])
             await world.api.patch(BARE_METAL_HOSTS, "master-0", patch, namespace="default")
             await in_stock(world)
 
