@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from unbounded.api.bounds import bounded
 from unbounded.api.hardware import (
     AcceleratorFacts,
     BMCReading,
@@ -21,7 +22,7 @@ from unbounded.api.hardware import (
     TPMFacts,
 )
 from unbounded.metalman.hardware_merge import merged, reading_condition, reading_of, reported
-from unbounded.metalman.inspection import bounded, change_condition, inspected
+from unbounded.metalman.inspection import change_condition, inspected
 from unbounded.metalman.netboot.model import ConditionState
 from unbounded.metalman.redfish.inventory_reader import Inventory
 

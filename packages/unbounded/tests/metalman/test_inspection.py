@@ -11,6 +11,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from unbounded.api.bounds import bounded
 from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.hardware import (
     AcceleratorFacts,
@@ -24,7 +25,6 @@ from unbounded.api.hardware import (
 )
 from unbounded.metalman.inspection import (
     HardwareChanges,
-    bounded,
     change_condition,
     facts_digest,
     hardware_changes,

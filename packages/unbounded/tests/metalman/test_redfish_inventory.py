@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.fake_bmc import ROOT, SYSTEM, FakeBmc, error, hang_up, says
+from unbounded.api.bounds import bounded
 from unbounded.api.failures import Transient
-from unbounded.metalman.inspection import bounded
 from unbounded.metalman.redfish import inventory
 from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcBusy, Garbled, Unsupported
 from unbounded.metalman.redfish.inventory_reader import (

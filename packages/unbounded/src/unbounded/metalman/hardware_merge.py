@@ -16,12 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api import hardware
+from unbounded.api.bounds import bounded
 from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.fields import ApiStruct
 from unbounded.metalman.inspection import (
     HardwareChanges,
     amount_changes,
-    bounded,
     disk_identities,
     facts_digest,
     inspected,

@@ -16,9 +16,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
+from unbounded.api.bounds import bounded
 from unbounded.api.machine_status import DiskErasureRecord, ErasureState, is_ssh_key
 from unbounded.metalman.http.boot_service import CloudInitEvent, HardwareReport, ProgressReport, RescueReport
-from unbounded.metalman.inspection import bounded
 from unbounded.metalman.tftp.protocol import normalized_name
 
 BOOT: Final = "boot"
