@@ -114,6 +114,20 @@ TABLE = [
         f"an agent may write the status of its own Machine only, and m2 is not that of {AGENT}",
         "machines",
     ),
+    *(
+        Refused(
+            f"a disk with {what}",
+            f"{MACHINES}/m1/status",
+            {"status": {"agent": {"host": {"hardware": {"disks": [{"name": "sda", **fact}]}}}}},
+            "an agent may report at most 4 names of a disk below by-id, and 4 below by-path, and no contents",
+            "machines",
+        )
+        for what, fact in (
+            ("many names", {"byID": [f"ata-{number}" for number in range(5)]}),
+            ("many paths", {"byPath": [f"pci-{number}" for number in range(5)]}),
+            ("contents", {"contents": "text"}),
+        )
+    ),
     Refused("a spec", f"{MACHINES}/m1", {"spec": {"provider": "Mine"}}, no_right("patch", "machines")),
     Refused(
         "a spec, with a wider role",

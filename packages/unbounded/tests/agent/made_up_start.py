@@ -14,6 +14,7 @@ from unbounded.agent.paths import HostPaths
 from unbounded.agent.steps.start_steps import StartContext
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Transient
+from unbounded.api.machine_status import AgentStage
 from unbounded.join.agent_config import AgentConfig, JoinedCluster, Kubelet, KubeletAuth
 from unbounded.kube.logs import SecretStr
 
@@ -166,8 +167,8 @@ class MadeUpStart:
             self.asked += 1
             return self.wanted or self.goal
 
-        async def says(doing: str) -> None:
-            self.said.append(doing)
+        async def says(stage: AgentStage, doing: str) -> None:
+            self.said.append(f"{stage}: {doing}")
 
         async def adopt() -> None:
             self.did.append("adopt")

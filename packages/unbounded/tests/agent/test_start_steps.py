@@ -80,7 +80,10 @@ async def test_the_first_node_is_made_from_what_its_machine_says(world: MadeUpSt
     world.wanted = BOUND
     await add_all(STEPS, world.starting(), silent)
     assert world.nodes.goals[Slot.KUBE1].goal == BOUND
-    assert world.said == ["`unbounded-agent start` builds kube1"]
+    assert world.said == [
+        "Preparing: `unbounded-agent start` builds kube1",
+        "Starting: `unbounded-agent start` starts kube1",
+    ]
     assert await add_all(STEPS, world.starting(), silent) == ()
     world.wanted = msgspec.structs.replace(BOUND, kubernetes_version="1.36.0")
     assert await add_all(STEPS, world.starting(), silent) == (SLOT, MACHINE)

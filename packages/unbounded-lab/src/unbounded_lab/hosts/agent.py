@@ -22,6 +22,7 @@ from unbounded.api.names import (
     FINALIZER_OPERATION,
     LABEL_CONFIGURATION,
 )
+from unbounded_lab.hosts.installer import NIC_NAMES, LabHardware
 from unbounded_lab.hosts.wire import ClusterApi
 
 OURS: Final = "/apis/unbounded-cloud.io/v1alpha3"
@@ -34,6 +35,9 @@ RETRY_S: Final = 1.0
 HISTORY: Final = 10  # entries of status.recentOperations
 RECREATION: Final = "NodeRecreation"
 RESET: Final = "AgentReset"
+PREPARING: Final = "Preparing"  # status.agent.stage
+STARTING: Final = "Starting"
+RUNNING: Final = "Running"
 SUCCEEDED: Final = "Succeeded"
 REMOVED: Final = "the agent and all it made were removed from the host"
 SYSTEM: Final[Mapping[str, Any]] = {
@@ -92,10 +96,13 @@ class LabAgent:
         self._woken = asyncio.Event()
         self._seen: dict[str, dict[str, Raw]] = {}  # objects by the path of their kind, and by name
 
-    async def report(self, address: str, boot_id: str) -> None:
-        """Report the host."""
-        host = {"hostname": self._machine, "address": address, **SYSTEM}
-        agent = {"version": VERSION, "hostBootID": boot_id, "waitsForGrants": True, "host": host}
+    async def report(self, address: str, boot_id: str, stage: str, *, hardware: LabHardware | None = None) -> None:
+        """Report the host, and the work on its node."""
+        addresses = [{"interface": NIC_NAMES[0], "address": address}]
+        host: Raw = {"hostname": self._machine, "address": address, "addresses": addresses, **SYSTEM}
+        if hardware is not None:
+            host["hardware"] = hardware.agent_facts()
+        agent = {"version": VERSION, "hostBootID": boot_id, "waitsForGrants": True, "stage": stage, "host": host}
         await self._api.until((200,), "PATCH", self._status(), {"status": {"agent": agent}})
 
     async def first_goal(self) -> LabNodeGoal:
@@ -104,7 +111,7 @@ class LabAgent:
             machine = await self._read()
             goal = None if machine is None else await self._goal(machine)
             if goal is not None:
-                await self._api.until((200,), "PATCH", self._status(), {"status": _made_from(goal)})
+                await self._api.until((200,), "PATCH", self._status(), {"status": _made_from(goal, STARTING)})
                 return goal
             await asyncio.sleep(RETRY_S)
 
@@ -115,6 +122,7 @@ class LabAgent:
             built: what the Node was created from.
         """
         self._built = built
+        await self._api.until((200,), "PATCH", self._status(), {"status": {"agent": {"stage": RUNNING}}})
         watches = (
             (MACHINES, f"metadata.name={self._machine}"),
             (NODES, f"metadata.name={self._machine}"),
@@ -226,11 +234,12 @@ class LabAgent:
         if goal is None or _is_paused(machine) or (active is not None and not is_left):
             return _Pass.AGAIN
         lock = self._lock(str(uuid.uuid4()), f"{self._machine}-recreation", RECREATION)
-        if not await self._write(machine, {"activeOperation": lock | {"configuration": goal.configuration}}):
+        begun = {"activeOperation": lock | {"configuration": goal.configuration}, "agent": {"stage": PREPARING}}
+        if not await self._write(machine, begun):
             return _Pass.AGAIN
         await self._recreate(goal)
         self._built = goal
-        await self._release(lock, {"message": "the Node is registered again"}, _made_from(goal))
+        await self._release(lock, {"message": "the Node is registered again"}, _made_from(goal, RUNNING))
         return _Pass.AGAIN
 
     # ---- the reset
@@ -259,7 +268,7 @@ class LabAgent:
         target = record["targets"][0] | {"phase": "Complete", "completedAt": now, "reason": SUCCEEDED}
         end = record | _phase("Complete") | result | {"completedAt": now, "targets": [target]}
         await self._api.until((200,), "PATCH", f"{path}/status", {"status": end})
-        await self._release(lock, result, {})
+        await self._release(lock, result, {"agent": {"stage": None}})
         return True
 
     def _record(self, machine: Raw, since: str) -> Raw:
@@ -337,9 +346,14 @@ def _may_start(machine: Raw, operation: Raw) -> bool:
     return disruption.get("stage") == "Drained" and holder in (uid, machine["metadata"]["uid"])
 
 
-def _made_from(goal: LabNodeGoal) -> Raw:
-    """Return the status of a Machine whose Node was created from a goal."""
-    return {"configuration": goal.configuration, "agent": {"image": goal.image or None}}
+def _made_from(goal: LabNodeGoal, stage: str = "") -> Raw:
+    """Return the status of a Machine whose Node is created from a goal.
+
+    Args:
+        stage: of the agent's work; empty where it stays.
+    """
+    agent = {"image": goal.image or None} | ({"stage": stage} if stage else {})
+    return {"configuration": goal.configuration, "agent": agent}
 
 
 def _number(kubernetes: Raw) -> str:

@@ -151,7 +151,7 @@ class LabBoard:
             return
         while self._bmc.faults.never_joins:
             await self._clock.sleep(self._pause_s)
-        node = LabNode(system, folder, self._bmc.times.boot_s)
+        node = LabNode(system, folder, self._bmc.times.boot_s, hardware=self.hardware())
         self._record("joins", node.name)
         await node.run()
         rest = {name: text for name, text in system.seed.items() if name != "vendor-data"}

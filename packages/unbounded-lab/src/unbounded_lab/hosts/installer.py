@@ -17,6 +17,7 @@ IMAGES: Final = ("disk.img.zst", "disk.img.gz")
 ROOTFS: Final = "rootfs.tar.zst"
 SEED: Final = {"meta-data": True, "user-data": True, "vendor-data": False, "network-config": False}  # needed or not
 NIC_NAMES: Final = ("eno1", "enp0s0")
+INSPECTED: Final = ("state", "contents")  # facts of a disk that only an installer looks for
 WAIT_S: Final = 1.0
 REPORTS: Final = 5  # reports without `final`, while metalman waits for late disks
 _WORD: Final = re.compile(r"unbounded\.([a-z0-9_]+)=(\S+)")
@@ -76,6 +77,12 @@ class LabHardware:
             ],
             "disks": [disk.facts(machine_uid) for disk in self.disks],
         }
+
+    def agent_facts(self) -> dict[str, Any]:
+        """Return the hardware as the agent of the installed system reports it."""
+        found = self.facts("")
+        disks = [{key: fact for key, fact in disk.items() if key not in INSPECTED} for disk in found["disks"]]
+        return {key: found[key] for key in ("cpus", "processor", "memoryBytes", "nics")} | {"disks": disks}
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
-from unbounded_lab.hosts.agent import NODES, LabAgent, LabNodeGoal
-from unbounded_lab.hosts.installer import InstalledSystem
+from unbounded_lab.hosts.agent import NODES, PREPARING, STARTING, LabAgent, LabNodeGoal
+from unbounded_lab.hosts.installer import InstalledSystem, LabHardware
 from unbounded_lab.hosts.wire import BootServer, ClusterApi, HostFailed
 
 STAGES: Final = ("init-local", "modules-final")  # of cloud-init
@@ -48,9 +48,12 @@ class LabNode:
     Args:
         folder: for keys, certificates, and the record of the Node.
         start_s: time from the start of a kubelet until it registers its Node, which starts in a machine of its own.
+        hardware: that the agent reports.
     """
 
-    def __init__(self, system: InstalledSystem, folder: Path, start_s: float = 0.0) -> None:
+    def __init__(
+        self, system: InstalledSystem, folder: Path, start_s: float = 0.0, *, hardware: LabHardware | None = None
+    ) -> None:
         config = system.agent_config
         kubelet = config.get("Kubelet", {})
         self.name = str(config.get("MachineName", system.machine))
@@ -63,6 +66,7 @@ class LabNode:
         self._address = system.address
         self._boot_id = str(uuid.uuid4())
         self._start_s = start_s
+        self._hardware = hardware
 
     async def run(self) -> None:
         """Join the cluster, and keep the Node Ready until cancelled; returns after a reset of the host.
@@ -77,8 +81,9 @@ class LabNode:
             api = await stack.enter_async_context(ClusterApi(self._server, self._authority, certificate=certificate))
             kubelet = LabKubelet(self.name, self._address, self._kubelet, self._version, self._start_s)
             agent = LabAgent(api, self.name, node_uid=lambda: kubelet.node_uid, recreate=self._recreate(kubelet))
-            await agent.report(self._address, self._boot_id)
             record = self._folder / "node.json"
+            stage = STARTING if record.exists() else PREPARING
+            await agent.report(self._address, self._boot_id, stage, hardware=self._hardware)
             built = LabNodeGoal(*json.loads(record.read_bytes())) if record.exists() else await agent.first_goal()
             certificate = await self._certificate("kubelet", GROUP_NODES, SIGNER_KUBELET)
             kubelet.api = await stack.enter_async_context(

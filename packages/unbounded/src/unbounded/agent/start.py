@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.build import this_build
+from unbounded.agent.cluster_access import access_of_config
 from unbounded.agent.console import PreflightFailed, ProgressOutput, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
+from unbounded.agent.daemon.reporting import HostObserver
 from unbounded.agent.host import HostCommands, Systemctl
 from unbounded.agent.interfaces import Nodes, OnProgress
 from unbounded.agent.lock import host_lock
@@ -35,6 +37,7 @@ from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext
 from unbounded.agent.upgrade.switching import adopt, adopted
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
+from unbounded.api.machine_status import AgentStage
 from unbounded.join import tpm
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attest_client import attest
@@ -176,11 +179,14 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
                 known.append(spec)
         return known[0]
 
-    async def says(doing: str) -> None:
+    host_now = HostObserver(paths, host.commands, access_of_config(config).server)
+
+    async def says(stage: AgentStage, doing: str) -> None:
+        agent = {"stage": stage, "host": await host_now.observe()}
         try:
             async with connected(paths, config) as api:
                 await RecreationStatusWriter(api, config.machine_name, now=utc_now).report(
-                    (bootstrapping(doing),), None, None
+                    (bootstrapping(doing),), None, None, agent=agent
                 )
         except Failure as error:
             log.warning("cannot report progress in the Machine's status", error=error, doing=doing)

@@ -17,6 +17,10 @@ LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9#+.:=@_-]+$", min_length=1,
 # a kernel name has a ! for each / of the file below /dev: cciss!c0d0
 DiskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9#+.:=@_!-]+$", min_length=1, max_length=200)]
 MAX_LINKS: Final = 32  # of one disk
+# of an agent's report, which is smaller than an installer's: a host may write it at any time
+MAX_HOST_NICS: Final = 32
+MAX_HOST_DISKS: Final = 64
+MAX_HOST_LINKS: Final = 4  # of one disk, below by-id and below by-path; the policy of agents has it, too
 
 
 class HardwareSource(StrEnum):
@@ -79,7 +83,7 @@ class LLDPNeighbour(ApiStruct, frozen=True, kw_only=True):
 class NICFacts(ApiStruct, frozen=True, kw_only=True):
     """A network interface."""
 
-    name: Annotated[Text | None, Field("Name that the installer's kernel gave it, such as eth0.")] = None
+    name: Annotated[Text | None, Field("Name that the kernel gave it, such as eth0.")] = None
     mac: Annotated[str | None, Field("Permanent hardware address.", max_length=64)] = None
     driver: Annotated[Text | None, Field("Kernel driver.")] = None
     link: Annotated[bool | None, Field("A cable is connected, and the other end is up.")] = None
@@ -91,9 +95,7 @@ class NICFacts(ApiStruct, frozen=True, kw_only=True):
 class DiskFacts(ApiStruct, frozen=True, kw_only=True):
     """A fixed and writable disk."""
 
-    name: Annotated[
-        DiskName, Field("Name that the installer's kernel gave it, such as sda or cciss!c0d0. It may change.")
-    ]
+    name: Annotated[DiskName, Field("Name that the kernel gave it, such as sda or cciss!c0d0. It may change.")]
     size_bytes: Annotated[Count | None, Field("Size in bytes.")] = None
     sector_bytes: Annotated[Count | None, Field("Logical sector size in bytes: 512, or 4096 of a 4Kn disk.")] = None
     rotational: Annotated[bool | None, Field("True for a hard disk, false for flash.")] = None
@@ -179,6 +181,16 @@ class HardwareFacts(ApiStruct, frozen=True, kw_only=True):
         tuple[FirmwareVersion, ...], Field("Firmware of the components, from the BMC.", max_items=64)
     ] = ()
     power_supplies: Annotated[tuple[PowerSupplyFacts, ...], Field("Power supplies, from the BMC.", max_items=16)] = ()
+
+
+class ReportedHardware(ApiStruct, frozen=True, kw_only=True):
+    """The parts of a host, as its agent finds them in the system that it runs in."""
+
+    cpus: Annotated[Count | None, Field("Number of logical CPUs that are online.")] = None
+    processor: Annotated[ProcessorFacts | None, Field("Processors.")] = None
+    memory_bytes: Annotated[Count | None, Field("Memory in bytes, without what firmware and kernel reserve.")] = None
+    nics: Annotated[tuple[NICFacts, ...], Field("Network interfaces.", max_items=MAX_HOST_NICS)] = ()
+    disks: Annotated[tuple[DiskFacts, ...], Field("Fixed and writable disks.", max_items=MAX_HOST_DISKS)] = ()
 
 
 class BMCPart(ApiStruct, frozen=True, kw_only=True):

@@ -21,7 +21,14 @@ from unbounded.api.fields import (
 )
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine_spec import MachineSpec
-from unbounded.api.machine_status import MAX_ERASURES, DiskErasureRecord, HostSystem, RescueSystem, TPMStatus
+from unbounded.api.machine_status import (
+    MAX_ERASURES,
+    AgentStage,
+    DiskErasureRecord,
+    HostSystem,
+    RescueSystem,
+    TPMStatus,
+)
 from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import OperationsStatus
@@ -342,7 +349,16 @@ class AgentStatus(ApiStruct, frozen=True, kw_only=True):
         PreparedVersion | None,
         Field("Version that the agent has downloaded, as status.nodeUpdate requests it."),
     ] = None
-    host: Annotated[HostSystem | None, Field("Names and operating system of the host.")] = None
+    stage: Annotated[
+        str | None,
+        Field(
+            "Work of the agent on the node. Preparing: it downloads, and builds the root file system. Starting: the "
+            "node's machine starts, and kubelet registers the Node. Running: the Node is registered. Absent where the "
+            "agent was reset, the host is installed anew, or an earlier version of the agent runs.",
+            enum=tuple(AgentStage),
+        ),
+    ] = None
+    host: Annotated[HostSystem | None, Field("Names, addresses, operating system and hardware of the host.")] = None
 
 
 class NodeUpdatePhase(StrEnum):

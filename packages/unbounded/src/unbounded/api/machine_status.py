@@ -16,6 +16,7 @@ from typing import Annotated, Final
 from msgspec.structs import replace
 
 from unbounded.api.fields import MAX_LIST, SHA256, ApiStruct, Count, Field, Int32, Time
+from unbounded.api.hardware import ReportedHardware
 
 PCR_MEANING: Final[Mapping[int, str]] = {
     0: "firmware code",
@@ -48,6 +49,9 @@ RESCUE_KEY_FORM: Final = "such as ssh-ed25519 AAAA… me@here"
 _LENGTH_BYTES: Final = 4
 MAX_RELEASE: Final = 64  # characters of a value of /etc/os-release
 MAX_PACKAGE: Final = 128
+MAX_ADDRESS: Final = 64
+MAX_ADDRESSES: Final = 32
+MAX_INTERFACE: Final = 64
 
 
 def pcr_text(number: int) -> str:
@@ -192,11 +196,37 @@ def _rank(state: str) -> int:
     return _ORDER.get(ErasureState(state), 0) if state in set(ErasureState) else 1
 
 
+class AgentStage(StrEnum):
+    """The stages of an agent's work on the node of its host."""
+
+    PREPARING = "Preparing"
+    STARTING = "Starting"
+    RUNNING = "Running"
+
+
+class HostAddress(ApiStruct, frozen=True, kw_only=True):
+    """An address of a network interface of the host."""
+
+    interface: Annotated[str, Field("Name of the interface.", max_length=MAX_INTERFACE)]
+    address: Annotated[
+        str, Field("IP address, without the length of its prefix.", min_length=1, max_length=MAX_ADDRESS)
+    ]
+
+
 class HostSystem(ApiStruct, frozen=True, kw_only=True):
-    """The host's names and operating system, as its agent observes them."""
+    """The host's names, addresses, operating system and hardware, as its agent observes them."""
 
     hostname: Annotated[str | None, Field("Host name.", max_length=253)] = None
-    address: Annotated[str | None, Field("Address from which the host reaches the API server.", max_length=64)] = None
+    address: Annotated[
+        str | None, Field("Address from which the host reaches the API server.", max_length=MAX_ADDRESS)
+    ] = None
+    addresses: Annotated[
+        tuple[HostAddress, ...],
+        Field(
+            "Global addresses of the host's network cards, and of bonds, VLANs and bridges on them.",
+            max_items=MAX_ADDRESSES,
+        ),
+    ] = ()
     os_id: Annotated[str | None, Field("ID of /etc/os-release, such as ubuntu.", max_length=MAX_RELEASE)] = None
     os_version: Annotated[
         str | None, Field('VERSION_ID of /etc/os-release, such as "24.04".', max_length=MAX_RELEASE)
@@ -212,6 +242,9 @@ class HostSystem(ApiStruct, frozen=True, kw_only=True):
     ] = ()
     certificate_expires: Annotated[
         Time | None, Field("End of the validity of the agent's certificate, with which it reaches the API server.")
+    ] = None
+    hardware: Annotated[
+        ReportedHardware | None, Field("Parts of the host that its system has. The agent reads them once an hour.")
     ] = None
 
 

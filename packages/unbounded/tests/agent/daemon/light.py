@@ -15,11 +15,13 @@ import pytest
 
 from tests.agent.daemon.joining import OURS, config_of
 from tests.agent.operations.simulated import SimulatedHost, SimulatedNodes
+from tests.agent.scripted import ScriptedCommands
 from tests.apiserver.support import Client
 from tests.operations.faults import FAIR, Incarnation
 from unbounded.agent.daemon.daemon import DaemonParts
 from unbounded.agent.daemon.reporting import SystemdNotifier
-from unbounded.agent.interfaces import Commands, Units
+from unbounded.agent.host_hardware import LSCPU
+from unbounded.agent.interfaces import HostCommandResult, Units
 from unbounded.agent.paths import HostPaths
 from unbounded.agent.settings import store_config
 from unbounded.api.names import LABEL_MACHINE
@@ -57,7 +59,7 @@ class LightHost:
     def parts(self, notifier: SystemdNotifier | None = None) -> DaemonParts:
         return DaemonParts(
             paths=self.paths,
-            commands=cast("Commands", Untouched()),
+            commands=ScriptedCommands({LSCPU: [HostCommandResult(LSCPU, 0, "0,0,0\n1,0,0\n", "")]}),
             units=cast("Units", Untouched()),
             nodes=self.nodes,
             running=Path("/nowhere/unbounded-agent"),

@@ -145,10 +145,12 @@ async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
         used = access_of_config(host.config)
         reported_access = {"apiServer": used.server, "clusterCA": fingerprint(used.ca_pem)}
         held = x509.load_pem_x509_certificate(certificate_file(host.paths.identity, "agent").read_bytes())
-        system = {"hostname": socket.gethostname(), "address": "127.0.0.1"}
+        system: dict[str, Any] = {"hostname": socket.gethostname(), "address": "127.0.0.1"}
+        system["hardware"] = {"cpus": 2, "processor": {"cores": 1, "sockets": 1}}
         system["certificateExpires"] = rfc3339(held.not_valid_after_utc)
         assert said.pop("host").items() >= system.items()
-        assert said == {"version": "1.2.3", "hostBootID": "host-boot-1", "waitsForGrants": True, **reported_access}
+        known = {"version": "1.2.3", "hostBootID": "host-boot-1", "waitsForGrants": True, "stage": "Running"}
+        assert said == known | reported_access
     watches = [urlsplit(uri) for verb, uri in requests_of(server, AGENT) if verb == "watch"]
     selected = {one.path.rpartition("/")[2]: parse_qs(one.query).get("fieldSelector") for one in watches}
     assert len(watches) == 3

@@ -348,6 +348,21 @@ def test_written_image_is_recorded_with_the_boot_that_wrote_it() -> None:
     assert (ended.image, ended.boot) == ("os:v2", "b")
 
 
+def test_report_on_a_system_ends_as_its_disk_is_written() -> None:
+    reported = {"agent": {"version": "1.0", "stage": "Running", "host": {"hostname": "m1"}}}
+    offered = BootObservation(boot="a", milestone=M.OFFERED, image="os:v1", image_digest="sha256:1")
+    before = after(machine(status=reported), offered)
+    assert before.status.agent is not None
+    assert before.status.agent.stage == "Running"
+    written = after(before, BootObservation(boot="a", milestone=M.IMAGE_WRITTEN))
+    assert written.status.agent is not None
+    agent = written.status.agent
+    assert (agent.version, agent.stage, agent.host) == ("1.0", None, None)
+    assert after(machine(), offered, BootObservation(boot="a", milestone=M.IMAGE_WRITTEN)).status.agent is None
+    again = applied(written, {"agent": {"stage": "Preparing", "host": {"hostname": "m1"}}})
+    assert "agent" not in status_change(again, BootObservation(boot="a", milestone=M.IMAGE_WRITTEN, percent=100), LATER)
+
+
 def test_image_of_an_unknown_reference_is_not_claimed() -> None:
     known = BootObservation(boot="a", milestone=M.IMAGE_WRITTEN, image="os:v1", image_digest="sha256:1")
     before = after(machine(), known)

@@ -21,9 +21,9 @@ from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected
 from unbounded.agent.daemon.reporting import (
     AgentStatusReporter,
     DeletedMachineReport,
+    HostObserver,
     SystemdNotifier,
     host_conditions,
-    observe_system,
 )
 from unbounded.agent.daemon.server_migration import ServerMigration, finish_migration
 from unbounded.agent.durations import Durations, process_age_s
@@ -251,7 +251,7 @@ class AgentDaemon:
             self._machine,
             version=self._parts.version,
             host_boot_id=host_boot_id(paths),
-            system=partial(observe_system, paths, access.server),
+            observe=HostObserver(paths, self._parts.commands, access.server).observe,
             access=access,
         )
 

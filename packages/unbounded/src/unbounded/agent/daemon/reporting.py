@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +13,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 from cryptography import x509
+from msgspec.structs import replace
 
 from unbounded.agent.cluster_access import ClusterAccess, fingerprint
+from unbounded.agent.host_hardware import read_addresses, read_hardware
+from unbounded.agent.interfaces import Commands
 from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.gpus import gpus_described, read_cdi_result
 from unbounded.agent.node.manual_changes import node_modified
@@ -24,9 +27,11 @@ from unbounded.agent.preflight.observe import graphics
 from unbounded.agent.recreation.report import ConditionReport
 from unbounded.agent.recreation.version_resolution import deleted_machine_message
 from unbounded.api.conditions import ConditionType
+from unbounded.api.failures import Failure
 from unbounded.api.fields import MAX_LIST
+from unbounded.api.hardware import ReportedHardware
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.machine_status import MAX_PACKAGE, MAX_RELEASE, HostSystem
+from unbounded.api.machine_status import MAX_PACKAGE, MAX_RELEASE, HostAddress, HostSystem
 from unbounded.join.csr import AGENT, certificate_file
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
@@ -34,6 +39,7 @@ from unbounded.kube.clock import Backoff, rfc3339
 from unbounded.kube.controller import Controller, WorkQueue
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations.execution_record import with_nulls
 
 log = Log("agent")
 
@@ -41,9 +47,41 @@ log = Log("agent")
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=30.0)
 
 
-HOST_EVERY_S: Final = 60.0  # between two observations of the host, which read a few small files
+HOST_EVERY_S: Final = 60.0  # between two observations of the host, which read a few small files and run `ip`
+HARDWARE_EVERY_S: Final = 3600.0
 REBOOT_REQUIRED: Final = "/run/reboot-required"  # of Debian and Ubuntu
 REBOOT_PACKAGES: Final = "/run/reboot-required.pkgs"
+
+
+class HostObserver:
+    """Observer of this host: of its names, addresses and system at each call, and of its hardware once an hour.
+
+    What cannot be read stays as it was read last.
+
+    Args:
+        server: URL of the API server that the host reaches from its address.
+    """
+
+    def __init__(self, paths: HostPaths, commands: Commands, server: str = "") -> None:
+        self._paths = paths
+        self._commands = commands
+        self._server = server
+        self._addresses: tuple[HostAddress, ...] = ()
+        self._hardware: ReportedHardware | None = None
+        self._hardware_at: float | None = None
+
+    async def observe(self) -> HostSystem:
+        """Return the host as it is now."""
+        system = await asyncio.to_thread(observe_system, self._paths, self._server)
+        now = asyncio.get_running_loop().time()
+        try:
+            self._addresses = await read_addresses(self._paths, self._commands, system.address or "")
+            if self._hardware_at is None or now - self._hardware_at >= HARDWARE_EVERY_S:
+                self._hardware_at = now
+                self._hardware = await read_hardware(self._paths, self._commands)
+        except Failure as error:
+            log.warning("cannot read the hardware or the addresses of the host", error=error)
+        return replace(system, addresses=self._addresses, hardware=self._hardware)
 
 
 def observe_system(paths: HostPaths, server: str = "") -> HostSystem:
@@ -106,7 +144,7 @@ class AgentStatusReporter:
     These are its version, the host's boot id and system, and the API server and CA that it uses.
 
     Args:
-        system: reads the host's, and may block.
+        observe: returns the host as it is now.
     """
 
     def __init__(
@@ -117,14 +155,15 @@ class AgentStatusReporter:
         *,
         version: str,
         host_boot_id: str,
-        system: Callable[[], HostSystem],
+        observe: Callable[[], Awaitable[HostSystem]],
         access: ClusterAccess | None = None,
     ) -> None:
         self._status = StatusWriter(api, MACHINES, fields=("agent",), cache=machines)
         self._machines = machines
         self._machine = machine
         self._wanted: dict[str, Any] = {"version": version, "hostBootID": host_boot_id, "waitsForGrants": True}
-        self._system = system
+        self._observe_host = observe
+        self._host = HostSystem()
         if access is not None:
             self._wanted |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
         self._controller: Controller[str] = Controller(
@@ -144,9 +183,9 @@ class AgentStatusReporter:
 
     async def _observe(self) -> bool:
         """Observe the host; return whether its system is another one."""
-        before, now = self._wanted.get("host"), msgspec.to_builtins(await asyncio.to_thread(self._system))
-        self._wanted["host"] = now
-        return bool(before != now)
+        before, self._host = self._host, await self._observe_host()
+        self._wanted["host"] = msgspec.to_builtins(self._host)
+        return before != self._host
 
     def _changed(self, _old: Machine | None, new: Machine | None) -> None:
         if new is not None and new.name == self._machine and self._differs(new):
@@ -160,8 +199,7 @@ class AgentStatusReporter:
         machine = self._machines.get(name)
         if machine is None or not self._differs(machine):
             return
-        shown = msgspec.to_builtins(machine.status.agent).get("host", {}) if machine.status.agent else {}
-        host = dict.fromkeys(shown) | self._wanted["host"]  # a field that is absent now is removed
+        host = with_nulls(self._host)  # a field that is absent now is removed
         await self._status.merge(name, {"agent": {**self._wanted, "host": host}})
         log.info("reported", machine=name, version=self._wanted["version"])
 

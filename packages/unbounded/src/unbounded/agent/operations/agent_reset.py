@@ -109,7 +109,7 @@ class AgentReset:
         suffices.
         """
         try:
-            await self._status.report((after_reset(),), None, None)
+            await self._status.report((after_reset(),), None, None, agent={"stage": None})
         except Failure as error:
             log.warning("cannot report the reset in the Machine's status", error=error)
 

@@ -278,8 +278,9 @@ class RecreationController:
         types = () if machine is None else [one.type for one in machine.status.conditions]
         conditions = (pending, report.bootstrapped(), *await asyncio.to_thread(self._more, types))
         cached = {} if machine is None else {"status": msgspec.to_builtins(machine.status)}
-        if report.status_change(cached, conditions, applied, known, now=self._status.now()):
-            await self._status.report(conditions, applied, known)
+        stage = report.stage_of_node(applied)
+        if report.status_change(cached, conditions, applied, known, now=self._status.now(), agent=stage):
+            await self._status.report(conditions, applied, known, agent=stage)
 
     async def _desired(
         self, machine: Machine, applied: BuildRecord, *, fresh: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,8 @@ from unbounded.agent.node.settings import faults
 from unbounded.agent.node_spec import DesiredNode, same_node
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, Transition
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, counted, set_condition
-from unbounded.api.machine import PreparedVersion
+from unbounded.api.fields import ApiStruct
+from unbounded.api.machine_status import AgentStage
 from unbounded.operations.execution_record import with_nulls
 
 LONGEST: Final = 400  # of a failure's text in a message
@@ -30,6 +32,29 @@ _PROGRESS: Final[Mapping[RecreationPhase, str]] = {
     RecreationPhase.CHECKING: "rolling back to {source}; waiting until its node is healthy",
     RecreationPhase.ABANDONED: "rolled back to {source}; removing {target}",
 }
+
+_STAGES: Final[Mapping[RecreationPhase, AgentStage]] = {
+    RecreationPhase.CLEARING: AgentStage.PREPARING,
+    RecreationPhase.PREPARING: AgentStage.PREPARING,
+    RecreationPhase.SWITCHING: AgentStage.STARTING,
+    RecreationPhase.STARTING: AgentStage.STARTING,
+    RecreationPhase.VERIFYING: AgentStage.STARTING,
+    RecreationPhase.COMMITTED: AgentStage.RUNNING,
+    RecreationPhase.RETURNING: AgentStage.STARTING,
+    RecreationPhase.RESTORING: AgentStage.STARTING,
+    RecreationPhase.CHECKING: AgentStage.STARTING,
+    RecreationPhase.ABANDONED: AgentStage.RUNNING,
+}
+
+
+def stage_of_recreation(transition: Transition) -> dict[str, AgentStage]:
+    """Return `status.agent` of a recreation under way."""
+    return {"stage": _STAGES[transition.phase]}
+
+
+def stage_of_node(applied: BuildRecord) -> dict[str, AgentStage]:
+    """Return `status.agent` of a node that is not being recreated."""
+    return {"stage": AgentStage.RUNNING if applied.node_uid else AgentStage.STARTING}
 
 
 @dataclass(frozen=True)
@@ -169,15 +194,15 @@ def status_change(
     desired: DesiredNode | None,
     *,
     now: str,
-    prepared: PreparedVersion | None = None,
+    agent: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the merge patch for a Machine's status; empty when its fields are equal already.
 
     Args:
         machine: plain JSON of the object.
-        prepared: None does not change it.
         applied: record of the node's build; None does not change configuration and image.
         desired: None while unknown.
+        agent: fields of `status.agent` by their names on the wire; None removes a field.
     """
     status = machine.get("status") or {}
     before = list(status.get("conditions") or ())
@@ -186,14 +211,14 @@ def status_change(
         changed = set_condition(conditions, one.type, one.status, one.reason, one.message, now)
         conditions = conditions if changed is None else changed
     change: dict[str, Any] = {} if conditions == before else {"conditions": conditions}
-    agent: Mapping[str, Any] = status.get("agent") or {}
-    of_agent: dict[str, Any] = {}
-    if prepared is not None and msgspec.to_builtins(prepared) != agent.get("prepared"):
-        of_agent["prepared"] = with_nulls(prepared)
-    if applied is not None and (applied.goal.image or None) != agent.get("image"):
-        of_agent["image"] = applied.goal.image or None
+    known: Mapping[str, Any] = status.get("agent") or {}
+    if applied is not None:
+        agent = {**agent, "image": applied.goal.image or None}
+    of_agent = {key: value for key, value in agent.items() if msgspec.to_builtins(value) != known.get(key)}
     if of_agent:
-        change["agent"] = of_agent
+        change["agent"] = {
+            key: with_nulls(value) if isinstance(value, ApiStruct) else value for key, value in of_agent.items()
+        }
     if applied is None:
         return change
     configuration = status.get("configuration") or None

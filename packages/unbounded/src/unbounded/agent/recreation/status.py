@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal
 from unbounded.agent.node_spec import DesiredNode
-from unbounded.agent.recreation.report import ConditionReport, status_change
+from unbounded.agent.recreation.report import ConditionReport, stage_of_node, stage_of_recreation, status_change
 from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.machine import (
     MACHINES,
@@ -64,7 +65,7 @@ class RecreationStatusWriter:
         active = msgspec.convert(raw, Machine).status.active_operation
         if active is not None and active.uid != transition.uid and not active.lost:
             return holder_message(active)
-        change = status_change(raw, (report,), None, None, now=self.now())
+        change = status_change(raw, (report,), None, None, now=self.now(), agent=stage_of_recreation(transition))
         if active is None or active.uid != transition.uid:
             change["activeOperation"] = self._slot(transition, lost=active is not None and active.lost)
         await self._status.write(raw, change)
@@ -74,7 +75,8 @@ class RecreationStatusWriter:
         """Report the progress if this recreation has the claim."""
         raw = await self._read()
         if raw is not None and _holder(raw) == transition.uid:
-            await self._status.write(raw, status_change(raw, (report,), None, None, now=self.now()))
+            stage = stage_of_recreation(transition)
+            await self._status.write(raw, status_change(raw, (report,), None, None, now=self.now(), agent=stage))
 
     async def complete(
         self,
@@ -91,22 +93,31 @@ class RecreationStatusWriter:
         if _holder(raw) not in ("", transition.uid):
             return False
         conditions = tuple(report)
-        change = status_change(raw, conditions, applied, desired, now=self.now())
+        stage = {} if applied is None else stage_of_node(applied)
+        change = status_change(raw, conditions, applied, desired, now=self.now(), agent=stage)
         result = msgspec.to_builtins(self._result(transition, phase, conditions[0]))
         history = with_newest(raw.get("status", {}).get("recentOperations", ()), result)
         await self._status.write(raw, {**change, "activeOperation": None, "recentOperations": history})
         return True
 
     async def report(
-        self, report: Iterable[ConditionReport], applied: BuildRecord | None, desired: DesiredNode | None
+        self,
+        report: Iterable[ConditionReport],
+        applied: BuildRecord | None,
+        desired: DesiredNode | None,
+        *,
+        agent: Raw = MappingProxyType({}),
     ) -> None:
         """Update conditions, configuration and image; write nothing where they are equal already. On a Conflict, such
         as with other writers at the daemon's start, retry at once.
+
+        Args:
+            agent: further fields of `status.agent`; None removes one.
         """
         conditions = tuple(report)
         await self._status.update(
             self._machine,
-            lambda raw: status_change(raw, conditions, applied, desired, now=self.now()),
+            lambda raw: status_change(raw, conditions, applied, desired, now=self.now(), agent=agent),
             attempts=_REPORTS,
         )
 
@@ -114,7 +125,7 @@ class RecreationStatusWriter:
         """Report what is downloaded for the next node."""
         await self._status.update(
             self._machine,
-            lambda raw: status_change(raw, (), None, None, now=self.now(), prepared=prepared),
+            lambda raw: status_change(raw, (), None, None, now=self.now(), agent={"prepared": prepared}),
             attempts=_REPORTS,
         )
 

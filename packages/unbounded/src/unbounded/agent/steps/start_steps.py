@@ -27,6 +27,7 @@ from unbounded.agent.steps.survey import SURVEY
 from unbounded.agent.steps.swap import SWAP
 from unbounded.agent.upgrade.units import install_units, units_present
 from unbounded.api.failures import Rejected
+from unbounded.api.machine_status import AgentStage
 from unbounded.join.agent_config import AgentConfig
 
 JOIN: Final = "identity"
@@ -47,7 +48,7 @@ class StartContext:
         joined: returns whether the agent has a valid certificate and its Machine exists.
         join: gets both.
         access: requests a certificate for kubelet with the agent's own.
-        says: reports the progress in the Machine's status, where possible.
+        says: reports the stage and the progress in the Machine's status, where possible.
         adopted, adopt: whether this process's release is in use; activate it.
     """
 
@@ -59,7 +60,7 @@ class StartContext:
     joined: Callable[[], Awaitable[bool]]
     join: Callable[[OnProgress], Awaitable[None]]
     access: Callable[[OnProgress], Awaitable[KubeletAccess]]
-    says: Callable[[str], Awaitable[None]]
+    says: Callable[[AgentStage, str], Awaitable[None]]
     adopted: Callable[[], bool]
     adopt: Callable[[], Awaitable[None]]
 
@@ -116,7 +117,7 @@ async def _slot_made(starting: StartContext) -> bool:
 
 async def _make_slot(starting: StartContext, report: OnProgress) -> None:
     slot = (await starting.choice()).slot
-    await starting.says(f"`unbounded-agent start` builds {slot}")
+    await starting.says(AgentStage.PREPARING, f"`unbounded-agent start` builds {slot}")
     access = await starting.access(report)
     if (await starting.nodes.observe(slot)).exists:
         report(f"{slot} is incomplete, or built from something else; building it again")
@@ -133,6 +134,8 @@ async def _machine_runs(starting: StartContext) -> bool:
 
 async def _start_machine(starting: StartContext, report: OnProgress) -> None:
     slot = (await starting.choice()).slot
+    if not has_registered(*[await starting.nodes.observe(one) for one in Slot]):  # of a Node the daemon reports
+        await starting.says(AgentStage.STARTING, f"`unbounded-agent start` starts {slot}")
     if await starting.certificate_ended(slot):
         report(f"kubelet in {slot} has no valid certificate; requesting another one")
         access = await starting.access(report)

@@ -83,6 +83,7 @@ class BootStatusWriter:
                 "hardware",
                 "layout",
                 "image",
+                "agent",  # of its report the parts about the system that is overwritten
             ),
             cache=machines,
         )
@@ -226,6 +227,9 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
     if netboot != old and netboot is not None:
         status["netboot"] = with_nulls(netboot)
         status |= _host_image(machine, netboot)
+        agent = machine.status.agent
+        if "image" in status and agent is not None and (agent.stage or agent.host):
+            status["agent"] = {"stage": None, "host": None}
     conditions = _conditions(machine, observation, now, begins=begins)
     if conditions is not None:
         status["conditions"] = conditions
