@@ -63,7 +63,15 @@ NICS: Final = [
     {"name": "eno1", "mac": "02:00:00:00:00:01", "link": True},
     {"name": "eno2", "mac": "02:00:00:00:00:02", "link": True},
 ]
-STEPS_S: Final = {"written": 5, "booted": 8, "reported": 11, "registered": 14, "ready": 18, "complete": 20}
+STEPS_S: Final = {
+    "written": 5,
+    "booted": 8,
+    "reported": 11,
+    "started": 13,
+    "registered": 14,
+    "ready": 21,
+    "complete": 23,
+}
 
 
 class SlowApi(MemoryApi):
@@ -352,7 +360,9 @@ class Site(Stock):
             await self._status(machine, conditions=[running])
         if after_s >= STEPS_S["reported"] and machine.status.agent is None:
             host = {"hostname": name, "osID": "ubuntu", "osCodename": "jammy"}
-            await self._status(machine, agent={"version": "1.0.0", "host": host})
+            await self._status(machine, agent={"version": "1.0.0", "stage": "Preparing", "host": host})
+        elif after_s >= STEPS_S["started"] and machine.status.agent and machine.status.agent.stage == "Preparing":
+            await self._status(machine, agent={"stage": "Starting"})
         if name in self.silent_agents:
             return
         bound = (await self.api.get(MACHINES, name)).spec.configuration_ref is not None

@@ -458,7 +458,10 @@ class CrashSite(Site):
             await self._condition(machine, {"type": "CloudInitDone", "status": "False", "reason": "Running"})
             machine = await self.api.get(MACHINES, name)
             agent = {"version": "1.0.0", "waitsForGrants": True, "host": {"hostname": name, "osID": "ubuntu"}}
-            await self._status(machine, agent=agent)
+            is_former = sorted(self.power).index(name) % 2  # of the version before, which does not report its work
+            await self._status(machine, agent=agent if is_former else agent | {"stage": "Preparing"})
+        elif after_s >= 6 and machine.status.agent is not None and machine.status.agent.stage == "Preparing":
+            await self._status(machine, agent={"stage": "Starting"})
         elif after_s >= 7 and machine.spec.configuration_ref is not None:
             version = await read_bound_version(self.api, machine.spec.configuration_ref)
             made = {"name": machine.spec.configuration_ref.name, "version": version.spec.version}

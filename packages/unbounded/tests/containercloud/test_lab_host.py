@@ -57,7 +57,7 @@ MISBEHAVIOURS: Final[Mapping[str, tuple[dict[str, Any], str, str]]] = {
     "small-disks": ({"bareMetalHostProfile": {"name": "large"}}, "InstallFailed", "100Gi"),
     "nic-vanishes": ({"l2TemplateSelector": {"name": "two"}}, "InstallFailed", "no network card enp0s0"),
     "second-client": ({}, "InstallFailed", "127.255.255.254"),
-    "agent-never-joins": ({}, "AwaitingNode", "is not registered yet"),
+    "agent-never-joins": ({}, "AwaitingAgent", "has not reported yet"),
 }
 """By misbehaviour: fields of the Machine, the reason for which it waits, and a part of what its status says."""
 
@@ -194,6 +194,9 @@ async def test_a_machine_becomes_a_node_is_updated_and_gives_its_host_back(tmp_p
         kind = CONTAINER_CLOUD_MACHINES
         ready = await status_when(running, kind, PROJECT, "m1", "providerStatus.status", "Ready")
         assert ready["status"]["providerStatus"]["hardware"]["cpu"] == 64
+        agent = (await running.get("mach", "master-0.default"))["status"]["agent"]
+        assert (agent["stage"], agent["host"]["hardware"]["cpus"]) == ("Running", 64)
+        assert [one["name"] for one in agent["host"]["hardware"]["nics"]] == ["eno1", "enp0s0"]
         node = await running.get("node", "master-0.default")
         assert node["metadata"]["labels"]["stacklight"] == "enabled"
         assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.34.0"

@@ -427,6 +427,8 @@ ROWS: Final[dict[tuple[str, str], WaitRow]] = {
     (M.CANCELLED, ""): WaitRow(install_cancelled, ITSELF, NEW_INPUTS),
     (M.AWAITING_REPORT, ""): WaitRow(begun, HOST_0, "the installed system reports", LATE),
     (M.CONFIGURATION_MISSING, ""): WaitRow(marked("unbound"), "Cluster example-cluster", "machina has bound", LATE),
+    (M.AWAITING_AGENT, ""): WaitRow(begun, HOST_0, "the agent reports", LATE),
+    (M.PREPARING_NODE, ""): WaitRow(begun, f"unbounded-agent/{TARGET}", "the agent starts the node", LATE),
     (M.AWAITING_NODE, ""): WaitRow(
         marked("silent_agents"), f"unbounded-agent/{TARGET}", f"Node {TARGET} is registered", LATE
     ),

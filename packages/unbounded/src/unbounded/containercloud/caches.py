@@ -53,9 +53,9 @@ from unbounded.api.core import (
 )
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.failures import Stale
-from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts
+from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts, ReportedHardware
 from unbounded.api.machine import MACHINES, AgentStatus, Machine, MachineStatus, RecentOperation, RedfishStatus
-from unbounded.api.machine_status import HostSystem
+from unbounded.api.machine_status import HostAddress, HostSystem
 from unbounded.api.meta import Condition, Kind, ObjectMeta
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, Execution, MachineOperation, MachineOperationStatus
@@ -121,7 +121,9 @@ UNREAD_OF_MACHINES: Final[Unread] = {
     NICFacts: {"driver": None, "lldp": None},
     DiskFacts: {"sector_bytes": None, "transport": None, "hctl": None, "state": None, "contents": None, "health": None},
     AgentStatus: {"version": None, "host_boot_id": None, "api_server": None, "cluster_ca": None, "prepared": None},
-    HostSystem: {"address": None, "kernel": None, "certificate_expires": None},
+    HostSystem: {"kernel": None, "certificate_expires": None},
+    ReportedHardware: {"processor": None, "nics": ()},
+    HostAddress: {"interface": ""},
     RecentOperation: {"uid": "", "started_at": None, "completed_at": None, "evidence": ()},
     Condition: {"message": "", "last_transition_time": "", "reason_transition_time": None, "observed_generation": None},
 }

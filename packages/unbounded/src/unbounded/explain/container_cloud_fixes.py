@@ -294,6 +294,8 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         (("kubectl get mc", "shows the MachineConfigurations"), _CLUSTERS),
         Topic.CLUSTER,
     ),
+    _M.AWAITING_AGENT: ReasonRow("it goes on as soon as the agent reports", (_SERIAL,), Topic.HOST),
+    _M.PREPARING_NODE: ReasonRow("it goes on as soon as the agent starts the node", (_SERIAL,), Topic.HOST),
     _M.AWAITING_NODE: ReasonRow("it goes on as soon as the Node registers", (_SERIAL, _OPERATIONS), Topic.HOST),
     _M.NODE_NOT_READY: ReasonRow("it goes on as soon as the Node is Ready", (_NODE,), Topic.HOST),
     _M.MARKING_NODE: ReasonRow(

@@ -13,6 +13,7 @@ from tests.containercloud.machines.views import (
     CLAIM_LABELS,
     IMAGE,
     OPERATION,
+    TARGET,
     at,
     bare_metal_host,
     cluster,
@@ -47,7 +48,19 @@ REPORTED: dict[str, Any] = {
     "agent": {"version": "1", "host": {"hostname": "master-0", "osID": "ubuntu", "osCodename": "jammy"}}
 }
 IPAM = "IpamHost example-ns/example-control-plane"
+BOUND: dict[str, Any] = {"configurationRef": {"name": "c"}}
+STARTING: dict[str, Any] = {
+    "type": "AgentBootstrapped",
+    "status": "False",
+    "reason": "Running",
+    "lastTransitionTime": "2030-01-01T00:00:00Z",
+}
 RUNNING: dict[str, Any] = {"operation": OPERATION, "attempt": 1}
+
+
+def at_work(stage: str, **host: Any) -> dict[str, Any]:
+    """Return the status of a host whose agent reports its work."""
+    return {"agent": {"version": "1", "stage": stage, "host": {"hostname": "master-0", **host}}}
 
 
 def stage(seen: MachineView) -> str:
@@ -290,9 +303,16 @@ def test_a_successor_requests_the_stored_install_once() -> None:
         ("Booting", {"operation": operation("InProgress"), "target": target(**REPORTED)}, "Assigning"),
         ("Booting", {"operation": operation("Failed", "DidNotComeBack")}, "Backoff"),
         ("Assigning", {"target": target(**REPORTED)}, "Assigning"),
-        ("Assigning", {"target": target(spec={"configurationRef": {"name": "c"}}, **REPORTED)}, "Preparing"),
+        ("Assigning", {"target": target(spec=BOUND, **REPORTED)}, "Preparing"),
+        ("Assigning", {"target": target(spec=BOUND)}, "Assigning"),
+        ("Assigning", {"target": target(spec=BOUND, agent={"version": "1"})}, "Assigning"),
+        ("Assigning", {"target": target(spec=BOUND, conditions=[STARTING])}, "Preparing"),
         ("Preparing", {"operation": operation("InProgress")}, "Preparing"),
+        ("Preparing", {"operation": operation("InProgress"), "target": target(**at_work("Preparing"))}, "Preparing"),
+        ("Preparing", {"operation": operation("InProgress"), "target": target(**at_work("Starting"))}, "Deploying"),
+        ("Preparing", {"operation": operation("InProgress"), "target": target(**REPORTED)}, "Preparing"),
         ("Preparing", {"operation": operation("InProgress"), "node": node(ready=False)}, "Deploying"),
+        ("Deploying", {"operation": operation("InProgress"), "target": target(**at_work("Starting"))}, "Deploying"),
         ("Deploying", {"operation": operation("InProgress"), "node": node(ready=False)}, "Deploying"),
         ("Deploying", {"operation": operation("InProgress"), "node": node()}, "Deploying"),
         ("Deploying", {"operation": operation("Failed", "NodeNotReady"), "node": node(ready=False)}, "Backoff"),
@@ -313,8 +333,15 @@ def test_a_successor_requests_the_stored_install_once() -> None:
         "Uninitialized: a host that does not come back is installed again",
         "Pending: the configuration is not assigned yet",
         "Pending ends with the configuration",
+        "Pending: the agent has not reported",
+        "Pending: the report on the host is that of an earlier system",
+        "Pending ends as an agent of the version before sets the node up",
         "Prepare: the Node does not exist yet",
+        "Prepare: the agent downloads",
+        "Prepare ends as the agent starts the node",
+        "Prepare: an agent of the version before does not report its work",
         "Prepare ends with the Node",
+        "Deploy: the Node does not exist yet",
         "Deploy: the Node is not Ready",
         "Deploy: the install has not ended",
         "Deploy: a Node that stays not Ready is installed again",
@@ -601,6 +628,58 @@ def test_the_name_of_the_host_stays_until_its_node_has_addresses() -> None:
     ]
 
 
+def test_addresses_come_from_the_agent_until_the_node_has_its_own() -> None:
+    cards = [{"interface": "eno1", "address": one} for one in ("10.0.0.7", "192.0.2.7", "10.0.0.7")]
+    reported = at_work("Preparing", address="10.0.0.7", addresses=cards)
+    seen = view(machine("Preparing"), target=target(**reported))
+    assert [(one.type, one.address) for one in told(seen, plan_life(seen)).status.addresses] == [
+        ("InternalIP", "10.0.0.7"),
+        ("Hostname", "master-0"),
+        ("InternalIP", "192.0.2.7"),
+    ]
+    later = view(machine("Deploying"), target=target(**reported), node=node(ready=False))
+    assert {one.address for one in told(later, plan_life(later)).status.addresses} == {"10.0.0.5", "master-0.default"}
+
+
+def test_hardware_is_that_of_the_installed_system_as_its_agent_reports_it() -> None:
+    disks = [{"name": "vda", "sizeBytes": 61_000_000_000, "byID": ["virtio-1"]}]
+    known = {"cpus": 11, "memoryBytes": 16 << 30, "disks": disks}
+
+    def hardware(**reported: Any) -> Any:
+        seen = view(machine("Preparing"), target=target(hardware=HARDWARE, **reported))
+        return told(seen, plan_life(seen)).provider_status.hardware
+
+    found = hardware(**at_work("Preparing", hardware=known))
+    assert (found.cpu, found.ram, [one.by_id for one in found.storage]) == (11, 16, ["virtio-1"])
+    earlier = at_work("Running", hardware=known)
+    del earlier["agent"]["stage"]
+    assert hardware(**earlier) == hardware()
+
+
+def test_no_report_of_an_agent_makes_a_status_that_the_server_refuses() -> None:
+    cards = [{"interface": "e", "address": f"192.0.2.{number}"} for number in range(40)]
+    twice = {"disks": [{"name": "sda"}, {"name": "sda"}]}
+    reported = at_work("a stage of later", address="", addresses=cards, hardware=twice)
+    seen = view(machine("Preparing"), target=target(**reported))
+    status = told(seen, plan_life(seen)).status
+    assert status.execution is not None
+    assert status.execution.stage == "Deploying"
+    assert len(status.addresses) == 32
+    assert all(one.address for one in status.addresses)
+    assert status.provider_status is not None
+    assert status.provider_status.hardware is not None
+    assert [one.name for one in status.provider_status.hardware.storage] == ["/dev/sda"]
+
+
+def test_the_wait_for_the_agent_names_its_work() -> None:
+    seen = view(machine("Preparing", execution=RUNNING), target=target(**at_work("Preparing")))
+    execution = told(seen, plan_life(seen)).status.execution
+    assert execution is not None
+    assert execution.waiting is not None
+    assert (execution.waiting.reason, execution.waiting.held_by) == ("PreparingNode", f"unbounded-agent/{TARGET}")
+    assert execution.message == f"the agent downloads what Node {TARGET} needs, and builds its root file system"
+
+
 @pytest.mark.parametrize(("stage", "state"), [("Provisioning", "provisioning"), ("Booting", "provisioned")])
 def test_a_written_image_counts_before_the_status_of_the_host_says_it(stage: str, state: str) -> None:
     seen = view(machine(stage), host=bare_metal_host("provisioning"))
@@ -637,6 +716,19 @@ def test_changes_wait_as_long_as_nobody_waits_for_them() -> None:
     assert waits_s(target=target(hardware=HARDWARE | {"cpus": 12})) == FACTS_S
     assert waits_s(node=node(ready=False)) == NEWS_S
     assert waits_s(node=node(marked=False)) == 0  # another stage
+
+
+def test_a_node_that_registers_is_written_with_the_next_stage_if_that_follows_soon() -> None:
+    started = target(**at_work("Starting"))
+    before = view(machine("Deploying", execution=RUNNING), target=started)
+    written = told(before, plan_life(before))
+    seen = view(written, target=started, node=node(ready=False))
+    plan = plan_life(seen)
+    change = status_change(seen, plan)
+    assert change["nodeRef"]["name"] == TARGET
+    assert can_wait_s(seen, plan, change) == NEWS_S
+    ready = view(written, target=started, node=node(), operation=operation("Complete"))
+    assert can_wait_s(ready, plan_life(ready), status_change(ready, plan_life(ready))) == 0
 
 
 def test_a_status_without_a_change_is_not_written() -> None:

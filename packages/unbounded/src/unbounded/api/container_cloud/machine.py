@@ -307,8 +307,9 @@ class BareMetalMachineProviderStatus(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field(
             "Provision: until the image is written. Uninitialized: until the host reports its name and address. "
-            "Pending: until it may join. Prepare: downloads. Deploy: the node starts, or is updated. Reconfigure: "
-            "labels and taints. Ready: all of it. Maintenance: drained and cordoned.",
+            "Pending: until it may join, and its agent reports. Prepare: the agent downloads, and builds the root file "
+            "system of the node. Deploy: the node starts until it is Ready, or is updated. Reconfigure: labels and "
+            "taints. Ready: all of it. Maintenance: drained and cordoned.",
             enum=tuple(LCMPhase),
         ),
     ] = None

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from unbounded.api.conditions import ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.container_cloud.host import BareMetalHost
 from unbounded.api.container_cloud.machine import (
     ClaimedHost,
@@ -28,6 +28,7 @@ from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.core import Node
 from unbounded.api.disruption import MAINTENANCE, DisruptionStatus
 from unbounded.api.machine import Machine, NodeUpdatePhase
+from unbounded.api.machine_status import AgentStage
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import claim_wait, disallowed
 from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to
@@ -342,21 +343,51 @@ def _not_reported(view: MachineView) -> MachineWait | None:
     target = view.target
     if target is not None:
         reports = (one for one in target.status.conditions if one.type == ConditionType.CLOUD_INIT_DONE)
-        if target.status.agent is not None or view.node is not None or any(reports):
+        if _agent_reports(target) or view.node is not None or any(reports):
             return None
     host = view.execution.host
     text, until = f"host {host}: the installed system has not reported yet", "the installed system reports"
     return MachineWait(_R.AWAITING_REPORT, text, f"BareMetalHost {host}", until)
 
 
+def _agent_reports(target: Machine) -> bool:
+    """Return whether the agent of the installed system has reported: it has reported the host, or `start` works.
+
+    metalman removes the report on the host as it writes another system.
+    """
+    agent, conditions = target.status.agent, target.status.conditions
+    if agent is not None and agent.host is not None:
+        return True
+    return any(
+        (one.type, one.reason) == (ConditionType.AGENT_BOOTSTRAPPED, ConditionReason.RUNNING) for one in conditions
+    )
+
+
 def _not_assigned(view: MachineView) -> MachineWait | None:
-    if view.adopted:  # its own configuration stays
+    if view.adopted or view.node is not None:  # the configuration of an adopted host stays
         return None
-    if view.node is not None or (view.target is not None and view.target.spec.configuration_ref is not None):
+    target, name = view.target, f"Machine {view.execution.machine}"
+    if target is None or target.spec.configuration_ref is None:
+        cluster = view.machine.cluster
+        text = f"{name} is not bound to the MachineConfiguration of Cluster {cluster} yet"
+        return MachineWait(_R.CONFIGURATION_MISSING, text, f"Cluster {cluster}", f"machina has bound {name}")
+    if not _agent_reports(target):
+        host = view.execution.host
+        text = f"host {host}: the agent of the installed system has not reported yet"
+        return MachineWait(_R.AWAITING_AGENT, text, f"BareMetalHost {host}", "the agent reports")
+    return None
+
+
+def _not_prepared(view: MachineView) -> MachineWait | None:
+    """Return the wait for the agent, which prepares the Node; an earlier version of it does not report that."""
+    agent = view.target.status.agent if view.target is not None else None
+    if view.node is not None or agent is None or agent.stage is None:
+        return _without_node(view)
+    if agent.stage != AgentStage.PREPARING:
         return None
-    cluster, name = view.machine.cluster, f"Machine {view.execution.machine}"
-    text = f"{name} is not bound to the MachineConfiguration of Cluster {cluster} yet"
-    return MachineWait(_R.CONFIGURATION_MISSING, text, f"Cluster {cluster}", f"machina has bound {name}")
+    name = view.execution.machine
+    text = f"the agent downloads what Node {name} needs, and builds its root file system"
+    return MachineWait(_R.PREPARING_NODE, text, f"{ExecutorKind.AGENT}/{name}", "the agent starts the node")
 
 
 def _without_node(view: MachineView) -> MachineWait | None:
@@ -566,7 +597,7 @@ _STAGES: Final[Mapping[MachineStage, Callable[[MachineView], Outcome]]] = {
     _S.BACKOFF: _backoff,
     _S.BOOTING: _joining(_S.ASSIGNING, _not_reported),
     _S.ASSIGNING: _joining(_S.PREPARING, _not_assigned),
-    _S.PREPARING: _joining(_S.DEPLOYING, _without_node),
+    _S.PREPARING: _joining(_S.DEPLOYING, _not_prepared),
     _S.DEPLOYING: _joining(_S.CONFIGURING, _not_ready),
     _S.CONFIGURING: _configuring,
     _S.READY: _ready,

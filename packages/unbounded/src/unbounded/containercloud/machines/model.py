@@ -54,6 +54,8 @@ class MachineReason(StrEnum):
     CANCELLED = "Cancelled"
     AWAITING_REPORT = "AwaitingReport"
     CONFIGURATION_MISSING = "ConfigurationMissing"
+    AWAITING_AGENT = "AwaitingAgent"
+    PREPARING_NODE = "PreparingNode"  # the agent downloads, and builds the root file system
     AWAITING_NODE = "AwaitingNode"
     NODE_NOT_READY = "NodeNotReady"
     MARKING_NODE = "MarkingNode"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from unbounded.api.container_cloud.machine import MachineAddress as Address
 from unbounded.api.container_cloud.names import LABEL_LCM_SUBNET, PROVIDER_API_VERSION
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.machine import Machine
+from unbounded.api.machine_status import MAX_ADDRESSES
 from unbounded.containercloud.claims import claim_wait
 from unbounded.containercloud.machines.model import DELETION_STAGES, MachineStep, MachineView, Raw
 from unbounded.containercloud.network.waits import rendering_wait
@@ -111,7 +113,9 @@ def can_wait_s(view: MachineView, plan: MachineStep, change: Raw) -> float:
     provider = change.get("providerStatus", {})
     decisive = provider.keys() & {"status", "delete", "prepareDeletionPhase", "upgradeIndex"}
     is_first = view.machine.status.execution is None
-    if before != after or (decisive and not is_first) or change.keys() & {"errorReason", "nodeRef"}:
+    is_joining = plan.execution.stage == _S.DEPLOYING  # the Node is Ready within seconds, which is another stage
+    is_urgent = "errorReason" in change or ("nodeRef" in change and not is_joining)
+    if before != after or (decisive and not is_first) or is_urgent:
         return 0.0
     is_fact = change.keys() <= {"addresses", "lastUpdated", "providerStatus"} and provider.keys() <= _FACTS
     known = {one.type: one.ready for one in view.machine.provider_status.conditions}
@@ -162,7 +166,7 @@ def desired_status(view: MachineView, plan: MachineStep) -> ContainerCloudMachin
     )
     return ContainerCloudMachineStatus(
         node_ref=None if node is None else NodeReference(name=node.name, uid=node.metadata.uid),
-        addresses=tuple(_addresses(view)),
+        addresses=tuple(itertools.islice(_addresses(view), MAX_ADDRESSES)),
         error_reason=None if obstacle is None or obstacle.error is None else obstacle.error.value,
         error_message=None if obstacle is None or obstacle.error is None else obstacle.message,
         provider_status=provider,
@@ -206,12 +210,15 @@ def _execution(view: MachineView, plan: MachineStep) -> MachineExecution:
 
 
 def _hardware(target: Machine | None) -> MachineHardware | None:
-    hardware = target.status.hardware if target is not None else None
+    """Return the hardware as the agent of the installed system reports it; before it does, as the inspection did."""
+    agent = target.status.agent if target is not None else None
+    found = agent.host.hardware if agent is not None and agent.host is not None and agent.stage is not None else None
+    hardware = found or (target.status.hardware if target is not None else None)
     if hardware is None:
         return None
     ram = None if hardware.memory_bytes is None else -(-hardware.memory_bytes // GIB)  # firmware keeps a part
-    disks = tuple(_disk(one) for one in hardware.disks)
-    return MachineHardware(cpu=hardware.cpus, ram=ram, storage=disks)
+    disks = {one.name: _disk(one) for one in hardware.disks}  # a report is not to be trusted to have each once
+    return MachineHardware(cpu=hardware.cpus, ram=ram, storage=tuple(disks.values()))
 
 
 def _disk(disk: DiskFacts) -> StorageDevice:
@@ -261,7 +268,7 @@ def _private_ip(view: MachineView) -> str | None:
 
 
 def _addresses(view: MachineView) -> Iterator[Address]:
-    """Yield the address in the management network, and those of the Node; before it has any, the host's name."""
+    """Yield the address in the management network, and those of the Node; before it has any, what the agent reports."""
     private_ip = _private_ip(view)
     if private_ip is not None:
         yield Address(type="InternalIP", address=private_ip)
@@ -271,8 +278,16 @@ def _addresses(view: MachineView) -> Iterator[Address]:
                 yield Address(type=one.type, address=one.address)
         return
     host = view.target.status.agent.host if view.target is not None and view.target.status.agent is not None else None
-    if host is not None and host.hostname:
+    if host is None:
+        return
+    first = host.address if private_ip is None else None
+    if first:
+        yield Address(type="InternalIP", address=first)
+    if host.hostname:
         yield Address(type="Hostname", address=host.hostname)
+    for address in dict.fromkeys(one.address for one in host.addresses):
+        if address not in ("", private_ip, first):
+            yield Address(type="InternalIP", address=address)
 
 
 # Conditions
