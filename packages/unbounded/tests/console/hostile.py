@@ -188,6 +188,14 @@ async def _stage_machine(api: HttpApi, stack: AsyncExitStack, now: str) -> None:
         message=_all("message"),
         hardware=hardware,
         netboot={"boot": operation.metadata.uid, "milestone": "ImageWriting", "message": _all("boot"), "at": now},
+        agent={
+            "version": f"{PAYLOADS[0]} agent",
+            "host": {
+                "hostname": f"{PAYLOADS[1]} name",
+                "addresses": [{"interface": "e", "address": one[:64]} for one in PAYLOADS],
+                "hardware": {"disks": [{"name": "vda", "model": f"{PAYLOADS[0]} agent disk"}]},
+            },
+        },
         activeOperation=lock_of(operation, f"metalman/{NAME}", now),
         conditions=[
             _condition(ConditionType.NETBOOT_SERVED, _all("lease"), now),

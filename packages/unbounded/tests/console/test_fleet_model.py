@@ -225,6 +225,13 @@ def test_live_machines_have_the_unhealthy_parts_of_their_hardware_alone() -> Non
         "Disk Critical",
     ]
     assert compaction_of(MACHINES)(machine("m", phase="Ready")) == machine("m", phase="Ready")
+    host = {"hostname": "m", "hardware": {"cpus": 64}}
+    for inspected in (None, hardware):
+        reporting = machine("m", agent={"stage": "Running", "host": host}, hardware=inspected)
+        agent = compaction_of(MACHINES)(reporting).status.agent
+        assert agent is not None
+        assert agent.host is not None
+        assert (agent.stage, agent.host.hostname, agent.host.hardware) == ("Running", "m", None)
 
 
 def test_a_long_filter_is_cut() -> None:

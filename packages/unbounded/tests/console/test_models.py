@@ -265,6 +265,19 @@ def test_a_node_that_cannot_be_read_is_not_called_missing() -> None:
     assert not any("Node" in title for title in titles)
 
 
+def test_a_host_without_an_inspection_shows_what_its_agent_reports() -> None:
+    cards = [{"interface": "eno1", "address": one} for one in ("192.0.2.7", "2001:db8::7", "192.0.2.7")]
+    disk = {"name": "vda", "sizeBytes": 61_000_000_000, "bus": "virtio"}
+    reported = {"cpus": 11, "memoryBytes": 16 << 30, "disks": [disk], "nics": [{"name": "eno1", "link": True}]}
+    agent = {"version": "1.0", "stage": "Preparing", "host": {"addresses": cards, "hardware": reported}}
+    view = machine_view(machine(agent=agent), None, None, None)
+    assert fact(view, "Agent's work") == "Preparing"
+    assert fact(view, "Addresses") == "192.0.2.7, 2001:db8::7"
+    assert (fact(view, "CPUs"), fact(view, "Memory"), fact(view, "Inspected")) == ("11", "16 GiB", "by its agent")
+    assert [row[0] for row in table(view, "Disks")] == ["vda"]
+    assert [row[0] for row in table(view, "Network interfaces")] == ["eno1"]
+
+
 def test_history_begins_with_the_last_operation_and_links_those_that_are_objects() -> None:
     recent = [
         {"name": "m1", "uid": "1", "kind": "NodeRecreation", "phase": "Complete"},

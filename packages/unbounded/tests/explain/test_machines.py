@@ -453,6 +453,20 @@ async def test_its_agent_is_silent(api: MemoryApi) -> None:
     assert commands([link])[0] == "ssh -p 2222 root@10.0.0.5 sudo unbounded-agent status"
 
 
+@told
+async def test_its_agent_sets_the_node_up(api: MemoryApi) -> None:
+    await machine(api, said("AgentBootstrapped", "True", "Succeeded"), provider="AzureVM", kubernetes={})
+    for agent, text in (
+        ({"stage": "Preparing"}, "its agent downloads what the Node needs, and builds its root file system"),
+        ({"version": "1.0", "stage": "Starting"}, "its agent (1.0) has started the node, and waits for kubelet"),
+        ({"stage": "Running"}, "its agent (1.0) has reported, but kubelet has not"),
+        ({"stage": None}, "its agent (1.0) has reported, but kubelet has not"),
+    ):
+        await api.patch(MACHINES, "m1", {"status": {"agent": agent}}, subresource="status")
+        (link,) = await ask(api)
+        assert f"; {text}" in link.what
+
+
 @pytest.mark.parametrize(
     ("host", "bastion", "words"),
     [

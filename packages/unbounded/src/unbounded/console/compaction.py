@@ -49,9 +49,12 @@ def without_healthy_parts(machine: Machine) -> Machine:
 
     The reading has no time.
     """
-    hardware = machine.status.hardware
+    status, agent = machine.status, machine.status.agent
+    if agent is not None and agent.host is not None and agent.host.hardware is not None:
+        status = replace(status, agent=replace(agent, host=replace(agent.host, hardware=None)))
+    hardware = status.hardware
     if hardware is None:
-        return machine
+        return machine if status is machine.status else replace(machine, status=status)
     bmc = hardware.bmc
     parts = () if bmc is None else tuple(part for part in bmc.parts if part.health not in HEALTHY)
     reduced = HardwareStatus(
@@ -60,4 +63,4 @@ def without_healthy_parts(machine: Machine) -> Machine:
         digest=hardware.digest,
         bmc=None if bmc is None else BMCReading(at=UNSHOWN_TIME, parts=parts),  # equal ones are shared
     )
-    return replace(machine, status=replace(machine.status, hardware=reduced))
+    return replace(machine, status=replace(status, hardware=reduced))

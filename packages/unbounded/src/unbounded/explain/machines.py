@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import NODES
 from unbounded.api.disruption import MAINTENANCE, DisruptionStage
 from unbounded.api.machine import MACHINES, PROVISIONING, JoinPurpose, Machine, MachinePhase, RecentOperation
+from unbounded.api.machine_status import AgentStage
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import CurrentPhase, machine_phase
@@ -336,12 +337,22 @@ def _not_set_up(machine: Machine, facts: ExplainFacts) -> Explained | None:
     return Explained(link, LinkSubject(Topic.NODE, machine.name) if node is not None else None)
 
 
+_WORK: Final[Mapping[str, str]] = {
+    AgentStage.PREPARING: "downloads what the Node needs, and builds its root file system",
+    AgentStage.STARTING: "has started the node, and waits for kubelet to register the Node",
+}
+
+
 def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if phase_of(machine, facts).phase is not MachinePhase.JOINING:
         return None
     reported = condition(machine, ConditionType.PROVISIONED) or condition(machine, ConditionType.AGENT_BOOTSTRAPPED)
-    version = machine.status.agent.version if machine.status.agent is not None else None
-    heard = f"its agent ({version}) has reported, but kubelet has not" if version else "its agent has not reported"
+    agent = machine.status.agent
+    if agent is None or not (agent.version or agent.stage):
+        heard = "its agent has not reported"
+    else:
+        version = f" ({agent.version})" if agent.version else ""
+        heard = f"its agent{version} {_WORK.get(agent.stage or '', 'has reported, but kubelet has not')}"
     link = _link(
         machine,
         f"{_phase_text(machine, facts)}; {heard}",

@@ -11,7 +11,7 @@ from typing import Final
 from unbounded.api.conditions import ConditionStatus
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.core import Node, NodeCondition, NodeTaint
-from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts
+from unbounded.api.hardware import DiskFacts, HardwareStatus, NICFacts, ReportedHardware
 from unbounded.api.machine import MACHINES, ActiveOperation, Machine, RecentOperation
 from unbounded.api.meta import Condition
 from unbounded.api.names import ANNOTATION_PAUSED
@@ -89,6 +89,8 @@ def _state(machine: Machine) -> FactList:
             ("Configuration", None if configuration is None else configuration.version_name),
             ("Image", None if status.image is None else status.image.image),
             ("Agent", None if agent is None else agent.version),
+            ("Agent's work", None if agent is None else agent.stage),
+            ("Addresses", None if host is None else ", ".join(dict.fromkeys(one.address for one in host.addresses))),
             ("Operating system", None if host is None else " ".join(filter(None, (host.os_id, host.os_version)))),
             ("Kernel", None if host is None else host.kernel),
             ("Reboot", "required by its packages" if host is not None and host.reboot_required else None),
@@ -157,10 +159,13 @@ def _node_tone(found: NodeCondition) -> Tone:
 
 
 def _hardware(machine: Machine) -> Iterator[ViewSection]:
-    hardware = machine.status.hardware
+    """Yield the hardware of the last inspection; of a host without one, what its agent reports."""
+    agent = machine.status.agent
+    reported = None if agent is None or agent.host is None else agent.host.hardware
+    hardware = machine.status.hardware or reported
     if hardware is None:
         return
-    yield _parts(hardware)
+    yield _parts(hardware) if isinstance(hardware, HardwareStatus) else _reported_parts(hardware)
     yield ViewTable(
         "Disks",
         ("Name", "Serial number", "Model", "Size", "Bus", "Content", "Health"),
@@ -170,6 +175,19 @@ def _hardware(machine: Machine) -> Iterator[ViewSection]:
         "Network interfaces",
         ("Name", "MAC", "Link", "Driver", "Switch", "Port"),
         tuple(map(_nic, hardware.nics)),
+    )
+
+
+def _reported_parts(hardware: ReportedHardware) -> FactList:
+    processor = hardware.processor
+    return facts(
+        "Hardware",
+        (
+            ("Processor", None if processor is None else processor.model),
+            ("CPUs", None if hardware.cpus is None else str(hardware.cpus)),
+            ("Memory", memory(hardware.memory_bytes)),
+            ("Inspected", "by its agent"),
+        ),
     )
 
 
