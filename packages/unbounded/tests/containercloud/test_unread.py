@@ -15,7 +15,7 @@ from unbounded.kube.compaction import Unread
 
 STATUS = {
     "message": "Node a joined",
-    "agent": {"image": "registry.example/node:1", "version": "1.0"},
+    "agent": {"image": "registry.example/node:1", "apiServer": "https://192.0.2.1:6443"},
     "hardware": {"source": "Redfish", "at": "2026-11-30T06:00:00Z", "digest": "0" * 64, "cpus": 4},
 }
 
@@ -34,7 +34,7 @@ def test_a_cache_leaves_out_what_no_plan_reads_and_no_more() -> None:
         assert (stored.status.message, machine.status.message) == ("Node a joined", None)
         assert machine.metadata == stored.metadata
         assert machine.status.agent is not None
-        assert (machine.status.agent.image, machine.status.agent.version) == ("registry.example/node:1", None)
+        assert (machine.status.agent.image, machine.status.agent.api_server) == ("registry.example/node:1", None)
         assert machine.status.hardware is not None
         assert (machine.status.hardware.cpus, machine.status.hardware.digest) == (4, "")
 
@@ -48,8 +48,8 @@ def test_the_sites_of_these_tests_record_the_read_of_a_field_that_is_left_out() 
         assert machine.status.agent is not None
         assert machine.status.agent.image
         assert not unread.faults
-        assert machine.status.agent.version is None
-        assert unread.faults == {"AgentStatus.version"}
+        assert machine.status.agent.api_server is None
+        assert unread.faults == {"AgentStatus.api_server"}
         unread.faults.clear()
 
     run_virtual(main())

@@ -575,6 +575,12 @@ class Machine(Object, frozen=True, kw_only=True):
         """The UID in the marks on its disks and its host, which stays when the Machine moves to another API server."""
         return self.status.original_uid or self.metadata.uid
 
+    @property
+    def has_agent(self) -> bool:
+        """True once the daemon of an agent, which executes operations, has reported. `start` reports before it."""
+        agent = self.status.agent
+        return agent is not None and bool(agent.version)
+
     def current_condition(self, kind: str) -> Condition | None:
         """Return the condition of this type; None where there is none, or it is about an earlier spec."""
         found = next((one for one in self.status.conditions if one.type == kind), None)

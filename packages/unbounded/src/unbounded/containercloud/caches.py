@@ -120,7 +120,7 @@ UNREAD_OF_MACHINES: Final[Unread] = {
     },
     NICFacts: {"driver": None, "lldp": None},
     DiskFacts: {"sector_bytes": None, "transport": None, "hctl": None, "state": None, "contents": None, "health": None},
-    AgentStatus: {"version": None, "host_boot_id": None, "api_server": None, "cluster_ca": None, "prepared": None},
+    AgentStatus: {"host_boot_id": None, "api_server": None, "cluster_ca": None, "prepared": None},
     HostSystem: {"kernel": None, "certificate_expires": None},
     ReportedHardware: {"processor": None, "nics": ()},
     HostAddress: {"interface": ""},

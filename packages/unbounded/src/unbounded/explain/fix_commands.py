@@ -180,4 +180,4 @@ def manual_bootstrap(machine: Machine) -> str:
 
 def has_reported(machine: Machine) -> bool:
     """Return whether an agent has ever reported from the host of a Machine."""
-    return machine.status.agent is not None and bool(machine.status.agent.version)
+    return machine.has_agent

@@ -53,7 +53,7 @@ def _has_bmc(machine: Machine) -> bool:
 
 
 def _has_agent(machine: Machine) -> bool:
-    return machine.status.agent is not None and bool(machine.status.agent.version)
+    return machine.has_agent
 
 
 def _is_misnamed(machine: Machine) -> bool:

@@ -253,6 +253,12 @@ def test_a_reset_that_is_not_needed_any_more_is_stopped_before_it_is_forgotten()
     assert ended.execution.stage == "PoweringOff"
 
 
+def test_an_agent_whose_daemon_never_ran_is_not_asked_for_a_reset() -> None:
+    starting = target(**DRAINS, disruption=DRAINED, agent={"stage": "Preparing", "host": {"hostname": "master-0"}})
+    plan = plan_deletion(view(deleted("Resetting"), target=starting))
+    assert (plan.execution.stage, kinds(plan)) == ("PoweringOff", [])
+
+
 def test_the_reset_is_the_point_of_no_return() -> None:
     reported = target(**DRAINS, disruption=DRAINED, agent={"version": "1"})
     plan = plan_deletion(view(deleted("Resetting"), node=node(), target=reported))

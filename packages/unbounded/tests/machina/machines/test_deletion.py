@@ -174,6 +174,12 @@ def test_an_agent_is_asked_first() -> None:
     assert alone["spec"]["startDeadlineSeconds"] >= TIMES.reset_s
 
 
+def test_a_start_that_never_came_to_its_daemon_is_reset_over_ssh() -> None:
+    starting = {"agent": {"stage": "Preparing", "host": {"hostname": "m1"}}}
+    (action,) = planned(machine_of(status=starting | DONE)).actions
+    assert isinstance(action, ResetOverSsh)
+
+
 def test_the_reset_that_was_asked_for_may_start() -> None:
     machine = machine_of(status=AGENT | DONE)
     assert closed_gate(asked(), machine, [asked()], None) is None

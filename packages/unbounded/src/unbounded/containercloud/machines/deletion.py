@@ -426,8 +426,7 @@ def _resetting(view: MachineView) -> MachineStep:
             return _stay(view, waits, *actions, phase=_phase(view, DeletionPhase.ABORTING))
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
         return _running(view) or _go(view, _S.POWERING_OFF)
-    agent = view.target.status.agent if view.target is not None else None
-    if view.target is None or (agent is None and view.node is None):
+    if view.target is None or not (view.target.has_agent or view.node is not None):
         return _running(view) or _go(view, _S.POWERING_OFF)  # nothing runs that could be reset
     return _by_operation(view, OperationKind.AGENT_RESET, "reset", _S.POWERING_OFF, _R.RESET_FAILED)
 

@@ -90,7 +90,7 @@ def _next(observed: model.MachineObservation, left_s: float, times: model.PassIn
         return _give_up(machine, why)
     if held_back:
         return _wait(held_back, left_s)
-    if requested is None and machine.status.agent is not None:
+    if requested is None and machine.has_agent:
         return _resetting(
             "requesting a reset from its agent", model.CreateAgentReset(new_reset_name(machine, observed.operations))
         )
