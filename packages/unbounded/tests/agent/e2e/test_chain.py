@@ -115,9 +115,11 @@ async def _is_a_node(agent: AgentHost, node: dict[str, Any], release: AgentRelea
     assert await agent.slots() == ["kube1"]
     assert await agent.agent_version() == release.version
     boot = await agent.host.boot_id()
-    await agent.plane.wait(
-        MACHINES, M, lambda seen: _said(seen) == {"version": release.version, "hostBootID": boot}, within_s=20
-    )
+    known = {"version": release.version, "hostBootID": boot, "stage": "Running"}
+    seen = await agent.plane.wait(MACHINES, M, lambda seen: _said(seen) == known, within_s=20)
+    host = seen["status"]["agent"]["host"]
+    assert host["hardware"]["cpus"] == int(await shell.run("nproc"))
+    assert str(host["hardware"]["memoryBytes"] // 1024) in await shell.run("grep MemTotal /proc/meminfo")
     kept = agent.host.get("/etc/unbounded/agent/config.json").decode()
     assert TOKEN.partition(".")[2] not in kept, "the token has done its work"
     assert (agent.host.outside("/etc/unbounded/agent/config.json").stat().st_mode & 0o777) == 0o600
@@ -127,7 +129,7 @@ async def _is_a_node(agent: AgentHost, node: dict[str, Any], release: AgentRelea
 
 def _said(machine: dict[str, Any]) -> dict[str, Any]:
     told = machine.get("status", {}).get("agent", {})
-    return {key: told.get(key) for key in ("version", "hostBootID")}
+    return {key: told.get(key) for key in ("version", "hostBootID", "stage")}
 
 
 async def _boots_and_lease(agent: AgentHost) -> tuple[str, str, str]:
