@@ -117,7 +117,8 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
     if topic is None or not name:
         raise CliError(
             f"{text!r} is neither machine/NAME nor operation/NAME nor configuration/NAME, nor, of Container Cloud, "
-            "machine.cluster.k8s.io/NAME, bmh/NAME, cluster.cluster.k8s.io/NAME or mp/NAME",
+            "machine.cluster.k8s.io/NAME, bmh/NAME, cluster.cluster.k8s.io/NAME, mp/NAME, clusterrelease/NAME, "
+            "bmhc/NAME, bmhp/NAME, l2t/NAME, subnet/NAME or ipamhost/NAME",
             next_step=f"{program} why machine/NAME",
             status=USAGE,
         )

@@ -29,6 +29,7 @@ from unbounded.explain.container_cloud import (
     is_whole,
     unready_condition,
 )
+from unbounded.explain.container_cloud_objects import OBJECTS, ContainerCloudObject, explain_object, topic_of
 from unbounded.explain.facts import ExplainFacts
 from unbounded.explain.facts_reader import FactsReader, ReadApi
 from unbounded.explain.links import (
@@ -91,7 +92,16 @@ KINDS: Final[Mapping[Topic, Kind[Any]]] = {
     Topic.HOST: BARE_METAL_HOSTS,
     Topic.CLUSTER: CLUSTERS,
     Topic.POOL: MACHINE_POOLS,
+    **OBJECTS,
 }
+
+
+def _names(kind: Kind[Any]) -> tuple[str, ...]:
+    """Return the names of a kind, as kubectl takes them."""
+    singular = kind.kind.lower()
+    return singular, kind.plural, f"{singular}.{kind.group}", f"{kind.plural}.{kind.group}"
+
+
 NAMESPACED: Final = frozenset(topic for topic, kind in KINDS.items() if kind.namespaced)
 TOPICS: Final = {
     **dict.fromkeys(("machine", "machines", "mach", "machine.unbounded-cloud.io"), Topic.MACHINE),
@@ -108,10 +118,19 @@ TOPICS: Final = {
         ("mp", "machinepool", "machinepools", "machinepool.kaas.mirantis.com", "machinepools.kaas.mirantis.com"),
         Topic.POOL,
     ),
+    **{name: topic for topic, kind in OBJECTS.items() for name in _names(kind)},
+    **{"bmhc": Topic.CREDENTIAL, "bmhp": Topic.PROFILE, "l2t": Topic.TEMPLATE},
 }
 
 Found = (
-    Machine | MachineOperation | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
+    Machine
+    | MachineOperation
+    | MachineConfiguration
+    | ContainerCloudMachine
+    | BareMetalHost
+    | Cluster
+    | MachinePool
+    | ContainerCloudObject
 )
 
 
@@ -161,6 +180,9 @@ async def _chain_of(reader: FactsReader, found: Found) -> tuple[tuple[ExplainLin
     if isinstance(found, MachineOperation):
         facts = await reader.of_operation(found)
         return chain(facts, LinkSubject(Topic.OPERATION, found.name)), found.terminal, facts.unread
+    if isinstance(found, ContainerCloudObject):
+        link, settled = explain_object(found)
+        return (_about(link, LinkSubject(topic_of(found), str(key_of(found)))),), settled, ()
     facts, topic, settled = await _of_container_cloud(reader, found)
     return chain(facts, LinkSubject(topic, str(key_of(found)))), settled, facts.unread
 

@@ -127,6 +127,12 @@ class Topic(Enum):
     HOST = "host"
     CLUSTER = "cluster"
     POOL = "pool"
+    RELEASE = "release"
+    CREDENTIAL = "credential"
+    PROFILE = "profile"
+    TEMPLATE = "template"
+    SUBNET = "subnet"
+    IPAM_HOST = "ipam-host"
     CONTAINER_CLOUD = "container-cloud"
 
 
