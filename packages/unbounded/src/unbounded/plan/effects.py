@@ -55,7 +55,7 @@ from unbounded.operations.rollout_plan import stage_limit, stages_of
 from unbounded.plan.consequences import DESTROYS, INSTALLS, UNDER_NODE
 from unbounded.plan.intent import IntentPatch
 from unbounded.plan.model import MachineForecast, OperationForecast, RolloutLine, StageLine, UpdateForecast
-from unbounded.workflow.procedure import ENDS, Cancel, Procedure
+from unbounded.workflow.procedure import Cancel, Procedure
 
 Raw = Mapping[str, Any]
 UID: Final = "planned"  # no existing object has it
@@ -532,20 +532,8 @@ def is_alive(executor: str, facts: ExplainFacts) -> bool:
 
 def stages(procedure: Procedure) -> tuple[StageLine, ...]:
     """Return the stages of an operation that neither is cancelled nor fails, in the order of its table."""
-    reached, left = {procedure.start}, [procedure.start]
-    while left:
-        here = left.pop()
-        following = [step for (stage, _), step in procedure.table.items() if stage == here and step.fail is None]
-        otherwise = procedure.stages[here].on_timeout
-        following += [otherwise] if otherwise is not None and otherwise.fail is None else []
-        new = {step.stage for step in following} - reached - ENDS
-        reached |= new
-        left += sorted(new)
-    return tuple(
-        StageLine(name, stage.waits_for, stage.limit_s, stage.cancel.value)
-        for name, stage in procedure.stages.items()
-        if name in reached and not stage.is_cleanup
-    )
+    found = {name: procedure.stages[name] for name in procedure.regular_stages()}
+    return tuple(StageLine(name, stage.waits_for, stage.limit_s, stage.cancel.value) for name, stage in found.items())
 
 
 def _losses(kind: OperationKind, targets: Sequence[MachineForecast], pods: int | None) -> list[str]:

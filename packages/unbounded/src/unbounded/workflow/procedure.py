@@ -177,6 +177,19 @@ class Procedure:
         }
         return replace(self, stages=stages, polls_s=tuple(min(one, longest_pause_s) for one in self.polls_s))
 
+    def regular_stages(self) -> tuple[str, ...]:
+        """Return the stages of a run that neither is cancelled nor fails, in the order of `stages`."""
+        reached, left = {self.start}, [self.start]
+        while left:
+            here = left.pop()
+            following = [step for (stage, _), step in self.table.items() if stage == here and step.fail is None]
+            on_timeout = self.stages[here].on_timeout
+            following += [on_timeout] if on_timeout is not None and on_timeout.fail is None else []
+            new = {step.stage for step in following} - reached - ENDS
+            reached |= new
+            left += sorted(new)
+        return tuple(name for name, stage in self.stages.items() if name in reached and not stage.is_cleanup)
+
     def faults(self) -> list[str]:
         """Return the defects by which this procedure could hang or report falsely; empty for a sound one."""
         return [*self._holes(), *self._dangling(), *self._traps(), *self._ways_out(), *self._unprovable()]
