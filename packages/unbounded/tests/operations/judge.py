@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.operations.causes import without_cause
 from tests.operations.faults import FAIR, Incarnation, Weather
+from tests.operations.histories import history_faults
 from tests.operations.simulated import Violation
 from tests.support.virtual_time import EPOCH
 from unbounded.api.machine import Machine
@@ -216,6 +217,8 @@ class Judge:
         story.deleting |= bool(meta.get("deletionTimestamp"))
         story.writes += after == "InProgress"
         execution = status.get("execution") or {}
+        if execution:
+            self.faults += [f"{meta['name']}: {fault}" for fault in history_faults(old.get("status") or {}, status)]
         if (action := execution.get("action")) and after not in TERMINAL:
             target = status["targets"][0]
             life = execution["incarnation"].partition("_")[2] or execution["incarnation"]

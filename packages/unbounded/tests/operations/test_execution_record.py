@@ -15,6 +15,7 @@ from tests.support.memory_store import merged
 from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MAX_LATE, MachineOperation, OperationPhase, OperationsStatus, Waiting
+from unbounded.api.run_history import CALL_REPLIES, EarlierAttempt, RunHistory, StageVisit
 from unbounded.machineops import replacement
 from unbounded.machineops.providers.azure.replacement_plan import STEPS as AZURE_STEPS
 from unbounded.machineops.providers.oci.replacement_plan import STEPS as OCI_STEPS
@@ -37,6 +38,32 @@ MAYBE = st.none() | WORDS
 EVIDENCE = st.builds(Evidence, what=WORDS, at=st.just(NOW), where=st.text(max_size=20))
 COUNTERS = st.builds(OperationsStatus, reboot_counter=st.integers(0, 99), repave_counter=st.integers(0, 99))
 CAUSES = st.builds(Cause, code=WORDS, about=st.dictionaries(WORDS, st.text(max_size=9), max_size=3))
+VISITS = st.builds(
+    StageVisit,
+    name=WORDS,
+    started_at=st.none() | st.just(NOW),
+    completed_at=st.none() | st.just(NOW),
+    limit_seconds=st.none() | st.integers(0, 999),
+    spent_seconds=st.none() | st.integers(0, 999),
+)
+ATTEMPTS = st.builds(
+    EarlierAttempt,
+    stage=WORDS,
+    action=WORDS,
+    number=st.integers(0, 9),
+    started_at=st.none() | st.just(NOW),
+    completed_at=st.just(NOW),
+    reply=st.sampled_from(CALL_REPLIES),
+    reason=MAYBE,
+    message=MAYBE,
+)
+HISTORIES = st.builds(
+    RunHistory,
+    stages=st.lists(VISITS, max_size=3).map(tuple),
+    dropped_stages=st.integers(0, 9),
+    attempts=st.lists(ATTEMPTS, max_size=3).map(tuple),
+    dropped_attempts=st.integers(0, 9),
+)
 RUNS = st.builds(
     Run,
     machine=WORDS,
@@ -56,6 +83,7 @@ RUNS = st.builds(
     generation=st.none() | st.integers(1, 99),
     counters=st.none() | COUNTERS,
     evidence=st.lists(EVIDENCE, max_size=4).map(tuple),
+    history=HISTORIES,
     failing=st.none() | st.builds(PendingFailure, reason=WORDS, text=st.text(max_size=20), cause=st.none() | CAUSES),
 )
 RUN = Run("m1", "u", "e", "b", NOW, epoch="p", stage="S")
@@ -110,6 +138,17 @@ def test_a_later_cause_leaves_nothing_of_an_earlier_one(before: Cause | None, af
         run, OperationPhase.FAILED, "Bad", "m", now=NOW, conditions=[], cause=before, before=operation.status
     )
     assert _stored(operation, end).status.cause == before
+
+
+def test_a_write_repeats_no_history_that_is_stored() -> None:
+    run = replace(RUN, history=RunHistory().with_stage_begun("S", at=NOW, limit_s=60))
+    stored = _written(run)
+    patches = {
+        before is stored: running_patch(run, message="m", waiting=None, conditions=[], before=before.status)
+        for before in (operation_of(), stored)
+    }
+    assert ("history" in patches[False], "history" in patches[True]) == (True, False)
+    assert _stored(stored, patches[True]).status.history == run.history
 
 
 def test_there_is_no_record_before_a_claim() -> None:

@@ -23,12 +23,12 @@ from unbounded.api.fields import (
 from unbounded.api.machine_status import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.meta import Condition, Kind, LabelSelector, Object
 from unbounded.api.names import GROUP, VERSION
+from unbounded.api.run_history import CALL_REPLIES, RunHistory
 
 MAX_TARGETS: Final = 1000
 MAX_HANDLE: Final = 4096
 MAX_LATE: Final = 16
 MAX_STAGES: Final = 16
-CALL_REPLIES: Final = ("Accepted", "NotDone", "Unknown", "Refused")
 
 # evidence of a HostReplace: the host was replaced, however the operation ends
 IMAGE_WRITTEN: Final = "the image was written"
@@ -539,6 +539,10 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ()
     waiting: Annotated[Waiting | None, Field("Cause of the wait; absent when the operation does not wait.")] = None
     execution: Annotated[Execution | None, Field("Claim and last intent of the executor.")] = None
+    history: Annotated[
+        RunHistory | None,
+        Field("Stages with their times, and the attempts before the last one; absent before the claim."),
+    ] = None
     rollout: Annotated[RolloutStatus | None, Field("Progress of the stages; absent without spec.strategy.")] = None
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of the operation.", map_keys=("type",), max_items=32)

@@ -137,6 +137,7 @@ UNREAD_OF_OPERATIONS: Final[Unread] = {
         "losses": (),
         "erasures": (),
         "waiting": None,
+        "history": None,
         "rollout": None,
         "conditions": (),
     },

@@ -30,6 +30,7 @@ from unbounded.api.operation import (
     TargetStatus,
     Waiting,
 )
+from unbounded.api.run_history import RunHistory
 from unbounded.operations import reasons
 from unbounded.workflow import run_record
 
@@ -85,6 +86,7 @@ def run_of(operation: MachineOperation) -> Run | None:
         standing=execution.standing or "",
         fact=execution.fact or "",
         read_at=execution.read_at,
+        history=operation.status.history or RunHistory(),
     )
 
 
@@ -244,6 +246,7 @@ def _common(
         "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
         **({"erasures": [msgspec.to_builtins(one) for one in run.erasures]} if run.erasures else {}),
         "execution": {**with_nulls(_execution_of(run)), "failingCause": _change(failing_before, failing)},
+        **({} if run.history == (before.history or RunHistory()) else {"history": with_nulls(run.history)}),
         "conditions": conditions,
     }
 

@@ -435,7 +435,7 @@ class Engine:
                 await self._status.show_condition(context)
                 return requeue_s
             case EnterStage():
-                run = self._status.stage_record(context, decision, where)
+                run = self._status.stage_record(context, decision, observed)
                 entered = await self._enter_stage(context, run, decision.text, decision.until_s)
                 stage = context.procedure.stages[run.stage]
                 dwell_s = 0.0 if stage.is_cleanup else stage.dwell_s  # in a cleanup stage, an action may be due at once
@@ -458,7 +458,7 @@ class Engine:
     ) -> EnteredStage:
         """Write the record of the next stage, or of the next call in the present one."""
         in_stage_s = context.state.in_stage_s(loop_time())
-        entered = await self._status.enter_stage(context, run, text, until_s, blind=blind)
+        entered = await self._status.enter_stage(context, run, text, until_s, in_stage_s=in_stage_s, blind=blind)
         if run.stage != context.run.stage:
             self._count_stage(context, in_stage_s)
         return entered
@@ -507,7 +507,7 @@ class Engine:
         if context.state.late_calls(loop_time()):
             await self._status.keep_lock(context)
         in_stage_s = context.state.in_stage_s(loop_time())
-        written = await self._status.finish(context, decision, where)
+        written = await self._status.finish(context, decision, where, in_stage_s=in_stage_s)
         self._emit_event(written, "Normal" if decision.is_complete else "Warning", decision.reason, decision.text)
         self._count_stage(context, in_stage_s)
         self._metrics.ended(written, context.state.spent(loop_time()))

@@ -22,6 +22,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_status import merge_erasures
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
+from unbounded.api.run_history import MAX_ATTEMPT_TEXT, EarlierAttempt, RunHistory
 from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import WallClock, loop_time, rfc3339
 from unbounded.kube.logs import Log
@@ -43,7 +44,7 @@ from unbounded.operations.executor_selection import is_agent
 from unbounded.operations.in_memory_state import COUNT_S, OperationState
 from unbounded.operations.machine_counters import counters_of
 from unbounded.workflow.decisions import CallAction, EnterStage, Finish, TargetLoss, Wait
-from unbounded.workflow.planner import shows_arrival
+from unbounded.workflow.planner import proven_answer, shows_arrival
 from unbounded.workflow.procedure import Observation, Procedure, Stage
 from unbounded.workflow.run_record import NO_ANSWER
 from unbounded.workflow.run_state import ACT_ON_S
@@ -170,9 +171,15 @@ class ExecutorStatus:
             run = replace(run, erasures=erasures)
         return run
 
-    def stage_record(self, context: ReconcileContext, step: EnterStage | CallAction, where: str) -> Run:
-        """Return the record of the stage that a step leads to."""
-        state = context.state
+    def stage_record(
+        self, context: ReconcileContext, step: EnterStage | CallAction, observed: Observation | None
+    ) -> Run:
+        """Return the record of the stage that a step leads to.
+
+        Args:
+            observed: the observation that the step was decided on; None where the outside cannot be read.
+        """
+        state, where = context.state, observed.where if observed else ""
         if shows_arrival(context.procedure, context.run, state.answer, step):
             state.drop_late(context.run.epoch)
         return replace(
@@ -185,17 +192,44 @@ class ExecutorStatus:
             answer=NO_ANSWER,
             evidence=context.run.with_evidence(step.evidence, at=self.now(), where=where),
             failing=step.failing or context.run.failing,
+            history=self._with_earlier_attempt(context, observed),
         )
 
-    def call_record(self, context: ReconcileContext, step: CallAction, observed: Observation | None) -> Run:
-        """Return the record with the intent of a call.
+    def _with_earlier_attempt(self, context: ReconcileContext, observed: Observation | None) -> RunHistory:
+        """Return the history with the last call, before another call or stage."""
+        run = context.run
+        if run.action is None:
+            return run.history
+        answer = proven_answer(context.procedure, run, observed, context.state.answer)
+        return run.history.with_attempt(
+            EarlierAttempt(
+                stage=run.stage,
+                action=run.action,
+                number=run.attempt,
+                started_at=run.called_at,
+                completed_at=self.now(),
+                reply=answer.reply,
+                reason=answer.reason[:256] or None,
+                message=answer.text[:MAX_ATTEMPT_TEXT] or None,
+            )
+        )
 
-        Args:
-            observed: the observation that the call was decided on; None where the outside cannot be read.
-        """
+    def _with_stage_times(self, context: ReconcileContext, run: Run, in_stage_s: float) -> Run:
+        """Return a record whose history has the end of the stage before, and the begin of its own."""
+        if context.claimed and run.stage == context.run.stage:
+            return run
+        history, calls = run.history, run.action is not None
+        at = run.called_at if calls and run.called_at else self.now()  # no call before the begin of its stage
+        if context.claimed:
+            history = history.with_stage_left(context.run.stage, at=at, spent_s=in_stage_s)
+        limit_s = context.procedure.stages[run.stage].limit_s
+        return replace(run, history=history.with_stage_begun(run.stage, at=at, limit_s=limit_s))
+
+    def call_record(self, context: ReconcileContext, step: CallAction, observed: Observation | None) -> Run:
+        """Return the record with the intent of a call; `observed` as for `stage_record`."""
         is_again = (step.stage, step.action) == (context.run.stage, context.run.action)
         return replace(
-            self.stage_record(context, step, observed.where if observed else ""),
+            self.stage_record(context, step, observed),
             called_at=self.now(),
             boot_id=observed.boot_id if observed else None,
             next_target_digest=(observed.target_digest if observed else None) or context.run.next_target_digest,
@@ -212,12 +246,14 @@ class ExecutorStatus:
         until_s: float | None,
         reason: str = reasons.IN_PROGRESS,
         *,
+        in_stage_s: float,
         cause: Cause | None = None,
         blind: bool = False,
     ) -> EnteredStage:
         """Write the record of a stage, once this engine holds the lock and the Machine is unchanged.
 
         Args:
+            in_stage_s: time in the stage before.
             blind: the action needs no observation, as the outside cannot be read.
 
         Raises:
@@ -230,7 +266,7 @@ class ExecutorStatus:
         if run.action is not None and is_stale and not blind:
             raise Stale(f"the observation of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != context.run.stage)
-        run = context.state.recorded(run, sent_at, self.now())
+        run = context.state.recorded(self._with_stage_times(context, run, in_stage_s), sent_at, self.now())
         written = await self._write(
             operation, self._running(operation, run, wait_message(text, waiting), waiting, cause)
         )
@@ -245,7 +281,10 @@ class ExecutorStatus:
         """Write the wait if the status differs; return the seconds until the next pass."""
         status, now = context.operation.status, loop_time()
         if not context.claimed:
-            await self.enter_stage(context, context.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
+            in_stage_s = context.state.in_stage_s(now)
+            await self.enter_stage(
+                context, context.run, wait.text, wait.until_s, wait.reason, in_stage_s=in_stage_s, cause=wait.cause
+            )
             return wait.requeue_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
         waiting = self._waiting(context.operation, wait.reason, wait.until_s, renew=not same_reason)
@@ -300,11 +339,20 @@ class ExecutorStatus:
         except Failure as failure:
             log.warning("cannot store an answer", operation=name, error=failure)
 
-    async def finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> MachineOperation:
-        """Write the terminal status."""
+    async def finish(
+        self, context: ReconcileContext, decision: Finish, where: str = "", *, in_stage_s: float
+    ) -> MachineOperation:
+        """Write the terminal status.
+
+        Args:
+            where: source of the decision's evidence.
+            in_stage_s: time in the last stage.
+        """
         now, phase = self.now(), OperationPhase.COMPLETE if decision.is_complete else OperationPhase.FAILED
         run = context.state.recorded(context.run, loop_time(), now)
         run = replace(run, evidence=run.with_evidence(decision.evidence, at=now, where=where))
+        if context.claimed:
+            run = replace(run, history=run.history.with_stage_left(run.stage, at=now, spent_s=in_stage_s))
         conditions = completed_condition(
             context.operation.status.conditions,
             status="True" if decision.is_complete else "False",

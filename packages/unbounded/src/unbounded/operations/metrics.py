@@ -54,7 +54,7 @@ class OperationMetrics:
 
         self._stage_seconds = Histogram(
             "unbounded_operation_stage_duration_seconds",
-            "Time of a MachineOperation in a stage, by kind and stage.",
+            "Time of a MachineOperation in a stage as its limit counts it, while an executor ran, by kind and stage.",
             ("kind", "stage"),
             buckets=(1, 5, 15, 60, 120, 300, 600, 1800, 3600),
             registry=registry,

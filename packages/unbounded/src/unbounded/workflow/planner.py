@@ -58,9 +58,7 @@ def decide(
     request: OwnerRequest,
 ) -> Decision:
     """Return the next step of a run."""
-    planner = _Planner(
-        procedure, run, observation, timing, _proven_answer(procedure, run, observation, answer), request
-    )
+    planner = _Planner(procedure, run, observation, timing, proven_answer(procedure, run, observation, answer), request)
     decision = planner.decide()
     return _with_cause(planner.delay(decision) or decision, planner)
 
@@ -83,12 +81,12 @@ def shows_arrival(procedure: Procedure, run: RunRecord, answer: Answer, decision
     return evidence is not None and run.action in procedure.settled and not answer.lost
 
 
-def _proven_answer(
-    procedure: Procedure, run: RunRecord, observation: Observation | NotObservable, answer: Answer
+def proven_answer(
+    procedure: Procedure, run: RunRecord, observation: Observation | NotObservable | None, answer: Answer
 ) -> Answer:
     """Return the answer to the last call; NOT_DONE where the observation proves that the call had no effect."""
     if (
-        isinstance(observation, NotObservable)
+        not isinstance(observation, Observation)
         or observation.failed is None
         or not (answer.outcome is CallOutcome.ACCEPTED or answer.is_open)
     ):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
+from unbounded.api.run_history import RunHistory
 
 Intent = tuple[str, str | None, int, str]
 """Stage, action, attempt and the process that has written it."""
@@ -94,6 +95,13 @@ class Answer(Struct, frozen=True):
         return self.outcome in (CallOutcome.WRITTEN, CallOutcome.NOT_DONE)
 
     @property
+    def reply(self) -> CallOutcome:
+        """Return the outcome as a record of the call has it."""
+        if self.outcome in STORED:
+            return self.outcome
+        return CallOutcome.NOT_DONE if self.is_not_done else CallOutcome.UNKNOWN
+
+    @property
     def leaves_open(self) -> bool:
         """Return whether this call, or an earlier one for the same action, may have taken effect."""
         return self.is_open or (self.lost and self.outcome is not CallOutcome.ACCEPTED)
@@ -137,6 +145,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         recorded_at: the time of that write, RFC 3339.
         standing: detail of the last observation.
         fact: its fact, in the procedure's terms.
+        history: for users; no decision depends on it.
     """
 
     epoch: str
@@ -155,6 +164,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     standing: str = ""
     fact: str = ""
     read_at: str | None = None
+    history: RunHistory = RunHistory()
 
     @property
     def intent(self) -> Intent:
