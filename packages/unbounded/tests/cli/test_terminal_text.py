@@ -15,7 +15,7 @@ from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
 from unbounded.cli import screen, terminal_text, view
-from unbounded.cli.explain import links_text
+from unbounded.cli.explain import links_text, timeline_text
 from unbounded.cli.plan import plan_lines
 from unbounded.cli.plugin import errors, progress
 from unbounded.cli.plugin.command import CliError, CliInvocation
@@ -23,6 +23,7 @@ from unbounded.cli.plugin.liveview import picture
 from unbounded.cli.plugin.output import TextPrinter, printer_for, table
 from unbounded.cli.plugin.progress import PlainProgressView
 from unbounded.explain.links import ExplainLink, Fix
+from unbounded.explain.timeline import OperationTimeline, TimelineAttempt, TimelineStage
 from unbounded.plan.model import PlannedChange
 
 HOSTILE = "all is well\x1b]0;pwn\x07\x1b[2J\x9b2J\r\nerror: fake \u202egnp"
@@ -50,6 +51,10 @@ LINK = ExplainLink(
     then=HOSTILE,
     next_step=HOSTILE,
     fixes=(Fix(f"run {HOSTILE}", HOSTILE),),
+)
+TIMELINE = OperationTimeline(
+    stages=(TimelineStage(name=HOSTILE, state="Current", started_at=HOSTILE, waits_for=HOSTILE),),
+    attempts=(TimelineAttempt(stage=HOSTILE, action=HOSTILE, number=1, reply=HOSTILE, message=HOSTILE),),
 )
 
 
@@ -99,6 +104,7 @@ SHOWN: dict[str, Callable[[], str]] = {
     "live view": lambda: _drawn(picture(progress.of_operation(OPERATION), HOSTILE, width=2000, height=50)),
     "end": _end,
     "why": lambda: "\n".join(links_text((LINK, LINK), NOW)),
+    "timeline": lambda: "\n".join(timeline_text(TIMELINE)),
     "plan": lambda: "\n".join(plan_lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
     "screen": lambda: _drawn(screen.tables([MACHINE], [OPERATION], width=2000)),
     "lines": lambda: "\n".join(view.line(row) for row in (view.machine_row(MACHINE), view.operation_row(OPERATION))),

@@ -67,7 +67,10 @@ SHOWN: Final = {
         *("condition", "boot", "history"),
     ),
     f"/site/{NAME}": ("boot", "lease", "image"),
-    f"/operation/{NAME}": ("operation", "reason", "evidence", "source", "answer", "loss", "consequence"),
+    f"/operation/{NAME}": (
+        *("operation", "reason", "evidence", "source", "answer", "loss", "consequence"),
+        *("stage", "attempt"),
+    ),
     "/hosts": ("host error",),
     f"/host/{NAME}/{NAME}": (
         *("host error", "host disk", "host disk serial", "host disk model", "host NIC", "host NIC address"),
@@ -161,6 +164,18 @@ def _condition(kind: str, message: str, now: str) -> dict[str, Any]:
     return {"type": kind, "status": "False", "reason": "Hostile", "message": message, "lastTransitionTime": now}
 
 
+def _history(now: str) -> dict[str, Any]:
+    attempt = {"stage": "ShuttingDown", "action": "Hostile", "completedAt": now, "reply": "NotDone"}
+    messages = texts("attempt")
+    return {
+        "stages": [{"startedAt": now, "completedAt": now, **one} for one in _each(name="stage")],
+        "attempts": [
+            {**attempt, "number": number, "message": "\n".join(messages[number : number + 2])}  # there is room for two
+            for number in range(0, len(messages), 2)
+        ],
+    }
+
+
 async def _stage_machine(api: HttpApi, stack: AsyncExitStack, now: str) -> None:
     spec = {**bmc_spec(99), "maintenance": {"enabled": True, "reason": f"{PAYLOADS[2]} maintenance"}}
     metadata = {"name": NAME, "labels": {LABEL_SITE: NAME}, "annotations": {ANNOTATION_PAUSED: _all("paused")}}
@@ -227,6 +242,7 @@ async def _stage_machine(api: HttpApi, stack: AsyncExitStack, now: str) -> None:
         "execution": {**execution_on(made, f"metalman/{NAME}", now), "answer": answer},
         "evidence": [{"at": now, **one} for one in _each(what="evidence", where="source")],
         "losses": _each(field="loss", consequence="consequence"),
+        "history": _history(now),
     }
     await api.patch(MACHINE_OPERATIONS, NAME, {"status": status}, subresource="status")
     event = {

@@ -71,7 +71,14 @@ async def stage(api: HttpApi) -> None:
     )
     target = {"machineRef": MACHINE, "phase": "InProgress", "stage": "ShuttingDown", "attempts": 1, "startedAt": now}
     execution = execution_on(made, executor, now)
-    status = {"phase": "InProgress", "startedAt": now, "targets": [target], "execution": execution}
+    begun = {"name": "ShuttingDown", "startedAt": now, "limitSeconds": 120}
+    status = {
+        "phase": "InProgress",
+        "startedAt": now,
+        "targets": [target],
+        "execution": execution,
+        "history": {"stages": [begun]},
+    }
     await api.patch(MACHINE_OPERATIONS, OPERATION, {"status": status}, subresource="status")
     await _stage_rollouts(api, now)
     await create_new(api, BARE_METAL_HOSTS, host_body("host-1"), namespace="ns-1")

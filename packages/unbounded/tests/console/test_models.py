@@ -31,7 +31,6 @@ from unbounded.console.models.parts import (
     FactList,
     NotRead,
     ObjectRows,
-    StageState,
     StageStep,
     StageTimeline,
     Tone,
@@ -46,6 +45,7 @@ from unbounded.explain.chain import explain
 from unbounded.explain.facts import ExplainFacts, LeaderLease, procedure_of
 from unbounded.explain.facts_reader import FactsReader
 from unbounded.explain.links import Topic
+from unbounded.explain.timeline import StageState
 from unbounded.explain.tree import tree_of
 
 Raw = dict[str, Any]
@@ -88,7 +88,7 @@ async def shown(world: World, name: str) -> ViewData:
 
 
 @story
-async def test_stages_of_a_reboot_show_their_limits_and_the_time_that_its_evidence_proves(world: World) -> None:
+async def test_stages_of_a_reboot_show_when_they_began_their_limits_and_the_time_that_was_spent(world: World) -> None:
     world.redfish().start()
     await world.machine("m1")
     await world.operation("reboot", "HostReboot", "m1")
@@ -100,6 +100,7 @@ async def test_stages_of_a_reboot_show_their_limits_and_the_time_that_its_eviden
     assert during.runs
     (current,) = (one for one in steps(during) if one.state is StageState.CURRENT)
     assert current.limit
+    assert current.began
     assert current.share is not None
     await asyncio.sleep(3)
     later = next(one for one in steps(await shown(world, "reboot")) if one.state is StageState.CURRENT)
@@ -108,16 +109,36 @@ async def test_stages_of_a_reboot_show_their_limits_and_the_time_that_its_eviden
     await world.ended("reboot", within_s=600)
     after = await shown(world, "reboot")
     assert (after.state.text, after.state.tone, after.runs) == ("Complete", Tone.GOOD, False)
-    found = {one.name: one for one in steps(after)}
-    assert (found["WaitingOn"].state, bool(found["WaitingOn"].spent)) == (StageState.DONE, True)
-    off = found["ShuttingDown"], found["WaitingOff"]  # both record the same evidence, which proves neither
-    assert {(one.state, one.spent) for one in off} == {(StageState.PASSED, "")}
-    assert all(one.note.startswith("the host was Off at ") for one in off)
-    assert "Starting, ShuttingDown and WaitingOff took " in off[1].note
+    found = steps(after)
+    assert [(one.name, one.state) for one in found] == [
+        ("ShuttingDown", StageState.DONE),
+        ("WaitingOn", StageState.DONE),
+    ]
+    assert all(one.began and one.spent and one.limit and one.share is not None for one in found)
+    assert [row[:3] for row in table(after, "Attempts")] == [
+        ("GracefulShutdown", "1", "ShuttingDown"),
+        ("On", "1", "WaitingOn"),
+    ]
     operation = await world.api.get(MACHINE_OPERATIONS, "reboot")
     assert [row[0] for row in table(after, "Evidence")] == [one.what for one in operation.status.evidence]
     assert fact(after, "Machine") == "m1"
     assert "of at most 30 min" in fact(after, "Spent")
+
+
+def test_a_long_history_says_what_it_leaves_out() -> None:
+    attempt = {"stage": "S", "action": "On", "number": 1, "completedAt": AT, "reply": "Unknown", "reason": "NoAnswer"}
+    execution = {"executor": "other/lab", "incarnation": "p", "machineUID": "u", "binding": "b"}
+    stages = [{"name": "S", "startedAt": AT, "limitSeconds": 1200}]
+    history = {"stages": stages, "droppedStages": 3, "attempts": [attempt], "droppedAttempts": 7}
+    targets = [{"machineRef": "m1", "stage": "S"}]
+    status = {"phase": "InProgress", "execution": execution, "targets": targets, "history": history}
+    body = {"metadata": {"name": "op"}, "spec": {"operationKind": "HostReboot", "machineRef": "m1"}, "status": status}
+    view = operation_view(msgspec.convert(body, MachineOperation), None, None, NOW)
+    (timeline,) = (part for part in view.sections if isinstance(part, StageTimeline))
+    assert timeline.note == "3 earlier stages are not listed any more."
+    (attempts,) = (part for part in view.sections if isinstance(part, ViewTable) and part.title == "Attempts")
+    assert attempts.note == "7 earlier attempts are not listed any more."
+    assert table(view, "Attempts")[0][5:7] == ("Unknown", "NoAnswer")
 
 
 @story

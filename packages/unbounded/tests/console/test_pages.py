@@ -293,6 +293,49 @@ async def test_the_time_of_a_stage_grows_without_a_change(admin: Tab) -> None:
     )
 
 
+async def test_stages_and_attempts_are_shown_as_the_operation_goes(admin: Tab, staged: HttpApi) -> None:
+    """Two attempts and a stage that ended, then the next stage; and at last a record without any history."""
+    begun, left = "2030-01-01T00:00:00Z", "2030-01-01T00:01:12Z"
+    attempt = {"stage": "ShuttingDown", "action": "GracefulShutdown", "startedAt": begun, "completedAt": left}
+    stages = [{"name": "ShuttingDown", "startedAt": begun, "limitSeconds": 120}]
+    target = {"machineRef": MACHINE, "phase": "InProgress", "stage": "ShuttingDown", "attempts": 3, "startedAt": begun}
+    replies = ({"reply": "NotDone", "reason": "Busy", "message": "try again"}, {"reply": "Unknown"})
+    attempts = [{**attempt, "number": number, **reply} for number, reply in enumerate(replies, 1)]
+
+    async def write(**status: Any) -> None:
+        await staged.patch(MACHINE_OPERATIONS, OPERATION, {"status": status}, subresource="status")
+
+    before = (await staged.get(MACHINE_OPERATIONS.raw(), OPERATION))["status"]
+    page = admin.page
+    try:
+        await write(targets=[target], history={"stages": stages, "attempts": attempts})
+        await admin.visit(f"/operation/{OPERATION}")
+        current = page.locator("li[aria-current=step]")
+        await expect(current).to_contain_text(f"began {begun}")
+        await expect(current).to_contain_text("at most 2 min")
+        rows = page.get_by_role("table", name="Attempts").locator("tbody tr")
+        await expect(rows).to_have_count(3)
+        await expect(rows.first).to_contain_text("try again")
+        await expect(rows.last).to_contain_text("none yet")
+        stages = [
+            {**stages[0], "completedAt": left, "spentSeconds": 72},
+            {"name": "WaitingOff", "startedAt": left, "limitSeconds": 300},
+        ]
+        await write(targets=[{**target, "stage": "WaitingOff"}], history={"stages": stages, "attempts": attempts})
+        done = page.locator(".timeline li", has_text="done")
+        await expect(done).to_have_count(1)
+        await expect(done).to_contain_text(f"began {begun}, 1 min 12 s, at most 2 min")
+        await expect(current).to_contain_text(f"began {left}")
+        assert await admin.findings_on_all_screens() == []
+        await write(history=None)
+        await expect(page.locator(".timeline li", has_text="passed, or not needed").first).to_be_visible()
+        await expect(current).to_contain_text("WaitingOff")
+        await expect(current).not_to_contain_text("began")
+        await expect(rows).to_have_count(1)
+    finally:
+        await write(targets=before["targets"], history=before["history"])
+
+
 async def test_links_lead_by_keyboard_from_the_fleet_to_an_operation_and_to_a_site(admin: Tab) -> None:
     await admin.visit(f"/?text={MACHINE}")
     for name, path in (

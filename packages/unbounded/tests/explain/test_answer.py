@@ -22,11 +22,12 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.command_tables.general import COMMANDS
-from unbounded.cli.explain import WIDTH, links_text, parsed, run
+from unbounded.cli.explain import WIDTH, links_text, parsed, run, timeline_text
 from unbounded.cli.plugin.command import CliError, CliInvocation, CommandSession
 from unbounded.explain.chain import SubjectAmbiguous, SubjectNotFound, explain, find
 from unbounded.explain.links import ExplainLink, Fix, LinkCode, Topic
 from unbounded.explain.results import Explanation
+from unbounded.explain.timeline import OperationTimeline, TimelineAttempt, TimelineStage
 from unbounded.kube.api import Forbidden, ServerError
 
 NOW: Final = datetime(2030, 1, 1, 0, 5, tzinfo=UTC)
@@ -236,6 +237,57 @@ def test_long_words_are_wrapped_and_commands_are_not() -> None:
     shown = links_text((ExplainLink("machine/m1", "word " * 60, "Paused", fixes=(Fix(command, "does"),)),), NOW)
     assert f"try:  {command}" in shown
     assert all(len(line) <= WIDTH for line in shown if not line.startswith("try:"))
+
+
+def test_stages_and_attempts_are_tables_below_the_links() -> None:
+    stages = (
+        TimelineStage(
+            name="Off",
+            state="Done",
+            waits_for="Off",
+            started_at="2030-01-01T00:00:00Z",
+            limit_seconds=300,
+            spent_seconds=7,
+        ),
+        TimelineStage(name="On", state="Ahead", limit_seconds=60),
+    )
+    attempt = TimelineAttempt(stage="Off", action="ForceOff", number=1, reply="NotDone", reason="Busy", message="wait")
+    assert timeline_text(OperationTimeline(stages=stages, dropped_stages=2, attempts=(attempt,))) == [
+        "",
+        "STAGE   STATE   STARTED                SPENT   LIMIT   WAITS FOR",
+        "Off     Done    2030-01-01T00:00:00Z   7 s     300 s   Off",
+        "On      Ahead                                  60 s",
+        "2 earlier stages are not listed any more",
+        "",
+        "ACTION     ATTEMPT   STAGE   STARTED   REPLY     MESSAGE",
+        "ForceOff   1         Off               NotDone   Busy: wait",
+    ]
+    assert timeline_text(None) == []
+
+
+def test_an_operation_that_is_claimed_is_explained_with_its_stages_in_text_and_json() -> None:
+    async def ask() -> tuple[str, str]:
+        api = await staged()
+        texts = []
+        for output in ("", "json"):
+            told = told_of(output=output)
+            told.args.name = "operation/op-1"
+            await run(CommandSession(told, cast("Any", api), cast("Any", None)))
+            texts.append(cast("io.StringIO", told.out).getvalue())
+        return texts[0], texts[1]
+
+    text, printed = run_virtual(ask())
+    assert "STAGE" in text
+    assert "Starting" in text
+    found = msgspec.json.decode(printed, type=Explanation)
+    assert found.timeline is not None
+    assert (found.timeline.stages[0].name, found.timeline.stages[0].state) == ("Starting", "Current")
+    assert all(one.limit_seconds for one in found.timeline.stages)
+
+
+def test_an_answer_of_the_former_release_has_no_timeline() -> None:
+    found = msgspec.json.decode(b'{"links": [], "settled": true, "readAt": "", "version": "0.1.0"}', type=Explanation)
+    assert found.timeline is None
 
 
 def test_a_time_that_is_none_is_shown_as_it_is() -> None:

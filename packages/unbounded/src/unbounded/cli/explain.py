@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.cli.plugin.output import print_struct
+from unbounded.cli.plugin.output import print_struct, table
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
 from unbounded.explain.chain import KINDS, TOPICS, SubjectAmbiguous, SubjectNotFound, explain
 from unbounded.explain.links import PLUGIN, ExplainLink, Topic, UnreadFact, links_with_program
 from unbounded.explain.results import Explanation
+from unbounded.explain.timeline import OperationTimeline, TimelineAttempt, TimelineStage
 from unbounded.kube.clock import age, utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.http_pool import split_server
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 WATCH_EVERY_S: Final = 2.0
 SEGMENTS: Final = {topic: word for word, topic in reversed(TOPICS.items())}  # of a path, by topic
 WIDTH: Final = 100  # where there is no terminal
+STAGE_HEADS: Final = ("STAGE", "STATE", "STARTED", "SPENT", "LIMIT", "WAITS FOR")
+ATTEMPT_HEADS: Final = ("ACTION", "ATTEMPT", "STAGE", "STARTED", "REPLY", "MESSAGE")
 
 
 async def run(session: CommandSession) -> int:
@@ -128,7 +131,9 @@ def parsed(text: str, program: str = PLUGIN) -> tuple[Topic | None, str]:
 def show(session: CommandSession, found: Explanation) -> None:
     """Print an explanation in the format of -o."""
     if not print_struct(session.invocation, found):
-        session.invocation.out.write("\n".join(links_text(found.links, utc_now(), session.invocation.style)) + "\n")
+        style = session.invocation.style
+        shown = [*links_text(found.links, utc_now(), style), *timeline_text(found.timeline, style)]
+        session.invocation.out.write("\n".join(shown) + "\n")
     warn_unread(session, found.unread)
 
 
@@ -149,6 +154,32 @@ def links_text(links: Sequence[ExplainLink], now: datetime, style: Style = PLAIN
         shown += style.wrapped(one_line(f"next: {link.about}: {link.next_step}"), usual=WIDTH)
     shown += _fixes(links, style)
     return shown
+
+
+def timeline_text(timeline: OperationTimeline | None, style: Style = PLAIN) -> list[str]:
+    """Return the stages and the attempts of an operation as tables, each below an empty line."""
+    if timeline is None:
+        return []
+    parts = (
+        ("stages", timeline.dropped_stages, STAGE_HEADS, tuple(map(_stage_cells, timeline.stages))),
+        ("attempts", timeline.dropped_attempts, ATTEMPT_HEADS, tuple(map(_attempt_cells, timeline.attempts))),
+    )
+    shown: list[str] = []
+    for what, dropped, heads, rows in parts:
+        if rows:
+            shown += ["", *table(heads, rows, style)]
+            shown += [f"{dropped} earlier {what} are not listed any more"] if dropped else []
+    return shown
+
+
+def _stage_cells(stage: TimelineStage) -> tuple[str, ...]:
+    spent, limit = ("" if time is None else f"{time} s" for time in (stage.spent_seconds, stage.limit_seconds))
+    return stage.name, stage.state, stage.started_at, spent, limit, stage.waits_for
+
+
+def _attempt_cells(attempt: TimelineAttempt) -> tuple[str, ...]:
+    message = ": ".join(filter(None, (attempt.reason, attempt.message)))
+    return attempt.action, f"{attempt.number}", attempt.stage, attempt.started_at, attempt.reply, message
 
 
 def _head(link: ExplainLink, depth: int, style: Style) -> Iterator[str]:

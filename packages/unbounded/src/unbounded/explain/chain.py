@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import structs
@@ -30,7 +31,7 @@ from unbounded.explain.container_cloud import (
     unready_condition,
 )
 from unbounded.explain.container_cloud_objects import OBJECTS, ContainerCloudObject, explain_object, topic_of
-from unbounded.explain.facts import ExplainFacts
+from unbounded.explain.facts import ExplainFacts, procedure_of
 from unbounded.explain.facts_reader import FactsReader, ReadApi
 from unbounded.explain.links import (
     PLUGIN,
@@ -38,12 +39,12 @@ from unbounded.explain.links import (
     ExplainLink,
     LinkSubject,
     Topic,
-    UnreadFact,
     links_with_program,
 )
 from unbounded.explain.machines import explain_condition, explain_machine
 from unbounded.explain.operations import explain_operation
 from unbounded.explain.results import Explanation
+from unbounded.explain.timeline import OperationTimeline, timeline_of
 from unbounded.kube.api import ApiError, NotFound, key_of
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 
@@ -157,34 +158,42 @@ async def explain(
         ApiError: the object cannot be read.
     """
     found = await find(api, topic, name, namespace)
-    links, settled, unread = await _chain_of(FactsReader(api, now, ApiError, is_late), found)
+    links, settled, facts = await _chain_of(FactsReader(api, now, ApiError, is_late), found)
+    unread = () if facts is None else facts.unread
     return Explanation(
         links=links_with_program(links, program),
         settled=settled,
+        timeline=_timeline(found, facts, now()) if isinstance(found, MachineOperation) and facts is not None else None,
         complete=not unread,
         unread=unread,
         read_at=rfc3339(now()),
     )
 
 
-async def _chain_of(reader: FactsReader, found: Found) -> tuple[tuple[ExplainLink, ...], bool, tuple[UnreadFact, ...]]:
-    """Return the chain of an object, whether nothing blocks it any more, and what could not be read."""
+def _timeline(operation: MachineOperation, facts: ExplainFacts, now: datetime) -> OperationTimeline | None:
+    execution, machine = operation.status.execution, facts.machines.get(operation.spec.machine_ref or "")
+    procedure = None if execution is None else procedure_of(operation, execution.executor, machine)
+    return timeline_of(operation, procedure, now)
+
+
+async def _chain_of(reader: FactsReader, found: Found) -> tuple[tuple[ExplainLink, ...], bool, ExplainFacts | None]:
+    """Return the chain of an object, whether nothing blocks it any more, and the facts on it, if any were read."""
     if isinstance(found, MachineConfiguration):
         rollout = found.status.rollout
         subject = LinkSubject(Topic.CONFIGURATION, found.metadata.name)
-        return (_about(explain_configuration(found), subject),), rollout is None or rollout.phase in SETTLED, ()
+        return (_about(explain_configuration(found), subject),), rollout is None or rollout.phase in SETTLED, None
     if isinstance(found, Machine):
         facts = await reader.of_machine(found)
         links = chain(facts, LinkSubject(Topic.MACHINE, found.name))
-        return links, len(links) == 1 and not links[0].held_by and not links[0].fixes, facts.unread
+        return links, len(links) == 1 and not links[0].held_by and not links[0].fixes, facts
     if isinstance(found, MachineOperation):
         facts = await reader.of_operation(found)
-        return chain(facts, LinkSubject(Topic.OPERATION, found.name)), found.terminal, facts.unread
+        return chain(facts, LinkSubject(Topic.OPERATION, found.name)), found.terminal, facts
     if isinstance(found, ContainerCloudObject):
         link, settled = explain_object(found)
-        return (_about(link, LinkSubject(topic_of(found), str(key_of(found)))),), settled, ()
+        return (_about(link, LinkSubject(topic_of(found), str(key_of(found)))),), settled, None
     facts, topic, settled = await _of_container_cloud(reader, found)
-    return chain(facts, LinkSubject(topic, str(key_of(found)))), settled, facts.unread
+    return chain(facts, LinkSubject(topic, str(key_of(found)))), settled, facts
 
 
 async def _of_container_cloud(

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from unbounded.explain.links import ExplainLink, UnreadFact
+from unbounded.explain.timeline import OperationTimeline
 
 RELEASE: Final = version("unbounded")
 
@@ -19,6 +20,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         links: the object first; the last one is the first cause.
         settled: nothing blocks the object any more.
         complete: nothing is left out.
+        timeline: of an operation that was claimed; null for other objects, and in answers of the former release.
         unread: what is left out, because the reader may not read it, or the server does not answer.
         read_at: RFC 3339, by the clock of the program that answers.
         version: release of that program.
@@ -26,6 +28,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     links: tuple[ExplainLink, ...]
     settled: bool
+    timeline: OperationTimeline | None = None
     complete: bool = True
     unread: tuple[UnreadFact, ...] = ()
     read_at: str = ""

@@ -157,10 +157,10 @@ def _field_texts(attributes: str) -> dict[str, str]:
 
 
 def _types() -> dict[str, type[msgspec.Struct]]:
-    from unbounded.explain import links  # noqa: PLC0415  # only here
+    from unbounded.explain import links, timeline  # noqa: PLC0415  # only here
     from unbounded.plan import model  # noqa: PLC0415
 
-    modules = (links, model)
+    modules = (links, timeline, model)
     found = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
     return {one.__name__: one for one in (*found, Explanation, PlanRequest) if issubclass(one, msgspec.Struct)}
 

@@ -1,9 +1,8 @@
-"""The view of one operation: its state, stages with limits and spent time, attempts, evidence and targets."""
+"""The view of one operation: its state, stages with their times and limits, attempts, evidence and targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
@@ -12,7 +11,6 @@ from unbounded.api.operation import MachineOperation, OperationPhase, TargetStat
 from unbounded.console import urls
 from unbounded.console.models.parts import (
     FactList,
-    StageState,
     StageStep,
     StageTimeline,
     Tone,
@@ -28,12 +26,11 @@ from unbounded.console.models.parts import (
     words,
 )
 from unbounded.explain.results import Explanation
+from unbounded.explain.timeline import OperationTimeline, StageState, TimelineAttempt, TimelineStage, timeline_of
 from unbounded.kube.clock import seconds_since
 from unbounded.kube.selectors import selector_text
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.parameters import requester
-from unbounded.plan.effects import stages
-from unbounded.plan.model import StageLine
 from unbounded.workflow.procedure import Procedure
 
 LONGEST_PARAMETER: Final = 200
@@ -56,7 +53,7 @@ def operation_view(
     sections: list[ViewSection] = [_state(operation, now)]
     if not operation.terminal:
         sections.append(blockers(explanation))
-    sections += _timeline(operation, procedure, now)
+    sections += _timeline(timeline_of(operation, procedure, now))
     sections += _call(operation)
     sections += _targets(operation)
     sections.append(_evidence(operation))
@@ -116,149 +113,49 @@ def _between(begin: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
-# ---- stages
+# ---- stages and attempts
 
 
-def _timeline(operation: MachineOperation, procedure: Procedure | None, now: datetime) -> Iterator[StageTimeline]:
-    targets = operation.status.targets
-    if operation.spec.machine_ref is None or (procedure is None and not targets):
+def _timeline(timeline: OperationTimeline | None) -> Iterator[ViewSection]:
+    """Yield the stages and the attempts of an operation that was claimed."""
+    if timeline is None:
         return
-    stage = (targets[0].stage or "") if targets else ""
-    if procedure is None:
-        if stage:
-            yield StageTimeline("Stages", (_current(operation, stage, None, now),))
-        return
-    here = procedure.former_stages.get(stage, stage)
-    yield StageTimeline("Stages", tuple(_steps(operation, procedure, here, now)))
-
-
-def _steps(operation: MachineOperation, procedure: Procedure, here: str, now: datetime) -> Iterator[StageStep]:
-    lines = stages(procedure)
-    names = [line.name for line in lines]
-    left_at = _ends(operation, procedure, names)
-    reached = names.index(here) if here in names else len(names) if here or operation.terminal else -1
-    before: str | None = operation.status.started_at  # end of the stage before, where the evidence shows it
-    began = before  # of the stages that record the same evidence
-    for number, line in enumerate(lines):
-        if line.name == here and not _is_complete(operation):
-            yield _current(operation, here, line.limit_s, now, line.waits_for)
-            continue
-        proof = left_at.get(line.name)
-        is_behind = number < reached or _is_complete(operation)
-        if proof is None or proof.stages[0] == line.name:
-            began = before
-        yield _step(line, proof, began, is_behind=is_behind)
-        before = None if proof is None else proof.at
-    if here and here not in names and not operation.terminal:  # it undoes what it has done
-        cleanup = procedure.stages.get(here)
-        yield _current(
-            operation,
-            here,
-            None if cleanup is None else cleanup.limit_s,
-            now,
-            "" if cleanup is None else cleanup.waits_for,
+    if timeline.stages:
+        yield StageTimeline("Stages", tuple(map(_step, timeline.stages)), _dropped("stages", timeline.dropped_stages))
+    if timeline.attempts:
+        yield ViewTable(
+            "Attempts",
+            ("Action", "Attempt", "Stage", "Sent", "Ended", "Answer", "Reason", "Message"),
+            tuple(map(_attempt_row, timeline.attempts)),
+            note=_dropped("attempts", timeline.dropped_attempts),
         )
 
 
-def _is_complete(operation: MachineOperation) -> bool:
-    return operation.status.phase == OperationPhase.COMPLETE
+def _dropped(what: str, count: int) -> str:
+    return f"{count} earlier {what} are not listed any more." if count else ""
 
 
-def _current(
-    operation: MachineOperation, name: str, limit_s: float | None, now: datetime, waits_for: str = ""
-) -> StageStep:
-    execution, target = operation.status.execution, operation.status.targets[0]
-    spent_s = 0.0
-    if execution is not None:
-        at = operation.status.completed_at if operation.terminal else None
-        later_s = seconds_since(execution.recorded_at, datetime.fromisoformat(at) if at else now)
-        spent_s = execution.stage_seconds + max(later_s, 0.0)
-    attempts = f"attempt {target.attempts} of {execution.action}" if target.attempts and execution is not None else ""
+def _step(stage: TimelineStage) -> StageStep:
+    spent_s, limit_s = stage.spent_seconds, stage.limit_seconds
     return StageStep(
-        name,
-        StageState.FAILED if operation.terminal else StageState.CURRENT,
-        waits_for,
-        "" if limit_s is None else duration(limit_s),
-        duration(spent_s),
-        None if limit_s is None else min(spent_s / limit_s, 1.0),
-        attempts,
+        stage.name,
+        StageState(stage.state),
+        stage.waits_for,
+        limit="" if limit_s is None else duration(limit_s),
+        began=stage.started_at,
+        spent="" if spent_s is None else duration(spent_s),
+        share=None if spent_s is None or limit_s is None else min(spent_s / max(limit_s, 1), 1.0),
     )
 
 
-@dataclass(frozen=True)
-class _Proof:
-    """Evidence that an operation has left a stage.
-
-    Attributes:
-        stages: that record this evidence, in their order.
-        is_group: they follow one another, so that their time together is known.
-    """
-
-    what: str
-    at: str
-    stages: tuple[str, ...]
-    is_group: bool
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether several stages record the evidence: it does not prove which of them there were."""
-        return len(self.stages) > 1
+def _attempt_row(attempt: TimelineAttempt) -> tuple[ViewText, ...]:
+    reply = attempt.reply or ("none" if attempt.completed_at else "none yet")
+    times = attempt.started_at, attempt.completed_at
+    cells = (attempt.action, f"{attempt.number}", attempt.stage, *times, reply, attempt.reason, attempt.message)
+    return tuple(map(words, cells))
 
 
-def _step(line: StageLine, proof: _Proof | None, began: str | None, *, is_behind: bool) -> StageStep:
-    """Return a stage that is not the current one.
-
-    Args:
-        began: begin of the first stage with the same proof; None where it is not known.
-    """
-    limit = duration(line.limit_s)
-    spent_s = None if proof is None or began is None else max(_between(began, proof.at), 0.0)
-    if proof is None or proof.is_shared:
-        state = StageState.PASSED if is_behind else StageState.AHEAD
-        note = "" if proof is None or not is_behind else _shared_note(line.name, proof, spent_s)
-        return StageStep(line.name, state, line.waits_for, limit, note=note)
-    return StageStep(
-        line.name,
-        StageState.DONE,
-        line.waits_for,
-        limit,
-        "" if spent_s is None else duration(spent_s),
-        None if spent_s is None else min(spent_s / line.limit_s, 1.0),
-        f"{proof.what} at {proof.at}",
-    )
-
-
-def _shared_note(stage: str, proof: _Proof, spent_s: float | None) -> str:
-    """Return the proof of a stage; with the last one that it may prove, the time of all of them."""
-    note = f"{proof.what} at {proof.at}"
-    if stage != proof.stages[-1] or not proof.is_group or spent_s is None:
-        return note
-    return f"{note}; {', '.join(proof.stages[:-1])} and {proof.stages[-1]} took {duration(spent_s)} together"
-
-
-def _ends(operation: MachineOperation, procedure: Procedure, order: Sequence[str]) -> Mapping[str, _Proof]:
-    """Return how stages were left, by the evidence that their table records on that way.
-
-    Args:
-        order: of the stages, without those that undo.
-    """
-    times = {one.what: one.at for one in operation.status.evidence}
-    recorders: dict[str, set[str]] = {}
-    for (stage, _), step in procedure.table.items():
-        if step.stage != stage and step.fail is None and step.evidence in times:
-            recorders.setdefault(step.evidence, set()).add(stage)
-    found: dict[str, _Proof] = {}
-    for what, names in sorted(recorders.items(), key=lambda one: times[one[0]]):
-        known = [name for name in order if name in names]
-        first = order.index(known[0]) if known else 0
-        is_group = len(known) == len(names) and order[first : first + len(known)] == known
-        proof = _Proof(what, times[what], (*known, *sorted(names - set(known))), is_group)
-        for name in names:
-            found.setdefault(name, proof)
-    return found
-
-
-# ---- attempts, evidence, targets
+# ---- last call, evidence, targets
 
 
 def _call(operation: MachineOperation) -> Iterator[FactList]:

@@ -15,6 +15,7 @@ from unbounded.api.operation import OperationPhase, StagePhase
 from unbounded.console import urls
 from unbounded.explain.links import ExplainLink, Topic, UnreadFact
 from unbounded.explain.results import Explanation
+from unbounded.explain.timeline import StageState
 
 T = TypeVar("T")
 
@@ -71,22 +72,13 @@ class ViewTable:
     note: str = ""
 
 
-class StageState(StrEnum):
-    """The place of a stage in an operation's course."""
-
-    DONE = "done"
-    CURRENT = "current"
-    PASSED = "passed, or not needed"
-    AHEAD = "ahead"
-    FAILED = "failed here"
-
-
 @dataclass(frozen=True, slots=True)
 class StageStep:
     """A stage of an operation.
 
     Attributes:
-        spent: its duration, as far as the status proves it; empty where it does not.
+        began: time of its begin; empty where it is not recorded.
+        spent: the time that its limit counts; empty where it is not recorded.
         share: spent time as a part of the limit, 0 to 1; None where it is not known.
     """
 
@@ -94,17 +86,22 @@ class StageStep:
     state: StageState
     waits_for: str
     limit: str
+    began: str = ""
     spent: str = ""
     share: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StageTimeline:
-    """The stages of an operation, in their order."""
+    """The stages of an operation, in their order.
+
+    Attributes:
+        note: stands above them: what is left out.
+    """
 
     title: str
     steps: tuple[StageStep, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from unbounded.console.models.parts import (
     BlockerStep,
     FactList,
     ObjectRows,
-    StageState,
     StageStep,
     StageTimeline,
     Tone,
@@ -24,17 +23,18 @@ from unbounded.console.models.parts import (
     ViewText,
 )
 from unbounded.console.widgets import Badge, TextElement, box, heading, paragraph, set_attribute, set_class
+from unbounded.explain.timeline import StageState
 
 K = TypeVar("K", bound=Hashable)
 D = TypeVar("D")
 
 WIDE: Final = frozenset({"Message", "Observation", "Source", "Waits for", "Consequence", "Result", "State"})
 _STATES: Final = {
-    StageState.DONE: Tone.GOOD,
-    StageState.CURRENT: Tone.BUSY,
-    StageState.FAILED: Tone.BAD,
-    StageState.PASSED: Tone.CALM,
-    StageState.AHEAD: Tone.CALM,
+    StageState.DONE: ("done", Tone.GOOD),
+    StageState.CURRENT: ("current", Tone.BUSY),
+    StageState.FAILED: ("failed here", Tone.BAD),
+    StageState.PASSED: ("passed, or not needed", Tone.CALM),
+    StageState.AHEAD: ("ahead", Tone.CALM),
 }
 
 
@@ -204,10 +204,12 @@ def _role(tag: str, role: str, classes: str = "") -> Element:
 
 class _Timeline:
     def __init__(self) -> None:
+        self._left_out = paragraph("", "faint")
         self._list = box("ol", "timeline")
         self._steps: list[_TimelineStep] = []
 
     def show(self, part: StageTimeline) -> None:
+        self._left_out.set(part.note)
         with self._list:
             while len(self._steps) < len(part.steps):
                 self._steps.append(_TimelineStep())
@@ -233,17 +235,18 @@ class _TimelineStep:
 
     def show(self, step: StageStep) -> None:
         self._name.set(step.name)
-        self._state.show(step.state, _STATES[step.state])
+        words, tone = _STATES[step.state]
+        self._state.show(words, tone)
         limit = f"at most {step.limit}" if step.limit else ""
-        self._time.set(f"{step.spent}, {limit}".strip(", ") if step.spent else limit)
-        waits = f"waits for {step.waits_for}" if step.waits_for else ""
-        self._note.set("; ".join(filter(None, (waits, step.note))))
+        began = f"began {step.began}" if step.began else ""
+        self._time.set(", ".join(filter(None, (began, step.spent, limit))))
+        self._note.set(f"waits for {step.waits_for}" if step.waits_for else "")
         set_class(self.item, "ahead", on=step.state is StageState.AHEAD)
         if step.state is StageState.CURRENT:
             set_attribute(self.item, "aria-current", "step")
         else:
             set_attribute(self.item, "aria-current", None)
-        look = (str(_STATES[step.state]), f"{100 * (step.share or 0):.0f}%")
+        look = (str(tone), f"{100 * (step.share or 0):.0f}%")
         if look != self._look:
             self._fill.classes(replace=f"fill {look[0]}")
             self._fill.style(replace=f"width: {look[1]}")
