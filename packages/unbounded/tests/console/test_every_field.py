@@ -39,6 +39,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import install_container_cloud
 from unbounded.cli.servers import api_server
 from unbounded.console import urls
+from unbounded.console.compaction import compaction_of
 from unbounded.console.models.fleet import FleetFilter, FleetIndex
 from unbounded.console.models.hosts import ContainerCloud, cluster_view, host_view, hosts_view
 from unbounded.console.models.leaders import SiteProcesses
@@ -65,7 +66,9 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
-PLAIN: Final = "plain"  # a name that the server accepts: explanations and trees are of such objects alone
+# names that the server accepts: explanations and trees are of such objects alone
+PLAIN: Final = "plain"
+REPORTED: Final = "reported"  # a Machine whose hardware its agent alone has reported
 KINDS: Final[tuple[Kind[Any], ...]] = (
     *(NODES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_DISRUPTION_BUDGETS),
     *(BARE_METAL_HOSTS, CLUSTERS, MACHINE_POOLS, CONTAINER_CLOUD_MACHINES),
@@ -115,6 +118,10 @@ def attacking_objects(name: str) -> Iterator[tuple[Kind[Any], Raw]]:
     status["conditions"] += [{**status["conditions"][0], "type": str(one), "status": "False"} for one in ConditionType]
     status["netboot"]["boot"] = status["activeOperation"]["uid"]
     yield MACHINES, machine
+    if name == PLAIN:
+        metadata = {**machine["metadata"], "name": REPORTED, "uid": f"uid of {REPORTED}"}
+        rest = {key: value for key, value in status.items() if key != "hardware"}
+        yield MACHINES, {**machine, "metadata": metadata, "status": rest}
     for kind in KINDS:
         yield kind, texts.object_of(kind, {"name": name, **({"namespace": name} if kind.namespaced else {}), **common})
     parent = texts.object_of(MACHINE_OPERATIONS, {"name": f"{NAME} on {name}", **common})
@@ -210,12 +217,13 @@ async def views_of(api: HttpApi) -> Drawn:
 
 async def _machine_view(api: HttpApi, machine: Machine) -> ViewData:
     """Return the view of a Machine: of one whose name no selector can have, without what needs a watch of its own."""
-    if machine.name != PLAIN:
-        return machine_view(replace(machine, status=replace(machine.status, hardware=None)), None, None)
-    explanation = await explain(api, Topic.MACHINE, PLAIN, is_late=lambda _lease: False)
-    tree = tree_of(machine, await FactsReader(api).related(machine))
-    node = await api.get(NODES, PLAIN)
-    return machine_view(machine, tree, explanation, node)
+    name = machine.name
+    if name == NAME:
+        live = compaction_of(MACHINES)(machine)
+        return machine_view(replace(live, status=replace(live.status, hardware=None)), None, None)
+    explanation = await explain(api, Topic.MACHINE, name, is_late=lambda _lease: False)
+    around = await FactsReader(api).related(machine)
+    return machine_view(machine, tree_of(machine, around), explanation, around.nodes.get(name))
 
 
 # facts and columns of numbers, of times, and of words that the program or a definition has: no free text is in them
@@ -246,7 +254,7 @@ WITHOUT_TEXT: Final = {
     "Machine: Last network boot": "Image written, Milestone, Reached",
     "Machine: Network interfaces": "Link",
     "Machine: Node": "Created, Name, Scheduling",
-    "Machine: State": "Created, Phase, Reboot",
+    "Machine: State": "Agent's work, Created, Phase, Reboot",
     "Rollouts: Budgets": "Allowed now, Granted",
     "Rollouts: Disruptions in progress": "Pods left, Since, Stage",
     "Rollouts: Groups of budgets": "Allowed, Granted, Machines, Unavailable",

@@ -64,3 +64,11 @@ def without_healthy_parts(machine: Machine) -> Machine:
         bmc=None if bmc is None else BMCReading(at=UNSHOWN_TIME, parts=parts),  # equal ones are shared
     )
     return replace(machine, status=replace(status, hardware=reduced))
+
+
+def with_hardware_of(whole: Machine, machine: Machine) -> Machine:
+    """Return a Machine of the live data with the hardware that they leave out, from the same Machine read whole."""
+    agent, full = machine.status.agent, whole.status.agent
+    if agent is not None and agent.host is not None and full is not None and full.host is not None:
+        agent = replace(agent, host=replace(agent.host, hardware=full.host.hardware))
+    return replace(machine, status=replace(machine.status, hardware=whole.status.hardware, agent=agent))

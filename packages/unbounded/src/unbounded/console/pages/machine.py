@@ -11,6 +11,7 @@ from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.console.actions import ConsoleAction, machine_actions
+from unbounded.console.compaction import with_hardware_of
 from unbounded.console.live import LiveSource
 from unbounded.console.models.machine import machine_view
 from unbounded.console.models.parts import NotRead, ViewData
@@ -62,10 +63,10 @@ class MachinePage(LivePage):
 
     def _with_hardware(self, machine: Machine) -> Machine:
         """Return the Machine with all of its hardware; with none until it is read, as live data leave parts out."""
-        whole, hardware = self._whole, None
+        whole = self._whole
         if whole is not None and whole.metadata.uid == machine.metadata.uid:
-            hardware = whole.status.hardware
-        return replace(machine, status=replace(machine.status, hardware=hardware))
+            return with_hardware_of(whole, machine)
+        return replace(machine, status=replace(machine.status, hardware=None))
 
     def _machine(self) -> Machine | None:
         return self.view.live.of(MACHINES).cache.get(self._name)
