@@ -105,12 +105,12 @@ class Size:
     filters: int
     changes: int
     busy: int  # changes at 100 a second, in each block
+    blocks: int  # with the console, each between two with plain watches
 
 
-FULL: Final = Size(machines=10_000, operations=500, sessions=5, loads=7, filters=15, changes=60, busy=1000)
-QUICK: Final = Size(machines=120, operations=20, sessions=2, loads=2, filters=3, changes=6, busy=100)
+FULL: Final = Size(machines=10_000, operations=500, sessions=5, loads=7, filters=15, changes=60, busy=1000, blocks=3)
+QUICK: Final = Size(machines=120, operations=20, sessions=2, loads=2, filters=3, changes=6, busy=100, blocks=1)
 BUSY_RATE: Final = 100
-BLOCKS: Final = 3  # of changes with the console, each between two with plain watches
 FAILING, FAILED, REASON = 10, "Failed", "ProbeFailed"  # so many Machines fail, the ones of the first page
 RENEWED: Final = 10  # one of so many changes comes with the renewal of a Lease: each is renewed every two seconds
 
@@ -184,11 +184,11 @@ class Run:
         await self._server_cost()  # the first writes cost more
         plain_s, console_s, first_ms = [await self._plain_cost()], list[float](), list[float]()
         figures: dict[str, float] = {}
-        for block in range(BLOCKS):
+        for block in range(self._size.blocks):
             async with self._sessions(tokens[0]) as opened:
                 console_s.append(await self._console_cost(opened))
                 first_ms.append(opened.first_ms)
-                if block == BLOCKS - 1:
+                if block == self._size.blocks - 1:
                     figures = await self._console_figures(opened, tokens)
             plain_s.append(await self._plain_cost())
         size = self._size
