@@ -235,6 +235,7 @@ WITHOUT_TEXT: Final = {
     "Host: Conditions": "Since, Status",
     "Host: Disks": "Size",
     "Host: State": "Boot mode, Changed, Desired power, Memory, Operational, Power, State",
+    "HostReboot: Attempts": "Answer, Attempt, Ended, Sent",
     "HostReboot: Erased disks": "Size, State",
     "HostReboot: Evidence": "After, Time",
     "HostReboot: Last call": "Attempt, Earlier call, Read, Sent",
