@@ -102,9 +102,8 @@ def plan_host(view: HostView) -> HostPlan:
     power, switch, due_s = _power(view, state)
     fault = fault or _power_fault(view, power) or _install_fault(view, state)
     reason, message = _reason(view, state, fault)
-    changes, switches = [*_machine_actions(view, state, address, blocked)], [switch] if switch is not None else []
-    # a change that the server refuses keeps no released host on
-    actions = [*switches, *changes] if state is _S.DEPROVISIONING else [*changes, *switches]
+    actions = [*_machine_actions(view, state, address, blocked), *([switch] if switch is not None else [])]
+    actions += map(CancelLeftOperation, view.left if state is _S.DEPROVISIONING else ())
     return HostPlan(
         status=_status(view, state, fault, power),
         actions=tuple(_leave(view) if state is _S.DELETING else actions),
@@ -491,8 +490,6 @@ def _machine_actions(
     is_returning = state is _S.DEPROVISIONING and _is_off(view) and not _is_kept(view)
     if view.node is not None and is_returning and _has_node(view):
         yield DeleteHostNode(view.node)
-    if state is _S.DEPROVISIONING:
-        yield from map(CancelLeftOperation, view.left)
 
 
 def _is_copied(copy: Secret | None, login: BmcLogin) -> bool:
