@@ -240,7 +240,8 @@ class Judge:
         owner = next((one for one in self.all(BARE_METAL_HOSTS) if machine_of_host(one) == target.name), None)
         consumer = None if owner is None else consumer_uid(owner)
         if uid is None:
-            if kind == "HostReplace" and not consumer:
+            has_image = target.spec.pxe is not None and target.spec.pxe.image is not None
+            if kind == "HostReplace" and not consumer and has_image:  # without one, metalman ends it as NoImage
                 self.fault(f"{operation.name} installs {target.name}, which is in stock")
             return
         machine = self.machine_of(uid)

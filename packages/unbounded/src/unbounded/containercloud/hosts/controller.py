@@ -30,7 +30,7 @@ from unbounded.api.container_cloud.names import (
 from unbounded.api.core import NODES, SECRETS, Namespace, Node, Secret
 from unbounded.api.failures import Rejected, Stale
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.containercloud.caches import (
     INDEX_ADOPTED,
     INDEX_CREDENTIAL,
@@ -231,9 +231,10 @@ class HostController:
         )
 
     def _left(self, name: str) -> Iterator[MachineOperation]:
-        """Yield the operations of earlier claims that may still start on a Machine."""
+        """Yield the operations of earlier claims that may still start on a Machine, and the installs of an update."""
         for one in self._caches.operations.by(INDEX_MACHINE, name):
-            is_of_claim = ANNOTATION_FOR_UID in one.metadata.annotations
+            is_install = one.spec.operation_kind == OperationKind.HOST_REPLACE
+            is_of_claim = is_install or ANNOTATION_FOR_UID in one.metadata.annotations
             if is_of_claim and not one.terminal and not one.spec.cancel:
                 yield one
 

@@ -169,7 +169,7 @@ class HostView:
         operation: operation that `status.power` names.
         consumer: Machine of cluster.k8s.io that `spec.consumerRef` names.
         node: Node of the host's Machine.
-        left: operations of earlier claims that may still start on a host without a claim.
+        left: operations of earlier claims that may still start on a host without a claim, and any install of it.
         refused: the answer of a server that refuses a write for the host; empty where none is refused.
     """
 
@@ -247,7 +247,7 @@ class DeleteHostNode:
 
 @dataclass(frozen=True)
 class CancelLeftOperation:
-    """Cancel an operation of a Machine that has the host no more."""
+    """Cancel an operation that was requested for the last claim of the host."""
 
     operation: MachineOperation
 
