@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from argparse import ArgumentParser
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -28,6 +29,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE, PCRPolicy
 from unbounded.cli.deploy.configurations import CONFIGURATIONS, VERSIONS
 from unbounded.cli.deploy.site_tokens import token_of, tokens_for
+from unbounded.cli.plugin import intents
+from unbounded.cli.plugin.intents import TRIES
 from unbounded.cli.pxe import deploy_flags
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
@@ -475,6 +478,129 @@ async def test_a_ready_machine_is_installed_again_only_when_its_name_was_typed(
     assert (await up_api.get(MACHINES, "serves")).spec.join_counter == 0
     ran = await up_cli("machine", "allow-join", "serves", "--force")
     assert (ran.status, ran.out) == (0, "machine.unbounded-cloud.io/serves patched\n")
+
+
+Between = Callable[[HttpApi], Awaitable[object]]
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Between], list[str]]:
+    """Does something between each read of a Machine by a command and its write; returns the list of these writes."""
+
+    def changing(name: str, change: Between) -> list[str]:
+        writes: list[str] = []
+        original = HttpApi.patch
+
+        async def patch(self: HttpApi, kind: Any, written: str, body: Any, **named: Any) -> Any:
+            if written == name and named.get("manager"):
+                writes.append(written)
+                await change(self)
+            return await original(self, kind, written, body, **named)
+
+        monkeypatch.setattr(HttpApi, "patch", patch)
+        return writes
+
+    return changing
+
+
+def _reports(name: str, *statuses: dict[str, Any]) -> Between:
+    """Write one of these statuses at each call, as a controller or the agent would, then none."""
+    left = iter(statuses)
+
+    async def write(api: HttpApi) -> None:
+        for status in left:
+            await api.patch(MACHINES, name, {"status": status}, subresource="status")
+            break
+
+    return write
+
+
+async def test_allow_join_repeats_after_a_write_of_the_status(
+    up_cli: Cli, up_api: HttpApi, between: Callable[[str, Between], list[str]]
+) -> None:
+    """Seen: a host that reports at the same moment made `allow-join` fail."""
+    machine = await up_api.create(MACHINES, {"metadata": {"name": f"busy-{next(NUMBERS)}"}, "spec": {}})
+    used = {"purpose": "agent", "cause": "Allowed/1", "request": "r", "at": "2026-01-01T00:00:00Z"}
+    reports = ({"operations": {"rebootCounter": 1}}, {"join": {"used": [used]}})
+    writes = between(machine.name, _reports(machine.name, *reports))
+    ran = await up_cli("machine", "allow-join", machine.name)
+    assert (ran.status, ran.out, len(writes)) == (0, f"machine.unbounded-cloud.io/{machine.name} patched\n", 3), ran.err
+    assert (await up_api.get(MACHINES, machine.name)).spec.join_counter == 2, "1 was used up meanwhile"
+
+
+async def test_allow_join_asks_where_the_machine_became_ready_meanwhile(
+    up_cli: Cli, up_api: HttpApi, between: Callable[[str, Between], list[str]]
+) -> None:
+    ref = {"name": "k", "namespace": NAMESPACE}
+    ssh = {"host": "198.51.100.21", "username": "admin", "privateKeyRef": ref}
+    body = {"metadata": {"name": f"busy-{next(NUMBERS)}"}, "spec": {"ssh": ssh, "kubernetes": {}}}
+    machine = await up_api.create(MACHINES, body)
+    at = "2026-01-01T00:00:00Z"
+    done = {"attempt": "a", "generation": 1, "startedAt": at, "endedAt": at, "failures": 0, "joinCounter": 0}
+    writes = between(machine.name, _reports(machine.name, {"phase": "Ready", "provisioning": done}))
+    ran = await up_cli("machine", "allow-join", machine.name)
+    assert (ran.status, ran.out, len(writes)) == (2, "", 1), ran.err
+    assert f"confirm by typing '{machine.name}'" in ran.err
+    assert (await up_api.get(MACHINES, machine.name)).spec.join_counter == 0
+
+
+async def test_a_loss_is_confirmed_once_however_often_the_write_repeats(
+    up_cli: Cli, up_api: HttpApi, between: Callable[[str, Between], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
+    redfish = {"url": "https://bmc.example.com", "username": "admin", "passwordRef": password}
+    spec = {"pxe": {"image": "registry.example.com/i:1", "redfish": redfish}}
+    machine = await up_api.create(MACHINES, {"metadata": {"name": f"busy-{next(NUMBERS)}"}, "spec": spec})
+    asked: list[tuple[str, ...]] = []
+
+    async def confirm(_invocation: object, machines: tuple[str, ...], _loses: str) -> None:
+        asked.append(machines)
+
+    monkeypatch.setattr(intents, "confirm", confirm)
+    writes = between(machine.name, _reports(machine.name, *({"operations": {"rebootCounter": n}} for n in (1, 2))))
+    ran = await up_cli("machine", "repave", machine.name, "--wait=false")
+    assert (ran.status, len(writes)) == (0, 3), ran.err
+    assert asked == [(machine.name,), (), ()]
+
+
+async def test_allow_join_never_writes_to_a_later_machine_of_the_same_name(
+    up_cli: Cli, up_api: HttpApi, between: Callable[[str, Between], list[str]]
+) -> None:
+    machine = await up_api.create(MACHINES, {"metadata": {"name": f"busy-{next(NUMBERS)}"}, "spec": {}})
+
+    async def create_again(api: HttpApi) -> None:
+        await api.delete(MACHINES, machine.name)
+        await api.create(MACHINES, {"metadata": {"name": machine.name}, "spec": {}})
+
+    writes = between(machine.name, create_again)
+    ran = await up_cli("machine", "allow-join", machine.name)
+    assert (ran.status, ran.out, len(writes)) == (1, "", 1), ran.err
+    assert (await up_api.get(MACHINES, machine.name)).spec.join_counter == 0
+
+
+async def test_allow_join_ends_where_each_attempt_is_overtaken(
+    up_cli: Cli, up_api: HttpApi, between: Callable[[str, Between], list[str]]
+) -> None:
+    machine = await up_api.create(MACHINES, {"metadata": {"name": f"busy-{next(NUMBERS)}"}, "spec": {}})
+    reports = [{"operations": {"rebootCounter": number}} for number in range(1, TRIES + 1)]
+    writes = between(machine.name, _reports(machine.name, *reports))
+    ran = await up_cli("machine", "allow-join", machine.name)
+    assert (ran.status, len(writes)) == (1, TRIES)
+    assert "another client changed it at the same moment" in ran.err
+
+
+async def test_a_configuration_is_assigned_despite_a_write_of_the_status(
+    up_cli: Cli, up_api: HttpApi, between: Callable[[str, Between], list[str]]
+) -> None:
+    machine = await up_api.create(MACHINES, {"metadata": {"name": f"busy-{next(NUMBERS)}"}, "spec": {}})
+    name = f"of-{machine.name}"
+    assert (await up_cli("config", "create", name, "--agent-image", "registry.example.com/node:v1")).status == 0
+    writes = between(machine.name, _reports(machine.name, {"operations": {"rebootCounter": 1}}))
+    ran = await up_cli("config", "assign", name, machine.name)
+    assert (ran.status, len(writes)) == (0, 1), ran.err
+    ref = (await up_api.get(MACHINES, machine.name)).spec.configuration_ref
+    assert ref is not None
+    assert ref.name == name
 
 
 async def test_one_that_may_join_already_is_printed_as_it_is(up_cli: Cli, up_api: HttpApi) -> None:

@@ -24,7 +24,7 @@ from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.selectors import selector_of
 from unbounded.kube.tasks import gather
-from unbounded.plan.intent import Intent, IntentPatch
+from unbounded.plan.intent import Intent, IntentPatch, bound_to
 
 Raw = dict[str, Any]
 
@@ -161,10 +161,10 @@ def _binding(machine: Raw, configuration: str, version: int | None) -> IntentPat
     if (existing.get("name"), existing.get("version"), bound) == (configuration, version, None):
         return None
     patch = {
-        "metadata": {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_BOUND: None}},
+        "metadata": {"annotations": {ANNOTATION_BOUND: None}},
         "spec": {"configurationRef": {"name": configuration, "version": version}},
     }
-    return IntentPatch(MACHINES, meta["name"], patch)
+    return IntentPatch(MACHINES, meta["name"], bound_to(meta["uid"], patch))
 
 
 async def set_paused(session: CommandSession) -> int:

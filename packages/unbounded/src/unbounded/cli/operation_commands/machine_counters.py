@@ -8,24 +8,22 @@ it restarts the machine anyway. A raised rebootCounter would be a second operati
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from unbounded.api.core import NODES, Node
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession
-from unbounded.cli.plugin.intents import confirm, execute_intent
+from unbounded.cli.plugin.intents import execute_current
 from unbounded.cli.plugin.wait import report_result, wait_counter
 from unbounded.intents.operations import loss_text
-from unbounded.kube.api import Conflict, Forbidden, NotFound
+from unbounded.kube.api import Forbidden, NotFound
 from unbounded.machina.csr_approval.plan import last_allowed
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 from unbounded.plan.consequences import INSTALLS, UNDER_NODE
-from unbounded.plan.intent import Intent, IntentPatch
+from unbounded.plan.intent import Intent, IntentPatch, Raw, bound_to
 
-TRIES: Final = 5
 FIELDS: Final = {"reboot": ("rebootCounter", "reboot_counter"), "repave": ("repaveCounter", "repave_counter")}
 OPEN: Final = "no change: its agent and its kubelet may each request one certificate already"
 ALLOWED: Final = "its agent and its kubelet may each request one more certificate"
@@ -44,19 +42,14 @@ async def run(session: CommandSession) -> int:
 
 async def _raise_counter(session: CommandSession) -> Machine:
     """Raise the counter; returns the Machine as it was read for the write."""
-    machine = await lookup.machine(session, session.invocation.args.machine)
-    intent = _intent(session, machine)
-    # once, even if a conflict makes it read the Machine several times
-    await confirm(session.invocation, intent.destroys, intent.loses)
-    for left in reversed(range(TRIES)):
-        try:
-            await execute_intent(session, replace(_intent(session, machine), destroys=()), wait=False, timeout_s=None)
-            break
-        except Conflict:  # another client wrote the Machine meanwhile, perhaps the same counter
-            if not left:
-                raise
-            machine = await lookup.machine(session, machine.name)
-    return machine
+    machines: list[Machine] = []
+
+    async def read() -> Intent:
+        machines.append(await lookup.machine(session, session.invocation.args.machine))
+        return _intent(session, machines[-1])
+
+    await execute_current(session, read)
+    return machines[-1]
 
 
 async def intend(session: CommandSession) -> Intent:
@@ -70,10 +63,7 @@ def _intent(session: CommandSession, machine: Machine) -> Intent:
         verb = "host-reboot" if word == "reboot" else "replace"
         raise CliError(text, next_step=f"use `{session.invocation.program} machine {verb} {machine.name}`")
     field = FIELDS[word][0]
-    body: dict[str, Any] = {
-        "metadata": {"resourceVersion": machine.metadata.resource_version},
-        "spec": {"operations": {field: next_value(machine, word)}},
-    }
+    body = _as_read(machine, {"spec": {"operations": {field: next_value(machine, word)}}})
     patch = IntentPatch(MACHINES, machine.name, body, verb=f"requested {word} {next_value(machine, word)}")
     if word != "repave":
         return Intent(patches=(patch,))
@@ -109,16 +99,18 @@ async def intend_join(session: CommandSession) -> Intent:
     counter = counter_after(machine)
     if counter is None:
         return Intent(notes=(OPEN,))
-    patch = {
-        "metadata": {"resourceVersion": machine.metadata.resource_version},
-        "spec": {"joinCounter": counter},
-    }
-    patches = (IntentPatch(MACHINES, machine.name, patch),)
+    patches = (IntentPatch(MACHINES, machine.name, _as_read(machine, {"spec": {"joinCounter": counter}})),)
     if not is_set_up_by_join(machine, await _node(session, machine.name), counter):
         return Intent(patches=patches, notes=(ALLOWED,))
     if machine.status.phase != MachinePhase.READY:
         return Intent(patches=patches, notes=(ALLOWED, INSTALLS))
     return Intent(patches=patches, notes=(ALLOWED,), destroys=(machine.name,), loses=UNDER_NODE)
+
+
+def _as_read(machine: Machine, body: Raw) -> Raw:
+    """Return a merge patch that the server refuses once the Machine has changed."""
+    version = {"metadata": {"resourceVersion": machine.metadata.resource_version}}
+    return bound_to(machine.metadata.uid, version | body)
 
 
 async def _node(session: CommandSession, name: str) -> Node | None:
@@ -131,8 +123,7 @@ async def _node(session: CommandSession, name: str) -> Node | None:
 
 
 async def allow_join(session: CommandSession) -> int:
-    intent = await intend_join(session)
-    status = await execute_intent(session, intent, wait=False, timeout_s=None)
+    status, intent = await execute_current(session, lambda: intend_join(session))
     if not intent.patches and session.printer.whole:
         kind = MACHINES.raw()
         session.printer.objects(kind, [await session.api.get(kind, session.invocation.args.name)], alone=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from unbounded.api.meta import Kind
@@ -13,6 +14,7 @@ from unbounded.cli.plugin import command
 from unbounded.cli.plugin.wait import wait_operation
 from unbounded.intents.consent import consent_question, typed_consent
 from unbounded.intents.writes import write_creation, write_patch
+from unbounded.kube.api import Conflict
 from unbounded.plan.intent import Intent, IntentPatch, Raw
 from unbounded.plan.kinds import kind_of
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 NO_DRY_RUN: Final = "none"
 CLIENT: Final = "client"
 SERVER: Final = "server"
+TRIES: Final = 5
 DRY_RUNS: Final = (NO_DRY_RUN, CLIENT, SERVER)
 _WORDS: Final = {NO_DRY_RUN: "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
@@ -55,6 +58,47 @@ async def execute_intent(
         for kind, item in done:
             session.printer.objects(kind, [item], alone=True)
     return command.DONE
+
+
+async def execute_current(session: command.CommandSession, read: Callable[[], Awaitable[Intent]]) -> tuple[int, Intent]:
+    """Perform the writes of an intent; where another client has changed an object meanwhile, read it anew and repeat.
+
+    The user confirms a loss once; a different one needs another confirmation.
+
+    Args:
+        read: returns the intent for the objects as they are now. Its patches are bound to their versions and UIDs.
+
+    Returns:
+        The exit status, and the performed intent.
+
+    Raises:
+        Conflict: the object changed at each attempt, or another object has its name now.
+    """
+    intent = unconfirmed = await read()
+    for left in reversed(range(TRIES)):
+        try:
+            return await execute_intent(session, unconfirmed, wait=False, timeout_s=None), intent
+        except Conflict:
+            if not left:
+                raise
+            before, intent = intent, await read()
+            if _is_another(intent, before):
+                raise
+            unconfirmed = _without_confirmed(intent, before)
+    raise AssertionError
+
+
+def _is_another(intent: Intent, before: Intent) -> bool:
+    """Return whether a patch is for a later object of the same name."""
+    uids = [(one.kind.plural, one.name, one.body["metadata"]["uid"]) for one in (*before.patches, *intent.patches)]
+    return len(set(uids)) != len({(plural, name) for plural, name, _uid in uids})
+
+
+def _without_confirmed(intent: Intent, before: Intent) -> Intent:
+    """Return an intent without the notes and the loss that the user has seen before."""
+    notes = tuple(note for note in intent.notes if note not in before.notes)
+    is_same = (intent.destroys, intent.loses) == (before.destroys, before.loses)
+    return replace(intent, notes=notes, destroys=() if is_same else intent.destroys)
 
 
 async def _patched(session: command.CommandSession, patch: IntentPatch, dry_run: str) -> Done:
