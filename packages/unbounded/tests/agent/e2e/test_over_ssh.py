@@ -35,7 +35,7 @@ async def test_host_joins_over_ssh_despite_power_losses(
             agent.host.cut()
             await agent.plane.wait(MACHINES, machine, lambda seen: _reachable(seen) == "False", within_s=READY_S)
             await agent.host.up()
-            await shell.run(f"kubectl unbounded machine allow-join {machine}")  # and is tried again at once
+            await shell.run(f"kubectl unbounded machine allow-join {machine} --force")  # tried again at once
         node = await settled(agent, within_s=READY_S)
         boot = await agent.host.boot_id()
         await agent.plane.operate("reboot", machine, "HostReboot")
