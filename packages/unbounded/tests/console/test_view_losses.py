@@ -34,9 +34,11 @@ from tests.console.served import (
     temporary_status,
 )
 from tests.console.staging import CANARY, MACHINE, OPERATION, PAGES, SITE
+from tests.containercloud.objects import machine_body
 from tests.support.paths import ROOT
 from tests.support.proxy import Proxy, proxy
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.names import GROUP, NAMESPACE
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
@@ -164,6 +166,7 @@ async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others
     token = await create_project_viewer(staged, "project-viewer", "ns-1")
     own = console(kubeconfig_of(kubeconfig, token, tmp_path / "project-viewer"))
     other = created(staged, BARE_METAL_HOSTS, host_body(CANARY), namespace="ns-2", status={"errorMessage": CANARY})
+    consumer = {"apiVersion": CONTAINER_CLOUD_MACHINES.api_version, "kind": CONTAINER_CLOUD_MACHINES.kind}
     async with other, own as process, tab(browser, await process.next_url()) as found:
         await found.visit("/hosts")
         await found.shows("You may not read baremetalhosts.metal3.io.")
@@ -177,8 +180,15 @@ async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others
         await found.shows("1 host, 0 free")
         await found.shows("ns-1/cluster-1")
         assert await found.page.locator(".banner:visible").count() == 0
-        async with created(staged, BARE_METAL_HOSTS, host_body("host-2"), namespace="ns-1"):
+        claimed = host_body("host-2", consumerRef={**consumer, "namespace": "ns-1", "name": "claim-2"})
+        claim = created(staged, CONTAINER_CLOUD_MACHINES, machine_body("claim-2", "cluster-1"), namespace="ns-1")
+        async with claim, created(staged, BARE_METAL_HOSTS, claimed, namespace="ns-1"):
             await found.shows("ns-1/host-2")
+            for path in ("/host/ns-1/host-2", "/cluster/ns-1/cluster-1"):  # their explanations read the other kind
+                await found.visit(path)
+                await found.shows("ns-1/claim-2")
+                assert await found.page.locator(".banner:visible").count() == 0
+            await found.visit("/hosts?namespace=ns-1")
         await found.lacks("ns-1/host-2")
         await _check_no_canary(found)
         await found.page.get_by_role("link", name="ns-1/host-1").click()

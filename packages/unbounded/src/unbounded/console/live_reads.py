@@ -174,6 +174,8 @@ class LiveReads:
         self._requested.add((selection, request))
         live = source.followed.live
         await live.settled()
+        if live.state is LiveState.DENIED and selection.is_whole and request.namespace:  # it may watch that part of it
+            return await self._read(Selection(selection.kind, request.namespace), request, read)
         reads = CachedReads(self._view.api, [live.cache])
         if live.cache.synced.is_set():
             source.was_read = True
