@@ -320,8 +320,12 @@ async def test_a_host_is_on_whose_image_was_written_after_the_last_reading(stock
     assert (await stock.state("provisioned")).status.powered_on is True
     await observe(activeOperation=None, conditions=[])  # the operation has ended, and its reading is not written yet
     assert (await stock.state("provisioned")).status.powered_on is True
+    stock.failing.add("a.default")
+    await stock.edit(consumerRef=None)  # no reading after the image says that the host is off
+    host = await stock.until(lambda one: any(condition.type == "Dirty" for condition in one.status.conditions))
+    assert (host.state, host.status.powered_on) == ("deprovisioning", True)
     await observe(conditions=[off | {"reason": "PoweredOff"}])  # a reading says Off
-    assert (await stock.state("provisioned")).status.powered_on is False
+    assert (await stock.state("available")).status.powered_on is False
 
 
 @story

@@ -654,6 +654,20 @@ def test_hardware_is_that_of_the_installed_system_as_its_agent_reports_it() -> N
     earlier = at_work("Running", hardware=known)
     del earlier["agent"]["stage"]
     assert hardware(**earlier) == hardware()
+    assert hardware(**at_work("Preparing", hardware={"cpus": 12})) == replace(hardware(), cpu=12)  # it lacks lsblk
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "shown"),
+    [("Redfish", "Disk.Bay.0", "Disk.Bay.0"), ("Installer", "cciss!c0d0", "/dev/cciss/c0d0")],
+)
+def test_a_disk_has_the_name_that_its_inspector_gives_it(source: str, name: str, shown: str) -> None:
+    inspected = HARDWARE | {"source": source, "disks": [{"name": name, "sizeBytes": 61_000_000_000}]}
+    seen = view(machine("Planning"), target=target(hardware=inspected))
+    provider = told(seen, plan_life(seen)).status.provider_status
+    assert provider is not None
+    assert provider.hardware is not None
+    assert [one.name for one in provider.hardware.storage] == [shown]
 
 
 def test_no_report_of_an_agent_makes_a_status_that_the_server_refuses() -> None:

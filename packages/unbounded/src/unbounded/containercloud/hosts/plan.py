@@ -252,10 +252,7 @@ def _is_registered(view: HostView) -> bool:
 
 def _is_off(view: HostView) -> bool:
     machine = view.machine
-    if machine is None:
-        return True
-    is_idle = machine.status.active_operation is None
-    return is_idle and machine.status.power is not None and machine.status.power.state == MachinePower.OFF
+    return machine is None or (machine.status.active_operation is None and _is_on(machine) is False)
 
 
 def _is_returned(view: HostView) -> bool:

@@ -29,7 +29,7 @@ from unbounded.api.container_cloud.machine import (
 )
 from unbounded.api.container_cloud.machine import MachineAddress as Address
 from unbounded.api.container_cloud.names import LABEL_LCM_SUBNET, PROVIDER_API_VERSION
-from unbounded.api.hardware import DiskFacts
+from unbounded.api.hardware import DiskFacts, HardwareSource
 from unbounded.api.machine import Machine
 from unbounded.api.machine_status import MAX_ADDRESSES
 from unbounded.containercloud.claims import claim_wait
@@ -210,21 +210,29 @@ def _execution(view: MachineView, plan: MachineStep) -> MachineExecution:
 
 
 def _hardware(target: Machine | None) -> MachineHardware | None:
-    """Return the hardware as the agent of the installed system reports it; before it does, as the inspection did."""
+    """Return the hardware as the agent of the installed system reports it, and the rest as the inspection did."""
     agent = target.status.agent if target is not None else None
-    found = agent.host.hardware if agent is not None and agent.host is not None and agent.stage is not None else None
-    hardware = found or (target.status.hardware if target is not None else None)
-    if hardware is None:
+    reported = agent.host.hardware if agent is not None and agent.host is not None and agent.stage is not None else None
+    inspected = target.status.hardware if target is not None else None
+    found = [one for one in (reported, inspected) if one is not None]
+    if not found:
         return None
-    ram = None if hardware.memory_bytes is None else -(-hardware.memory_bytes // GIB)  # firmware keeps a part
-    disks = {one.name: _disk(one) for one in hardware.disks}  # a report is not to be trusted to have each once
-    return MachineHardware(cpu=hardware.cpus, ram=ram, storage=tuple(disks.values()))
+    memory = next((one.memory_bytes for one in found if one.memory_bytes is not None), None)
+    of_disks = next((one for one in found if one.disks), found[0])
+    is_of_bmc = of_disks is inspected and inspected.source == HardwareSource.REDFISH
+    disks = {one.name: _disk(one, is_of_bmc) for one in of_disks.disks}  # a report may have one twice
+    return MachineHardware(
+        cpu=next((one.cpus for one in found if one.cpus is not None), None),
+        ram=None if memory is None else -(-memory // GIB),  # firmware keeps a part
+        storage=tuple(disks.values()),
+    )
 
 
-def _disk(disk: DiskFacts) -> StorageDevice:
+def _disk(disk: DiskFacts, is_of_bmc: bool) -> StorageDevice:
+    """Return a disk. A BMC has a name of its own for it, the kernel one of its folder /dev."""
     kind = {True: "hdd", False: "ssd"}.get(disk.rotational) if disk.rotational is not None else None
     return StorageDevice(
-        name=f"/dev/{disk.name}",
+        name=disk.name if is_of_bmc else f"/dev/{disk.name.replace('!', '/')}",
         size=None if disk.size_bytes is None else round(disk.size_bytes / GB),
         type="nvme" if disk.bus == "nvme" else kind,
         by_id=disk.by_id[0] if disk.by_id else None,
