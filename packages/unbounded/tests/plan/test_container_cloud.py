@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -302,12 +303,17 @@ def test_a_file_that_cannot_be_planned_is_refused(tmp_path: Path, content: str, 
         read_manifests(str(tmp_path / "none"), "default")
 
 
-def test_objects_get_the_namespace_of_the_flag_and_others_are_named(tmp_path: Path) -> None:
+def test_objects_get_the_namespace_of_the_flag_and_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(f"{SEED}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
     planned, others = read_manifests(str(path), "shop")
     assert [one["metadata"]["namespace"] for one in planned] == ["example-ns"]
     assert others == ["ConfigMap c"]
+    with path.open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert read_manifests("-", "shop") == (planned, others)
 
 
 def test_only_kinds_that_a_controller_ends_have_a_planned_deletion(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,13 +62,15 @@ def read_manifests(path: str, namespace: str, *, deleted: bool = False) -> tuple
     """Return the objects of a file that can be planned, with their namespace, and the names of the others.
 
     Args:
+        path: of the file; - for the standard input.
         deleted: return those whose deletion can be planned.
 
     Raises:
         CliError: the file cannot be read, or has none of them.
     """
     try:
-        found = [one for one in yaml.load_all(Path(path).read_bytes(), Loader=yaml.CSafeLoader) if one is not None]
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        found = [one for one in yaml.load_all(content, Loader=yaml.CSafeLoader) if one is not None]
     except OSError as error:
         raise CliError(f"-f {path}: {error.strerror}", status=USAGE) from None
     except yaml.YAMLError:

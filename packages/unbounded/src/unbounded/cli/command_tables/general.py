@@ -146,7 +146,7 @@ def _plan_arguments(parser: ArgumentParser) -> None:
         "--filename",
         default="",
         metavar="FILE",
-        help="Plan the objects of Container Cloud in a file, in place of a command",
+        help="Plan the objects of Container Cloud in a file (-: the standard input), in place of a command",
     )
     parser.add_argument(
         "--delete",
