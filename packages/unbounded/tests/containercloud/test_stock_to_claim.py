@@ -19,7 +19,7 @@ from unbounded.api.container_cloud.names import ANNOTATION_CREDENTIAL
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.servers import component_runtime
 from unbounded.containercloud import controller as container_cloud
 from unbounded.containercloud.settings import ContainerCloudSettings
@@ -85,9 +85,16 @@ async def seed_host(admin: HttpApi, bmc: LabBmc) -> AsyncIterator[str]:
         await removed(admin, CONTAINER_CLOUD_MACHINES, NAME, project)
         await removed(admin, BARE_METAL_HOSTS, "master-0", "default")
         await removed(admin, BARE_METAL_HOST_CREDENTIALS, "master-0", "default")
+        for one in await operations(admin):
+            await removed(admin, MACHINE_OPERATIONS, one.name)
 
 
-async def removed(admin: HttpApi, kind: Kind[Any], name: str, namespace: str) -> None:
+async def operations(admin: HttpApi) -> list[MachineOperation]:
+    """Return the operations on the host's Machine."""
+    return [one for one in (await admin.list(MACHINE_OPERATIONS)).items if one.spec.machine_ref == "master-0.default"]
+
+
+async def removed(admin: HttpApi, kind: Kind[Any], name: str, namespace: str = "") -> None:
     """Delete an object, and wait until it is gone."""
 
     async def is_gone() -> bool:
@@ -160,7 +167,7 @@ async def proves_return(admin: HttpApi, host: BareMetalHost, bmc: LabBmc) -> Non
     """Check a host that is back in stock: switched off by one operation, and seen Off."""
     assert host.status.powered_on is False
     assert bmc.power() is HostPower.OFF
-    every = (await admin.list(MACHINE_OPERATIONS)).items
-    of_host = [one for one in every if one.spec.machine_ref == "master-0.default"]
-    assert [(one.spec.operation_kind, one.status.phase) for one in of_host] == [("HostPowerOff", "Complete")]
+    assert [(one.spec.operation_kind, one.status.phase) for one in await operations(admin)] == [
+        ("HostPowerOff", "Complete")
+    ]
     assert [one.type for one in host.status.conditions if one.status == "True"] == ["Available"]
