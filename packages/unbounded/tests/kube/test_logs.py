@@ -95,3 +95,24 @@ def test_a_secret_does_not_show_itself(written: Attach, formatter: logging.Forma
     assert "SecretStr(…)" in stream.getvalue()
     assert secret.reveal() == "hunter2"
     assert (secret == SecretStr("hunter2"), secret == SecretStr("x"), bool(SecretStr(""))) == (True, False, False)
+
+
+@pytest.mark.parametrize("formatter", [HumanFormatter(), JsonFormatter()])
+def test_text_of_others_sends_nothing_to_a_terminal_and_forges_no_line(
+    written: Attach, formatter: logging.Formatter
+) -> None:
+    hostile = "\x1b[2J\x9b2J\x07\r\nERROR\u2028all is lost\u202e\u200b\U000e0041\x7f ä"
+    stream = written(formatter)
+    Log("test.logs").info("log-in refused", user=hostile, both=(hostile,))
+    logging.getLogger("test.logs").info("library: %s", "\x1b[2J\u202e")
+    try:
+        raise ValueError(hostile.replace("\n", ""))
+    except ValueError:
+        Log("test.logs").exception("bug")
+    text = stream.getvalue()
+    assert [one for one in text if not one.isprintable() and one != "\n"] == []
+    first = text.split("\n")[0]
+    assert ("log-in refused" in first, first.count("all is lost")) == (True, 2)
+    if isinstance(formatter, JsonFormatter):
+        first = json.loads(first)
+        assert (first["user"], first["both"]) == (hostile, [hostile])

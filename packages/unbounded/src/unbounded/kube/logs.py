@@ -19,6 +19,7 @@ import msgspec
 
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.tracing import traceparent
+from unbounded.kube.visible_text import visible_text
 
 FIELDS: Final = "fields"  # the attribute of a LogRecord that holds them
 
@@ -115,7 +116,7 @@ class JsonFormatter(logging.Formatter):
             entry[f"field_{name}" if name in entry else name] = value
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(entry, enc_hook=repr).decode()
+        return visible_text(msgspec.json.encode(entry, enc_hook=repr).decode())  # which JSON reads as the same text
 
 
 class HumanFormatter(logging.Formatter):
@@ -125,12 +126,13 @@ class HumanFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = " ".join(f"{name}={_plain(value)}" for name, value in getattr(record, FIELDS, {}).items())
         line = f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  {fields}" if fields else "")
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        whole = f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return visible_text(whole, keep="\n\t")  # a terminal would obey the rest
 
 
 def _plain(value: object) -> str:
     text = str(value)
-    return repr(text) if not text or any(character.isspace() for character in text) else text
+    return repr(text) if not text or " " in text or not text.isprintable() else text
 
 
 class LogStream(Protocol):
