@@ -1,7 +1,9 @@
 """A proxy before an API server that knows no OpenID Connect, as kube-oidc-proxy is one.
 
 It accepts an ID token as kube-apiserver does with `--oidc-issuer-url` and `--oidc-client-id`, and impersonates its
-subject. PyJWT validates the token, which the console does not use.
+subject. PyJWT validates the token, which the console does not use. A review of the user names the claim
+`preferred_username`, as with `--oidc-username-claim`: no header can carry each name. With the claim `email`,
+`email_verified` has to be true, as kube-apiserver has it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jwt
 import trustme
@@ -24,6 +26,13 @@ PREFIX: Final = "oidc:"
 HOP: Final = ("host", "authorization", "connection", "transfer-encoding", "content-length", "content-encoding")
 
 
+class User(NamedTuple):
+    """A user, as the server knows them, and as a review names them."""
+
+    subject: str
+    name: str
+
+
 class OidcProxy:
     """The proxy.
 
@@ -31,10 +40,14 @@ class OidcProxy:
         url, ca: of the proxy, for its clients.
         accepted, fresh: the ID tokens that it has accepted, each once.
         refused: why it has refused others.
+        claim: names the user.
+        accepts: it accepts ID tokens.
     """
 
     def __init__(self, issuer: str, audience: str) -> None:
         self._issuer, self._audience = issuer, audience
+        self.claim = "sub"
+        self.accepts = True
         self._keys = jwt.PyJWKClient(f"{issuer}/.well-known/jwks.json")
         self.url = ""
         self.ca = b""
@@ -42,7 +55,7 @@ class OidcProxy:
         self.refused: list[str] = []
         self.fresh: asyncio.Queue[str] = asyncio.Queue()
 
-    async def subject(self, token: str) -> str | None:
+    async def user(self, token: str) -> User | None:
         """Return who an ID token is for; None for a token that is none of the provider."""
         try:
             if jwt.decode(token, options={"verify_signature": False}).get("iss") != self._issuer:
@@ -51,10 +64,12 @@ class OidcProxy:
             return None
         key = await asyncio.to_thread(self._keys.get_signing_key_from_jwt, token)
         claims = jwt.decode(token, key.key, algorithms=["RS256"], audience=self._audience, issuer=self._issuer)
+        if not self.accepts or (self.claim == "email" and not claims["email_verified"]):
+            raise jwt.InvalidTokenError
         if token not in self.accepted:
             self.accepted.append(token)
             self.fresh.put_nowait(token)
-        return str(claims["sub"])
+        return User(f"{PREFIX}{claims['sub']}", f"{PREFIX}{claims[self.claim]}")
 
 
 @asynccontextmanager
@@ -69,22 +84,24 @@ async def oidc_proxy(kubeconfig: Path, issuer: str, audience: str) -> AsyncItera
         async def forward(request: web.Request) -> web.StreamResponse:
             given = request.headers.get("Authorization", "")
             try:
-                subject = await proxy.subject(given.removeprefix("Bearer "))
+                user = await proxy.user(given.removeprefix("Bearer "))
             except jwt.PyJWTError as error:
                 proxy.refused.append(type(error).__name__)
                 return _unauthorized()
             headers: list[tuple[str, str]] = [one for one in request.headers.items() if one[0].lower() not in HOP]
-            if subject is None:
+            if user is None:
                 headers.append(("Authorization", given))
             else:
-                headers += [*admin.headers(), ("Impersonate-User", f"{PREFIX}{subject}")]
+                headers += [*admin.headers(), ("Impersonate-User", user.subject)]
             async with client.request(
                 request.method,
                 f"{config.server}{request.raw_path}",
                 headers=headers,
                 data=await request.read(),
-                ssl=own if subject is not None else anonymous,
+                ssl=own if user is not None else anonymous,
             ) as answer:
+                if user is not None and request.path.endswith("/selfsubjectreviews"):
+                    return _named(await answer.json(), user)
                 response = web.StreamResponse(status=answer.status)
                 response.headers.extend({k: v for k, v in answer.headers.items() if k.lower() not in HOP[2:5]})
                 await response.prepare(request)
@@ -109,6 +126,11 @@ async def oidc_proxy(kubeconfig: Path, issuer: str, audience: str) -> AsyncItera
             yield proxy
         finally:
             await runner.cleanup()
+
+
+def _named(review: dict[str, Any], user: User) -> web.Response:
+    review["status"]["userInfo"]["username"] = user.name
+    return web.json_response(review, status=201)
 
 
 def _unauthorized() -> web.Response:

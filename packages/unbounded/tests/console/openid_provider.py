@@ -2,17 +2,19 @@
 
 `python -m tests.console.openid_provider FOLDER PORT LIFE REDIRECT…` serves on a port until it is ended. FOLDER has its
 database and key, so that it can be started again. LIFE is that of an ID token, in seconds. There are a public client,
-and one with a secret.
+and one with a secret. Users have the names of a file in FOLDER as their claim `preferred_username`, by number: user-0
+is the first one. Their email is not verified.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +23,7 @@ USER: Final = "alice"
 PASSWORD: Final = "correct-horse-battery"
 PUBLIC, CONFIDENTIAL, SECRET = "console", "console-with-secret", "the-secret-of-the-client"
 START_S: Final = 60.0
+NAMES: Final = "names.json"
 _PAGE: Final = "<!doctype html><html lang=en><title>Provider</title>{% block content %}{% endblock %}</html>"
 _LOGIN: Final = '<form method="post">{% csrf_token %}{{ form.as_p }}<button>Sign in</button></form>'
 
@@ -47,8 +50,15 @@ class Provider:
 
 
 @asynccontextmanager
-async def provider(folder: Path, port: int, *redirects: str, life_s: int = 600) -> AsyncIterator[Provider]:
-    """Run the provider inside of the context."""
+async def provider(
+    folder: Path, port: int, *redirects: str, life_s: int = 600, names: Sequence[str] = ()
+) -> AsyncIterator[Provider]:
+    """Run the provider inside of the context.
+
+    Args:
+        names: of users beside `USER`.
+    """
+    (folder / NAMES).write_text(json.dumps(names))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.console.openid_provider", str(folder), str(port), str(life_s), *redirects),
         cwd=Path(__file__).parents[2],
@@ -119,6 +129,7 @@ def serve(folder: Path, port: int, life_s: int, redirects: list[str]) -> None:
             "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,
             "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": True,
             "REFRESH_TOKEN_REUSE_PROTECTION": True,
+            "OAUTH2_VALIDATOR_CLASS": "tests.console.openid_claims.NamingValidator",
         },
     )
     django.setup()
@@ -127,7 +138,7 @@ def serve(folder: Path, port: int, life_s: int, redirects: list[str]) -> None:
     from django.core.wsgi import get_wsgi_application
 
     call_command("migrate", verbosity=0)
-    _create(" ".join(redirects))
+    _create(" ".join(redirects), json.loads((folder / NAMES).read_text()))
     logging.disable()
     run("127.0.0.1", port, get_wsgi_application(), threading=True, on_bind=lambda _port: print("ready", flush=True))
 
@@ -155,13 +166,17 @@ def _urls() -> Any:
     return Urls()
 
 
-def _create(redirects: str) -> None:
+def _create(redirects: str, names: list[str]) -> None:
     from django.contrib.auth import get_user_model
     from oauth2_provider.models import get_application_model
 
     users, applications = get_user_model().objects, get_application_model()
     if not users.filter(username=USER).exists():
         users.create_user(USER, password=PASSWORD)
+    for number, name in enumerate(names):
+        if not users.filter(username=f"user-{number}").exists():
+            email = f"user-{number}@example.com"
+            users.create_user(f"user-{number}", email=email, password=PASSWORD, first_name=name)
     for client, kind, secret in ((PUBLIC, "public", ""), (CONFIDENTIAL, "confidential", SECRET)):
         applications.objects.filter(client_id=client).delete()
         applications.objects.create(

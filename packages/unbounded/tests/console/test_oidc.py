@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -15,6 +16,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route
 
 from tests.console.browser import CHROMIUM, Tab, log_in, tab
+from tests.console.hostile import PAYLOADS, check_texts
 from tests.console.oidc_proxy import PREFIX, OidcProxy, oidc_proxy
 from tests.console.openid_provider import (
     CONFIDENTIAL,
@@ -31,6 +33,7 @@ from tests.console.running import console_of
 from tests.console.served import BINDINGS, RBAC, ROLES, create_new, create_reader
 from unbounded.api.names import GROUP
 from unbounded.kube.client import HttpApi
+from unbounded.kube.visible_text import visible_text
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,6 +41,12 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: scripts/browser-tools"),
 ]
 LIFE_S = 10  # of an ID token that is to expire
+HOSTILE: Final = (  # names of users
+    " ".join(PAYLOADS),
+    "system:masters\r\nERROR forged\r\nSet-Cookie: a=b\x1b[2J\x9b2J\x07\0",
+    "\u202enimda:metsys\u2066\u200b\u200f\u2028",
+    "very-long-" * 150,
+)
 
 
 @dataclass
@@ -51,13 +60,13 @@ class Served:
 
 @asynccontextmanager
 async def oidc_console(
-    kubeconfig: Path, folder: Path, *flags: str, client: str = PUBLIC, life_s: int = 600
+    kubeconfig: Path, folder: Path, *flags: str, client: str = PUBLIC, life_s: int = 600, names: Sequence[str] = ()
 ) -> AsyncIterator[Served]:
     """Run a provider, a proxy and a console inside of the context."""
     port, own = free_port(), free_port()
     redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
     async with (
-        provider(folder, port, redirect, life_s=life_s) as running,
+        provider(folder, port, redirect, life_s=life_s, names=names) as running,
         oidc_proxy(kubeconfig, running.issuer, client) as proxy,
         console_of(
             *(proxy.url, proxy.ca, folder, "--plain-addr", f"127.0.0.1:{own}"),
@@ -79,9 +88,13 @@ async def reader(api: HttpApi) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(kubeconfig: Path, reader: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with oidc_console(kubeconfig, tmp_path_factory.mktemp("oidc")) as found:
+    async with oidc_console(kubeconfig, tmp_path_factory.mktemp("oidc"), names=HOSTILE) as found:
         yield found
     printed = "".join(found.printed)
+    assert [one for one in printed if not one.isprintable() and one != "\n"] == []
+    assert "\nERROR" not in printed
+    for name in HOSTILE:
+        assert f"{PREFIX}{visible_text(name)[:20]}" in printed  # as its login has ended
     assert "DEBUG" in printed
     assert [one for one in found.proxy.accepted if one in printed or one.split(".")[2] in printed] == []
     assert "code=" not in printed
@@ -91,15 +104,15 @@ async def to_provider(found: Tab) -> None:
     await found.page.get_by_role("link", name="Log in with 127.0.0.1").click()
 
 
-async def sign_in(found: Tab, *, allow: bool = True) -> None:
+async def sign_in(found: Tab, user: str = USER, *, allow: bool = True) -> None:
     """Log in at the provider, and let it tell the console."""
-    await authenticate(found)
+    await authenticate(found, user)
     await found.page.get_by_role("button", name="Authorize" if allow else "Cancel").click()
 
 
-async def authenticate(found: Tab) -> None:
+async def authenticate(found: Tab, user: str = USER) -> None:
     await to_provider(found)
-    await found.page.get_by_label("Username").fill(USER)
+    await found.page.get_by_label("Username").fill(user)
     await found.page.get_by_label("Password").fill(PASSWORD)
     await found.page.get_by_role("button", name="Sign in").click()
 
@@ -167,6 +180,45 @@ async def test_a_user_who_refuses_is_told_so_and_may_use_a_token(
         await log_in(found, token)
         await found.shows("system:serviceaccount:default:beside-oidc")
         done(found)
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+async def test_a_hostile_name_of_a_user_is_text(served: Served, browser: Browser, number: int) -> None:
+    """The name of a user, as the provider has it, is neither markup nor a command, and hides no other text."""
+    shown = f"{PREFIX}{visible_text(HOSTILE[number])}"
+    served.proxy.claim = "preferred_username"
+    try:
+        async with tab(browser, served.url) as found:
+            await sign_in(found, f"user-{number}")
+            await found.shows("You may not read machines.")
+            await found.lacks("0 Machines")  # as nobody knows that
+            found.strays.clear()  # at the provider
+            await check_texts(found, [shown], shown[:40], part=".user")
+            assert (await found.page.locator(".user").text_content() or "").isprintable()
+            assert await found.page.locator("header :is(script, img, iframe, svg, b)").count() == 0
+            if "long" in shown:
+                assert await found.findings_on_all_screens() == []
+            box = await found.page.locator("header").bounding_box()
+            assert box is not None
+            assert box["height"] < 200
+            served.proxy.accepts = False
+            await found.shows("Token of the API server")
+            done(found)
+    finally:
+        served.proxy.claim, served.proxy.accepts = "sub", True
+
+
+async def test_a_user_whose_address_is_not_verified_gets_no_session(served: Served, browser: Browser) -> None:
+    """As the API server names users by their addresses, and refuses one that anybody can choose."""
+    served.proxy.claim = "email"
+    try:
+        async with tab(browser, served.url) as found:
+            await sign_in(found, "user-0")
+            await found.shows("The API server does not accept this token.")
+            assert "unbounded-console" not in [one["name"] for one in await found.page.context.cookies()]
+            done(found)
+    finally:
+        served.proxy.claim = "sub"
 
 
 async def test_a_log_in_of_another_browser_is_refused(served: Served, browser: Browser) -> None:

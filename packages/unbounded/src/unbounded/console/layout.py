@@ -15,6 +15,7 @@ from unbounded.console.data_lines import DataLine, data_lines
 from unbounded.console.pages import PAGES, PageRoute
 from unbounded.console.view import View
 from unbounded.console.widgets import Link, LiveRegion, PageState, TextElement, box, set_attribute, set_class
+from unbounded.kube.visible_text import visible_text
 
 THEME_COOKIE: Final = "unbounded-console-theme"
 MAIN: Final = "main"
@@ -30,7 +31,8 @@ def frame(view: View, page: PageRoute, *, theme: str = "auto") -> Iterator[None]
         Link("Unbounded", urls.FLEET, "brand")
         _navigation(page)
         box("span", "space")
-        TextElement("span", view.session.user.name, "user")
+        name = visible_text(view.session.user.name)
+        set_attribute(TextElement("span", name, "user clamp"), "title", name)
         view.state = PageState(theme, THEME_COOKIE)
         _log_out()
     with box("main", "page") as main:

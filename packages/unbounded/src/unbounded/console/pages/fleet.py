@@ -85,7 +85,7 @@ class FleetView:
                 self._comma = TextElement("span")
                 self._failed = Link("", "")
         with box("div", "columns"):
-            with box("section", "card stack"):
+            with box("section", "card stack") as self._chart:
                 heading(2, "Phases")
                 self._phases = Bars()
             with box("section", "card stack"):
@@ -161,8 +161,14 @@ class FleetView:
             self._show_page(self._index.page(self._filter, self._first))
 
     def _show_counts(self, summary: FleetSummary) -> None:
-        if self._view.live.of(MACHINES).state is LiveState.LOADING:
+        state = self._view.live.of(MACHINES).state
+        if state is LiveState.LOADING:
             self._total.set("loading the Machines …")
+        elif state is LiveState.DENIED:  # there may be any number of them
+            self._total.set("You may not read machines.")
+            for link in (self._urgent, self._failed):
+                link.lead("", "")
+            self._comma.set("")
         else:
             urgent = summary.needs.get(Need.ATTENTION, 0)
             self._total.set(f"{_machines(summary.machines)}, ")
@@ -172,6 +178,7 @@ class FleetView:
             self._comma.set(", " if failed else "")
             text = f"{failed:,} with {'a failed operation' if failed == 1 else 'failed operations'}" if failed else ""
             self._failed.lead(text, urls.fleet(state=Need.FAILED.state) if failed else "")
+        set_class(self._chart, "hidden", not summary.phases)
         self._phases.show(
             [
                 Bar(name, count, phase(name).tone, urls.fleet(**self._filter.but(phase=name).query()))
@@ -207,7 +214,8 @@ class FleetView:
         self._first = page.first
         self._table.show([self._cells(row) for row in page.rows])
         last = page.first + len(page.rows)
-        self._range.set(f"{page.first + 1:,} to {last:,} of {_machines(page.selected)}" if page.rows else "No Machine")
+        none = "" if self._view.live.of(MACHINES).state is LiveState.DENIED else "No Machine"
+        self._range.set(f"{page.first + 1:,} to {last:,} of {_machines(page.selected)}" if page.rows else none)
         self._back.enable(enabled=page.first > 0)
         self._next.enable(enabled=last < page.selected)
 
