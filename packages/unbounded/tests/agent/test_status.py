@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.agent.preflight.support import GOAL, NoUnits, config
 from unbounded.agent import host_status
@@ -74,10 +75,10 @@ def host(tmp_path: Path) -> Host:
 
 async def test_a_host_that_was_never_started(host: Host) -> None:
     told = await host.text()
-    assert "Machine:    none: this host was not started" in told
-    assert "Daemon:     not installed" in told
-    assert "kube1:      free" in told
-    assert "Releases:   none installed" in told
+    assert "Machine:     none: this host was not started" in told
+    assert "Daemon:      not installed" in told
+    assert "kube1:       free" in told
+    assert "Releases:    none installed" in told
     assert "Unknown" not in told
 
 
@@ -89,12 +90,14 @@ async def test_a_node_that_runs(host: Host) -> None:
     nspawn = "systemd-nspawn@kube1.service"
     host.units[nspawn] = UnitFacts(nspawn, load="loaded", active="active")
     host.inside = {"kubelet.service": True}
-    told = await host.text()
-    assert "Machine:    m1" in told
-    assert "Daemon:     active (enabled, pid 17)" in told
+    state = replace(await host.state(), certificate_ends="2030-01-01T00:00:00Z")
+    told = as_text(state)
+    assert "Machine:     m1" in told
+    assert "Certificate: valid until 2030-01-01T00:00:00Z" in told
+    assert "Daemon:      active (enabled, pid 17)" in told
     services = ", kubelet active, containerd inactive" if os.geteuid() == 0 else ""
-    assert f"kube1:      Kubernetes 1.34.0, machine active{services}, Node uid-1" in told
-    assert "kube2:      free" in told
+    assert f"kube1:       Kubernetes 1.34.0, machine active{services}, Node uid-1" in told
+    assert "kube2:       free" in told
 
 
 async def test_status_names_unverified_artifacts_of_a_node(host: Host) -> None:
@@ -106,7 +109,7 @@ async def test_deleted_machine_is_reported_with_its_remedy(host: Host) -> None:
     store_config(host.paths, config(api_server="https://api.example.com"))
     host.paths.machine_missing.parent.mkdir(parents=True)
     host.paths.machine_missing.write_text("Machine m1 was deleted: run something\n")
-    assert "Missing:    Machine m1 was deleted: run something" in (await host.text()).splitlines()
+    assert "Missing:     Machine m1 was deleted: run something" in (await host.text()).splitlines()
     assert json.loads(as_json(await host.state()))["missing"].startswith("Machine m1 was deleted")
     host.paths.machine_missing.unlink()
     assert "Missing" not in await host.text()
@@ -115,7 +118,7 @@ async def test_deleted_machine_is_reported_with_its_remedy(host: Host) -> None:
 async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
     releases = ReleaseSlots(host.paths)
     releases.first(host.release("1.0.0"))
-    assert "Releases:   blue 1.0.0 (in use, last good), green empty" in await host.text()
+    assert "Releases:    blue 1.0.0 (in use, last good), green empty" in await host.text()
     green = host.release("2.0.0")
     trial = Trial(
         progress=TrialProgress.SWITCHING,
@@ -128,8 +131,8 @@ async def test_both_releases_and_the_one_on_trial(host: Host) -> None:
     TrialStore(host.paths).write(trial)
     releases.switch(green)
     told = await host.text()
-    assert "Releases:   blue 1.0.0 (last good), green 2.0.0 (in use)" in told
-    assert "Upgrade:    1.0.0 → 2.0.0 by upgrade-m1: OnTrial" in told
+    assert "Releases:    blue 1.0.0 (last good), green 2.0.0 (in use)" in told
+    assert "Upgrade:     1.0.0 → 2.0.0 by upgrade-m1: OnTrial" in told
     releases.prove(green)
     assert "Upgrade" not in await host.text()
 
@@ -145,8 +148,8 @@ async def test_a_recreation_that_is_under_way_and_one_that_failed(host: Host) ->
     )
     store.fail(FailedRecreation(uid="u", goal=GOAL, attempts=2, why="kubelet was not healthy", at=now))
     told = await host.text()
-    assert "Recreation: Preparing, Kubernetes 1.34.0, attempt 1: its Node is gone" in told
-    assert f"Failed:     node with 1.34.0, attempt 2, {now}: kubelet was not healthy" in told
+    assert "Recreation:  Preparing, Kubernetes 1.34.0, attempt 1: its Node is gone" in told
+    assert f"Failed:      node with 1.34.0, attempt 2, {now}: kubelet was not healthy" in told
 
 
 async def test_status_names_damaged_or_newer_files_and_reports_the_rest(host: Host) -> None:
@@ -156,7 +159,7 @@ async def test_status_names_damaged_or_newer_files_and_reports_the_rest(host: Ho
     host.paths.recreation.write_text('{"format": 99}')
     host.paths.config.write_text("{")
     told = await host.text()
-    assert "kube1:      incomplete" in told
+    assert "kube1:       incomplete" in told
     unknown = [line for line in told.splitlines() if line.startswith("Unknown")]
     assert len(unknown) == 4, told
     assert any("format 99" in line and "recreation" in line for line in unknown)
@@ -164,7 +167,7 @@ async def test_status_names_damaged_or_newer_files_and_reports_the_rest(host: Ho
 
 async def test_a_reset_that_has_not_ended(host: Host) -> None:
     host.paths.reset_state.touch()
-    assert "Reset:      started and not finished" in await host.text()
+    assert "Reset:       started and not finished" in await host.text()
 
 
 async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:

@@ -147,6 +147,7 @@ class HostState(_StatusPart, frozen=True, kw_only=True):
 
 
 SYSTEMD: Final = "/run/systemd/system"
+NAME_WIDTH: Final = 13  # of the longest name of a fact, with its colon and a space
 T = TypeVar("T")
 
 
@@ -317,7 +318,7 @@ def as_json(state: HostState) -> str:
 
 def as_text(state: HostState) -> str:
     """Return a line for each fact, which begins with its name."""
-    return "\n".join(f"{name + ':':<12}{fact}".rstrip() for name, fact in _lines(state))
+    return "\n".join(f"{name + ':':<{NAME_WIDTH}}{fact}".rstrip() for name, fact in _lines(state))
 
 
 def _lines(state: HostState) -> Iterator[tuple[str, str]]:

@@ -71,11 +71,11 @@ async def test_one_file_runs_where_nothing_in_tmp_may_and_tells_the_state(config
     host_file = await host.run("sh", "-c", f"cp {COMMAND} /usr/local/bin/unbounded-agent && unbounded-agent version")
     assert host_file.stdout == f"unbounded-agent {version()}\n"
     told = await host.run("unbounded-agent", "status")
-    assert "Machine:    none: this host was not started" in told.stdout
-    assert "Daemon:     not installed" in told.stdout
+    assert "Machine:     none: this host was not started" in told.stdout
+    assert "Daemon:      not installed" in told.stdout
     others = ("setpriv", "--reuid=65534", "--clear-groups", "env", "UNBOUNDED_AGENT_UNPACK_DIR=/var/tmp/nobody")
     as_nobody = await host.run(*others, "unbounded-agent", "status")
-    assert "Daemon:     not installed" in as_nobody.stdout
+    assert "Daemon:      not installed" in as_nobody.stdout
 
 
 async def test_kubelets_parameters_that_cannot_be_set_fail_preflight_and_start_by_name(configured: AgentHost) -> None:
