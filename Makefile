@@ -79,7 +79,8 @@ bench: $(STAMP)
 # Tests make these pictures, too. They fail where a command prints another text than its picture has, or where a page of
 # the console lacks a text that its picture has to have. Here the pictures are written to docs/screenshots.
 screenshots: tools
-	UNBOUNDED_SCREENSHOTS=write $(BIN)/python -m pytest tests/docs/test_*_pictures.py
+	UNBOUNDED_SCREENSHOTS=write $(BIN)/python -m pytest tests/docs/test_*_pictures.py \
+	  packages/unbounded/tests/agent/e2e/test_reboots.py
 
 # The site of mkdocs.yml. Material for MkDocs announces its successor on each run, which is no warning of this site.
 docs docs-build: export NO_MKDOCS_2_WARNING := 1

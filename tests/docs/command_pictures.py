@@ -1,4 +1,8 @@
-"""Pictures of what commands print on a terminal, beside `unbounded up --lab 2 --container-cloud`."""
+"""Pictures of what commands print on a terminal.
+
+Those of PICTURES are made beside `unbounded up --lab 2 --container-cloud`; those of HOST_PICTURES, with a host that
+machina has made a node over SSH.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +26,20 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from tests.cli.test_terminal import terminal
-from tests.docs.runner import user_environment
-from tests.e2e.plane import Plane
+from tests.docs.runner import DOCS, Shell, user_environment
 
+FOLDER: Final = DOCS / "screenshots"
 COLUMNS: Final = 120
 LIMIT_S: Final = 60.0
 _FONTS: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # of a server in the internet
 _TEXT: Final = "{http://www.w3.org/2000/svg}text"
 _CUT: Final = "…"  # at the end of a message that the terminal has no room for
 _VARIES: Final = {  # what differs from run to run
-    "HASH": re.compile(r"\b[0-9a-f]{16}\b"),
-    "TIME": re.compile(r"\b\d{8}-\d{6}\b|\b\d{4}-\d\d-\d\dT[\d:]{8}Z"),
+    "UID": re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
+    "HASH": re.compile(r"\b([0-9a-f]{16}|[0-9a-f]{12})\b"),
+    "TIME": re.compile(r"\b\d{8}-\d{6}\b|\b\d{4}-\d\d-\d\dT[\d:]{8}(Z|\+0000)|\b\d\d:\d\d:\d\d\b"),
+    "PID": re.compile(r"(?<=\[)\d+(?=\]: )|(?<=pid )\d+"),
+    "VERSION": re.compile(r"(?<![\d.])\d+\.\d+\.\d+(?![\d.])"),
     "AGE": re.compile(r"\b(\d+[dhms])+\b"),
     "127.0.0.1:PORT": re.compile(r"\b127\.0\.0\.1:\d+"),
 }
@@ -47,6 +54,7 @@ class CommandPicture:
         shows: text that the output has.
         before: commands that prepare it, in the shell.
         status: exit status of the command.
+        is_log: the order of its lines may differ, and it may print more of them.
     """
 
     name: str
@@ -54,6 +62,7 @@ class CommandPicture:
     shows: str
     before: str = ""
     status: int = 0
+    is_log: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,16 +98,20 @@ PICTURES: Final = (
     CommandPicture(
         "register", "kubectl unbounded register -f hosts.csv --dry-run server", "rack1-192.0.2.22", before=HOSTS
     ),
-    CommandPicture("logs", "kubectl unbounded logs lab-01", "console", status=1),
     CommandPicture("support", "kubectl unbounded support lab-01 -o lab-01.tar.gz", "lab-01.tar.gz"),
     CommandPicture(
-        "ssh",
+        "ssh-unpinned",
         "kubectl unbounded ssh rack1-192.0.2.21",
         "is not pinned",
         before="kubectl unbounded register -f hosts.csv",
         status=1,
     ),
     CommandPicture("why", "kubectl unbounded why machine/lab-01", "machine resume lab-01", before=PAUSED),
+)
+NODE: Final = "dc1-worker-01"
+HOST_PICTURES: Final = (
+    CommandPicture("logs", f"kubectl unbounded logs {NODE} --part agent", "INFO    reported", is_log=True),
+    CommandPicture("ssh", f"kubectl unbounded ssh {NODE} -- sudo unbounded-agent status", "kubelet active"),
 )
 COMPLETION: Final = CompletionPicture(
     "completion",
@@ -112,41 +125,62 @@ BASHRC: Final = "source <(unbounded completion bash)\nPS1='$ '\n"
 INPUTRC: Final = "set enable-bracketed-paste off\nset bell-style none\n"
 
 
-async def make(it: Plane, picture: CommandPicture) -> str:
+async def make(shell: Shell, picture: CommandPicture) -> str:
     """Run the command of a picture; return the picture as SVG. Raises AssertionError if it prints something else."""
     if picture.before:
-        await it.shell.run(picture.before)
-    status, output = await _in_terminal(
-        picture.command, it.shell.folder, user_environment(it.shell.folder, it.shell.kubeconfig)
-    )
+        await shell.run(picture.before)
+    status, output = await _in_terminal(picture.command, shell.folder, user_environment(shell.folder, shell.kubeconfig))
     assert status == picture.status, f"{picture.command}\nstatus {status}\n{output}"
     assert picture.shows in output, f"{picture.command}\n{picture.shows!r} is missing\n{output}"
     return drawn((Text(picture.command, "bold"), output))
 
 
-async def make_completion(it: Plane, picture: CompletionPicture) -> str:
+async def make_completion(shell: Shell, picture: CompletionPicture) -> str:
     """Begin lines in an interactive bash; return the picture as SVG. Raises AssertionError if bash offers others."""
-    folder, parts = it.shell.folder, []
+    folder, parts = shell.folder, []
     (folder / "bashrc").write_text(BASHRC)
     (folder / "inputrc").write_text(INPUTRC)
-    environment = user_environment(folder, it.shell.kubeconfig) | {"INPUTRC": str(folder / "inputrc")}
+    environment = user_environment(folder, shell.kubeconfig) | {"INPUTRC": str(folder / "inputrc")}
     bash = ("bash", "--noprofile", "--rcfile", str(folder / "bashrc"), "-i")
-    async with terminal(*bash, columns=COLUMNS, environ=environment) as shell:
+    async with terminal(*bash, columns=COLUMNS, environ=environment) as screen:
         for begun, offered in picture.lines:
-            await shell.shows(r"\$ $")
-            shell.type(f"{begun}\t\t")
+            await screen.shows(r"\$ $")
+            screen.type(f"{begun}\t\t")
             line = rf"\$ {re.escape(begun)}\S*"
-            found = await shell.shows(rf"{line}\r\n([^$]+){line}$")
+            found = await screen.shows(rf"{line}\r\n([^$]+){line}$")
             assert offered in found[1].split(), found[1]
             parts.append((Text.assemble((begun, "bold"), (" Tab Tab", "dim italic")), found[1].replace("\r\n", "\n")))
-            shell.type("\x03")
+            screen.type("\x03")
     return drawn(*parts)
+
+
+def check_pictures(made: Mapping[CommandPicture | CompletionPicture, str]) -> None:
+    """Raise AssertionError for pictures whose commands print something else now; `make screenshots` writes them."""
+    changes: dict[str, list[str]] = {}
+    for picture, svg in made.items():
+        path = FOLDER / f"{picture.name}.svg"
+        if "UNBOUNDED_SCREENSHOTS" in os.environ:
+            path.write_text(svg)
+        is_log = isinstance(picture, CommandPicture) and picture.is_log
+        if found := (missing_entries if is_log else outdated)(path.read_text(), svg):
+            changes[picture.name] = found
+    assert changes == {}, "`make screenshots` makes them anew"
 
 
 def outdated(shown: str, printed: str) -> list[str]:
     """Return the lines of a picture that another one does not have alike; what differs from run to run may differ."""
     lines = zip_longest(_lines(shown), _lines(printed), fillvalue="")
     return [f"{old!r} is now {new!r}" for old, new in lines if not _is_same(old, new)]
+
+
+def missing_entries(shown: str, printed: str) -> list[str]:
+    """Return the entries of a picture of a log that another one lacks; each begins with a time, and may be wrapped."""
+    return sorted(_entries(shown) - _entries(printed))
+
+
+def _entries(svg: str) -> set[str]:
+    head, *entries = " ".join(_lines(svg)).split(" TIME host-")
+    return {head, *entries}
 
 
 def _lines(svg: str) -> list[str]:

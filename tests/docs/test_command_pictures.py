@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from rich.text import Text
 
 from tests.cli.running import KUBECTL
-from tests.docs.command_pictures import COMPLETION, PICTURES, drawn, make, make_completion, outdated
+from tests.docs.command_pictures import (
+    COMPLETION,
+    FOLDER,
+    HOST_PICTURES,
+    PICTURES,
+    CommandPicture,
+    CompletionPicture,
+    check_pictures,
+    drawn,
+    make,
+    make_completion,
+    missing_entries,
+    outdated,
+)
 from tests.docs.runner import DOCS
 from tests.e2e.plane import plane
 
@@ -18,21 +30,16 @@ pytestmark = [
     pytest.mark.timeout(300, func_only=True),
     pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"),
 ]
-FOLDER = DOCS / "screenshots"
 
 
 async def test_each_command_prints_what_its_picture_shows(tmp_path: Path) -> None:
-    made: dict[str, str] = {}
+    made: dict[CommandPicture | CompletionPicture, str] = {}
     async with plane(tmp_path / "data", "--lab", "2", "--container-cloud") as it:
         await it.running.says(r"operation lab-01-host-reboot-\S+: Complete")
         for picture in PICTURES:
-            made[picture.name] = await make(it, picture)
-        made[COMPLETION.name] = await make_completion(it, COMPLETION)
-    if "UNBOUNDED_SCREENSHOTS" in os.environ:
-        for name, svg in made.items():
-            (FOLDER / f"{name}.svg").write_text(svg)
-    changes = {name: outdated((FOLDER / f"{name}.svg").read_text(), svg) for name, svg in made.items()}
-    assert {name: lines for name, lines in changes.items() if lines} == {}, "`make screenshots` makes them anew"
+            made[picture] = await make(it.shell, picture)
+        made[COMPLETION] = await make_completion(it.shell, COMPLETION)
+    check_pictures(made)
 
 
 def test_times_and_ports_of_a_picture_may_differ_and_words_may_not() -> None:
@@ -47,12 +54,24 @@ def test_times_and_ports_of_a_picture_may_differ_and_words_may_not() -> None:
     assert len(outdated(shown, picture_of(output.replace("Ready", "Failed")))) == 2
 
 
+def test_entries_of_a_log_may_come_in_another_order_and_with_others_and_have_the_same_words() -> None:
+    first = "2026-11-30T22:46:36+0000 host-a agent[498]: 22:46:36 INFO    node registered  machine=a version=0.1.0\n"
+    second = "2026-11-30T22:46:36+0000 host-a systemd[1]: Started.\n"
+    shown = picture_of(f"==> agent <==\n{first}{second}")
+    later = picture_of(f"==> agent <==\n{second}{second.replace('Started', 'Other')}{first.replace('498', '49812')}")
+    assert missing_entries(shown, later) == []
+    assert missing_entries(later, shown) == ["a systemd[PID]: Other."]
+    changed = picture_of(f"==> agent <==\n{second}{first.replace('registered', 'lost')}")
+    assert missing_entries(shown, changed) == ["a agent[PID]: TIME INFO node registered machine=a version=VERSION"]
+    assert len(missing_entries(shown, picture_of(f"==> other <==\n{first}{second}"))) == 1
+
+
 def picture_of(output: str) -> str:
     return drawn((Text("kubectl unbounded tree a"), output))
 
 
 def test_each_picture_is_shown_by_a_guide() -> None:
-    names = {f"{picture.name}.svg" for picture in (*PICTURES, COMPLETION)}
+    names = {f"{picture.name}.svg" for picture in (*PICTURES, *HOST_PICTURES, COMPLETION)}
     assert {path.name for path in FOLDER.glob("*.svg")} == names
     guides = "".join(path.read_text() for path in DOCS.glob("*.md"))
     assert [name for name in names if f"(screenshots/{name})" not in guides] == []

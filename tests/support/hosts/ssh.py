@@ -19,6 +19,7 @@ _OPEN: Final = f"""
 id {USER} >/dev/null 2>&1 || useradd --create-home --shell /bin/bash {USER}
 install -d -m 0700 -o {USER} -g {USER} /home/{USER}/.ssh
 install -m 0600 -o {USER} -g {USER} /root/key.pub /home/{USER}/.ssh/authorized_keys
+grep -q "$(hostname)" /etc/hosts || echo "127.0.1.1 $(hostname)" >>/etc/hosts
 [ -e /etc/ssh/ssh_host_ed25519_key ] || ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 systemctl enable --quiet --now ssh.service
 """

@@ -18,7 +18,8 @@ import pytest
 
 from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.guided import VERSION, newer
-from tests.agent.e2e.over_ssh import LATEST, SITE, joined
+from tests.agent.e2e.over_ssh import LATEST, joined
+from tests.docs.command_pictures import HOST_PICTURES, NODE, check_pictures, make
 from tests.docs.runner import DOCS, Shell, follow, unprinted
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
@@ -29,7 +30,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
-M: Final = f"{SITE}-worker-01"
+M: Final = NODE
 CONFIG: Final = "/etc/unbounded/agent/config.json"
 PSS_MIB: Final = 70
 HANGS: Final = "lab-hangs.service"
@@ -43,6 +44,7 @@ async def test_life_of_a_host_over_ssh_from_join_to_reset(
     async with agent_host(M, 13) as agent:
         shell, node = await joined(agent, release, tmp_path / "home")
         await _has_joined(agent, node)
+        await _has_pictures(agent, shell)
         await _is_light(agent)
         guide = await _for_the_guides(agent, shell, better)
         said = await follow(DOCS / "upgrade.md", guide)
@@ -95,6 +97,16 @@ async def _has_joined(agent: AgentHost, node: dict[str, Any]) -> None:
     assert {LATEST, f"/v{agent.version}/bin/linux/{ARCH}/kubelet", f"/v{RUNC}/runc.{ARCH}"} <= asked
     told = await agent.host.run("sh", "-c", "grep -rl BootstrapToken /var/lib/unbounded/install /tmp || true")
     assert told.stdout == "", "configuration and script are gone"
+
+
+async def _has_pictures(agent: AgentHost, shell: Shell) -> None:
+    """Check the pictures of `logs` and `ssh` in docs/commands.md."""
+
+    async def has_reported() -> bool:
+        return "reported" in await agent.host.journal(f"--unit={DAEMON_UNIT}")
+
+    await until(has_reported, within_s=60)
+    check_pictures({picture: await make(shell, picture) for picture in HOST_PICTURES})
 
 
 async def _is_taken_back(agent: AgentHost, guide: Shell, uid: str) -> None:
