@@ -54,6 +54,7 @@ GRANTED: Final = {
     "fleet-viewers": {"ns-1": "yes", "default": "yes"},
     "project-viewers": {"ns-1": "yes", "default": "no"},
 }
+SLOW_S: Final = 1.5  # of each piece of an answer; NiceGUI gives a page up after 3 s
 INTERRUPTED: Final = "the watch is interrupted"
 # the text of a page that shows all that it knows, but for times that grow
 SETTLED: Final = """(expected) => {
@@ -208,6 +209,23 @@ async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others
         await staged.delete(ROLE_BINDINGS, "project-viewer", namespace="ns-1")
         await found.shows("You may not read baremetalhosts.metal3.io in ns-1.", within_s=20)
         await found.lacks("ns-1/host-1")
+
+
+async def test_a_slow_server_says_in_the_end_what_a_user_of_one_namespace_may_read(
+    kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
+) -> None:
+    """Its answers come after the page has to be there: those of the watches of all namespaces, which it refuses."""
+    token = await create_project_viewer(staged, "slow-viewer", "ns-1")
+    async with proxy(staged.config.server) as line:
+        slow = kubeconfig_at(kubeconfig_of(kubeconfig, token, tmp_path / "direct"), line.url, tmp_path / "slow")
+        async with console(slow) as own, tab(browser, await own.url()) as found:
+            line.delay_s = SLOW_S
+            await found.visit("/host/ns-1/host-1")
+            await found.page.locator("main p", has_text="Being read …").wait_for()
+            assert await found.page.locator("h1").count() == 0
+            line.delay_s = 0
+            await found.shows("redfish://192.0.2.1")
+            assert await found.page.locator(".banner:visible").count() == 0
 
 
 async def _check_no_canary(found: Tab, *, in_address: bool = False) -> None:

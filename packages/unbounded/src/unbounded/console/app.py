@@ -142,8 +142,8 @@ def _add_page(page: PageRoute, *, allow_operations: bool) -> None:
         view = View(session, client, request.query_params, allow_operations=allow_operations)
         with frame(view, page, theme=theme if theme in ("dark", "light") else "auto"):
             shown = show(view, **request.path_params)
-            if inspect.isawaitable(shown):
-                await shown
+            if inspect.iscoroutine(shown):
+                await view.draw(shown)
         client.on_exception(view.fail)
         view.end_unopened()
 

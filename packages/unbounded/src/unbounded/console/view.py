@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from nicegui import Client
+from nicegui import Client, ui
 
 from unbounded.console import urls
 from unbounded.console.live import LiveData, LiveKind, LiveSource
 from unbounded.console.sessions import BrowserSession
-from unbounded.console.widgets import Link, TextElement, box, heading
+from unbounded.console.widgets import Link, TextElement, box, heading, paragraph
 from unbounded.kube.client import HttpApi
 from unbounded.kube.logs import Log
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 REFRESH_S: Final = 0.2  # at least, between two refreshes of a page
 REST: Final = 4.0  # a refresh may use a fifth of the time
 FAILURE_BYTES: Final = 4  # of the id of a failure
+WITH_PAGE_S: Final = 1.0  # what takes longer follows the page by its websocket; NiceGUI gives a page up after 3 s
 UNOPENED_S: Final = 10.0  # a page ends that no browser has opened for so long after it was built
 
 log = Log(__name__)
@@ -147,6 +148,10 @@ class View:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def draw(self, work: Coroutine[Any, Any, None]) -> None:
+        """Draw a part of the page that needs answers of the API server: as a part of the page, or soon after it."""
+        await asyncio.wait({self.spawn(self._drawn(work, ui.context.slot.parent))}, timeout=WITH_PAGE_S)
+
     def at_end(self, call: Callable[[], None]) -> None:
         """Call something when the page is closed."""
         self._ends.append(call)
@@ -196,6 +201,13 @@ class View:
                 TextElement("p", text).props["role"] = "alert"
                 with box("p"):
                     Link("Reload the page", "").props["href"] = ""  # the address of the page
+
+    @staticmethod
+    async def _drawn(work: Coroutine[Any, Any, None], parent: Element) -> None:
+        with parent:
+            note = paragraph("Being read …", "faint")
+            await work
+            note.delete()
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
         try:

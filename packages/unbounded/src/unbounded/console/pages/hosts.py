@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, Cluster, MachinePool
@@ -34,7 +33,6 @@ from unbounded.kube.clock import utc_now
 
 TITLE: Final = "Hosts and clusters"
 ANY: Final = "any"  # the name of an object that need not exist
-SETTLED_S: Final = 1.0  # the page is drawn after that time in any case
 LONGEST_NAME: Final = 63  # of a namespace
 _NAMESPACE: Final = re.compile(DNS_LABEL)
 
@@ -108,9 +106,7 @@ async def _readable(view: View, namespace: str) -> CloudSources:
     """Return the objects in all namespaces; in this one alone, of kinds that the user may not read everywhere."""
     everywhere = cloud_sources()
     live = [view.live.of(one) for one in everywhere]
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SETTLED_S):
-            await asyncio.gather(*(one.settled() for one in live))
+    await asyncio.gather(*(one.settled() for one in live))
     if not _is_namespace(namespace):
         return everywhere
     here = cloud_sources(namespace)
