@@ -139,6 +139,7 @@ def _container_cloud_reasons_part() -> str:
     for title, rows in (
         ("Reasons of a Machine (status.execution.waiting)", container_cloud_fixes.MACHINE),
         ("Reasons of a Machine whose claimed host is gone", container_cloud_fixes.LOST_HOST),
+        ("Reasons of a Machine that is being deleted", container_cloud_fixes.DELETION),
         ("Reasons of a BareMetalHost (conditions Available and Dirty)", container_cloud_fixes.HOST),
         ("Reasons of a Cluster (status.providerStatus.conditions)", container_cloud_fixes.CLUSTER),
         ("Reasons of a MachinePool (condition Complete)", container_cloud_fixes.POOL),

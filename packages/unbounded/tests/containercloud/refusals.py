@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
-from unbounded.api.core import NODES
+from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
+from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -64,6 +65,10 @@ def _ends(body: Body) -> bool:
     return finalizers is not None and FINALIZER_MACHINE not in finalizers
 
 
+def _begins(body: Body) -> bool:
+    return FINALIZER_MACHINE in body.get("metadata", {}).get("finalizers", ())
+
+
 WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] = {
     "drain": ("patch", MACHINES, lambda body: _maintenance(body, enabled=True)),
     "return": ("patch", MACHINES, lambda body: _maintenance(body, enabled=False)),
@@ -76,6 +81,22 @@ WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] = {
     "finalizer": ("patch", CONTAINER_CLOUD_MACHINES, _ends),
 }
 """The writes of a deletion: the verb, the kind, and a test of the body."""
+LIFE_WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] = {
+    "finalizer of the host": ("patch", BARE_METAL_HOSTS, lambda body: "finalizers" in body["metadata"]),
+    "copy of the login": ("create", SECRETS, lambda _body: True),
+    "machine of the host": ("create", MACHINES, lambda _body: True),
+    "claim": ("patch", BARE_METAL_HOSTS, lambda body: bool(body.get("spec", {}).get("consumerRef"))),
+    "finalizer of the machine": ("patch", CONTAINER_CLOUD_MACHINES, _begins),
+    "ipam host": ("create", IPAM_HOSTS, lambda _body: True),
+    "addresses": ("status", SUBNETS, lambda body: "allocatedIPs" in body["status"]),
+    "target": ("patch", MACHINES, lambda body: bool(body.get("spec", {}).get("pxe", {}).get("image"))),
+    "install": ("create", MACHINE_OPERATIONS, lambda body: body["spec"]["operationKind"] == "HostReplace"),
+    "network": ("create", CONFIG_MAPS, lambda _body: True),
+    "provider id": ("patch", NODES, lambda body: "providerID" in body.get("spec", {})),
+    "status": ("status", CONTAINER_CLOUD_MACHINES, lambda _body: True),
+    "status of the host": ("status", BARE_METAL_HOSTS, lambda _body: True),
+}
+"""The writes until a Machine is Ready, of all controllers."""
 
 
 @dataclass
@@ -103,7 +124,7 @@ class Refusals:
         """
         if not self.write:
             return
-        refused_verb, refused_kind, is_refused = WRITES[self.write]
+        refused_verb, refused_kind, is_refused = {**WRITES, **LIFE_WRITES}[self.write]
         if verb != refused_verb or kind.plural != refused_kind.plural or kind.group != refused_kind.group:
             return
         if is_refused(body):
@@ -131,8 +152,7 @@ class RefusingApi:
         return await self._api.create(kind, body, namespace=namespace)
 
     async def patch(self, kind: Kind[T], name: str, patch: Body, *, namespace: str = "", subresource: str = "") -> T:
-        if not subresource:
-            self._refusals.check("patch", kind, name, patch)
+        self._refusals.check(subresource or "patch", kind, name, patch)
         return await self._api.patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
     async def delete(self, kind: Kind[Any], name: str, **more: Any) -> None:

@@ -358,6 +358,11 @@ async def write_refused(world: Site) -> None:
     await world.change(delete=True, deletionPolicy="unsafe")
 
 
+async def claim_refused(world: Site) -> None:
+    world.refusals.begin("claim", "denied")
+    await begun(world)
+
+
 NEW_HOST: Final = "that host exists, or the annotation"
 NEW_INPUTS: Final = "annotation unbounded-cloud.io/retry, "
 ROWS: Final[dict[tuple[str, str], WaitRow]] = {
@@ -480,6 +485,7 @@ ROWS: Final[dict[tuple[str, str], WaitRow]] = {
     (M.WRITE_REFUSED, ""): WaitRow(
         write_refused, f"admission webhook {WEBHOOK}", "the write is accepted", "the write is tried again"
     ),
+    (M.WRITE_REFUSED, "life"): WaitRow(claim_refused, f"admission webhook {WEBHOOK}", "the write is accepted"),
 }
 NO_WAITS: Final = {
     ProfileReason.USABLE,  # the profile can be used

@@ -62,6 +62,7 @@ KNOWN: Final = {field: field.replace("_", "-") for field in FIELDS}
 TABLES: Final[Mapping[str, Mapping[str, ReasonRow]]] = {
     "machine": fixes.MACHINE,
     "lost host": fixes.LOST_HOST,
+    "deletion": fixes.DELETION,
     "host": fixes.HOST,
     "cluster": fixes.CLUSTER,
     "pool": fixes.POOL,

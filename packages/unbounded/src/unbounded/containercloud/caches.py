@@ -5,7 +5,7 @@ The process runs the caches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
@@ -62,6 +62,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, Execution, MachineOperat
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.containercloud.hosts.model import consumer_of, is_free, parse_bmc_address
 from unbounded.containercloud.network.subnets import OK
+from unbounded.containercloud.refused import RefusedWrites
 from unbounded.kube.api import Api, NotFound, ObjectKey, identify
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
@@ -201,6 +202,7 @@ class ControllerContext:
 
     Args:
         epoch: of this process, which writes only as long as it surely leads.
+        refused: writes for Machines of cluster.k8s.io that the server refuses.
     """
 
     api: Api
@@ -209,6 +211,7 @@ class ControllerContext:
     now: WallClock = utc_now
     emit_event: AnyEventSink = no_events
     metrics: ControllerMetrics | None = None
+    refused: RefusedWrites = field(default_factory=RefusedWrites)
 
 
 def container_cloud_caches(api: Api, *, compaction: type[ObjectCompaction] = ObjectCompaction) -> ContainerCloudCaches:

@@ -50,7 +50,9 @@ from unbounded.containercloud.hosts.model import (
     is_left_behind,
     is_usable,
     machine_of_host,
+    release_text,
 )
+from unbounded.containercloud.refused import WriteAttempt
 from unbounded.containercloud.waits import CONTAINER_CLOUD, CORRECTED, MachineWait
 from unbounded.kube.api import Api, NotFound, ObjectKey, key_of
 from unbounded.kube.cache import Cache
@@ -445,6 +447,7 @@ class ClaimController:
         self._api, self._epoch = context.api, context.epoch
         self._caches = caches = context.caches
         self._shared, self._strict_distribution = shared, strict_distribution
+        self._refused = context.refused
         self._taking: set[ObjectKey] = set()
         self._waiting: defaultdict[str, set[ObjectKey]] = defaultdict(set)  # for a host, by namespace
         self._controller: Controller[ObjectKey] = Controller("claims", self._reconcile, metrics=context.metrics)
@@ -489,14 +492,21 @@ class ClaimController:
         if machine is None:
             await self._release_orphans(key)
             return None
-        await self._claim(machine)
+        with self._refused.recorded(key, "claims") as attempt:
+            await self._claim(machine, attempt)
+            await self._release_left(machine, attempt)
+        return None
+
+    async def _release_left(self, machine: ContainerCloudMachine, attempt: WriteAttempt) -> None:
+        """Release the hosts that an earlier Machine of this name has left behind."""
+        key = key_of(machine)
         for host in self._caches.hosts.by(INDEX_CONSUMER, str(key)):
             if is_left_behind(host, machine.metadata.uid):
                 self._epoch.check_leads()
+                attempt.what = release_text(host_key(host))
                 await release_host(self._api, self._caches.hosts, host, key)
-        return None
 
-    async def _claim(self, machine: ContainerCloudMachine) -> None:
+    async def _claim(self, machine: ContainerCloudMachine, attempt: WriteAttempt) -> None:
         key = key_of(machine)
         taking, strict = frozenset(self._taking), self._strict_distribution
         claim = plan_claim(claim_view(self._caches, machine, self._shared, strict_distribution=strict, taking=taking))
@@ -506,17 +516,20 @@ class ClaimController:
             await confirm(self._api, CONTAINER_CLOUD_MACHINES, machine, self._caches.machines)
         for host in claim.extra:
             self._epoch.check_leads()
+            attempt.what = release_text(host_key(host))
             await release_host(self._api, self._caches.hosts, host, key)
         if claim.host is None:
             return
         if claim.step is ClaimStep.TAKE:
             taken = host_key(claim.host)
+            attempt.what = f"claim BareMetalHost {taken}"
             self._taking.add(taken)  # other Machines choose other hosts meanwhile
             try:
                 await self._take(claim.host, machine)
             finally:
                 self._taking.discard(taken)
         if claim.step in (ClaimStep.TAKE, ClaimStep.ANNOTATE):
+            attempt.what = f"write annotation {ANNOTATION_HOST} and the finalizer of this Machine"
             await self._record(machine, claim.host)
 
     async def _release_orphans(self, key: ObjectKey) -> None:

@@ -12,6 +12,7 @@ from unbounded.kube.clock import rfc3339
 
 CONTAINER_CLOUD: Final = "container-cloud"
 MACHINA: Final = "machina"
+ACCEPTED: Final = "the write is accepted"
 CORRECTED: Final = "a person corrects the field that the message names"
 
 

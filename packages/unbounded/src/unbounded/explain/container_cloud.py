@@ -28,11 +28,13 @@ from unbounded.containercloud.hosts.model import (
     is_free,
     machine_of_host,
 )
+from unbounded.containercloud.machines.model import DELETION_STAGES
 from unbounded.containercloud.pools import CONDITION_COMPLETE
 from unbounded.explain.conditions import blocking_condition
 from unbounded.explain.container_cloud_fixes import (
     CLUSTER,
     CONTAINER_CLOUD_FIXES,
+    DELETION,
     HOST,
     LOST_HOST,
     MACHINE,
@@ -87,6 +89,8 @@ def explain_claim(name: str, facts: ExplainFacts) -> Explained:
 
 def _machine_row(machine: ContainerCloudMachine, reason: str) -> ReasonRow:
     execution = machine.status.execution
+    if execution is not None and execution.stage in DELETION_STAGES and reason in DELETION:
+        return DELETION[reason]
     if execution is not None and execution.host is not None and reason in LOST_HOST:
         return LOST_HOST[reason]
     return MACHINE.get(reason, ReasonRow("", ()))

@@ -106,6 +106,10 @@ _FORCED: Final = (
     _machine({"deletionPolicy": "forced"}),
     "tries each further step once, and never waits: what stays on the host is recorded",
 )
+_POLICIES: Final = (
+    "kubectl get validatingadmissionpolicies",
+    "shows the policies; the message names a webhook that refuses",
+)
 _DELETE: Final = ("kubectl delete ma {name} -n {namespace} --wait=false", "deletes the Machine by its deletionPolicy")
 _CLUSTERS: Final = ("kubectl get clusters.cluster.k8s.io -n {namespace}", "shows the Clusters of the namespace")
 _RELEASES: Final = ("kubectl get clusterreleases", "shows the existing ClusterReleases")
@@ -373,14 +377,15 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _M.WRITE_REFUSED: ReasonRow(
-        "the deletion tries it again then, and goes on",
-        (
-            ("kubectl get validatingadmissionpolicies", "shows the policies; the message names a webhook that refuses"),
-            _FORCED,
-        ),
+        "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
     ),
 }
 """Rows of the Machines of cluster.k8s.io: of claims, profiles, networks, the life and the deletion."""
+
+DELETION: Final[Mapping[str, ReasonRow]] = {
+    _M.WRITE_REFUSED: ReasonRow("the deletion tries it again then, and goes on", (_POLICIES, _FORCED)),
+}
+"""Rows of the Machines that are being deleted, where they differ."""
 
 LOST_HOST: Final[Mapping[str, ReasonRow]] = {
     _C.HOST_MISSING: ReasonRow("nothing: the Machine gets no other host", (_DELETE, _FORCED)),
@@ -507,6 +512,9 @@ HOST: Final[Mapping[str, ReasonRow]] = {
         "its Machine installs it again, at most 5 times",
         (_why("ma", "consumer_name", "consumer_namespace"),),
         _TO_MACHINE,
+    ),
+    _H.WRITE_REFUSED: ReasonRow(
+        "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
     ),
     _H.NOT_RELEASED: ReasonRow(
         "container-cloud tries again, up to 5 min apart",

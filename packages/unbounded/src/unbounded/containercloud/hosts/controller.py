@@ -65,6 +65,7 @@ from unbounded.containercloud.hosts.model import (
     login_name,
     machine_of_host,
     power_operation,
+    write_text,
 )
 from unbounded.containercloud.hosts.plan import plan_host
 from unbounded.containercloud.hosts.surroundings import (
@@ -75,6 +76,7 @@ from unbounded.containercloud.hosts.surroundings import (
     secret_of_credential,
     site_of,
 )
+from unbounded.containercloud.refused import RefusedWrite, RefusedWrites, WriteAttempt, refused_write
 from unbounded.kube.api import (
     AlreadyExists,
     ApiError,
@@ -84,7 +86,6 @@ from unbounded.kube.api import (
     ObjectKey,
     is_refusal,
     key_of,
-    refused_by,
 )
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -111,7 +112,8 @@ FIELDS: Final = (
 NEWS_S: Final = 5.0  # a change of the power can wait for so long
 FACTS_S: Final = 60.0  # and one of the hardware alone, as an installer reports it shortly before it writes the image
 PUT_BACK: Final = "PutBack"
-MAX_REFUSAL: Final = 512
+WRITER: Final = "hosts"  # of the register of refused writes
+WRITE_STATUS: Final = "write the status of this host"
 
 log = Log("hosts")
 
@@ -131,8 +133,10 @@ class HostController:
         self._status = StatusWriter(context.api, BARE_METAL_HOSTS, fields=FIELDS, cache=caches.hosts)
         self._debounce = StatusDebounce()
         self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
-        self._refused: dict[ObjectKey, str] = {}  # the first answer of a server that refuses a write for a host
+        self._refused = RefusedWrites()  # for hosts
+        self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
         self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=context.metrics)
+        self._refused.subscribe(self._controller.enqueue)
         follow = self._controller.follow
         follow(caches.hosts, self._hosts_beside)
         follow(caches.host_machines, self._hosts_of_machine)
@@ -205,10 +209,13 @@ class HostController:
         host = self._caches.hosts.get(key.name, key.namespace)
         if host is None:
             self._settled.pop(key, None)
-            self._refused.pop(key, None)
+            self._refused.forget(key)
+            self._unwritten.pop(key, None)
             return None
-        view = await self._view(host)
-        return await self._perform(view, plan_host(view))
+        with self._refused.recorded(key, WRITER) as attempt:
+            attempt.what = "read and label the Secret of the host"
+            view = await self._view(host)
+            return await self._perform(view, plan_host(view), attempt)
 
     async def _view(self, host: BareMetalHost) -> HostView:
         caches, power = self._caches, host.status.power
@@ -227,7 +234,7 @@ class HostController:
             consumer=None if consumer is None else caches.machines.get(consumer.name, consumer.namespace),
             node=node_of(caches.nodes, name),
             left=() if consumer is not None else tuple(self._left(name)),
-            refused=self._refused.get(host_key(host), ""),
+            refused=self._refused.of(host_key(host)),
         )
 
     def _left(self, name: str) -> Iterator[MachineOperation]:
@@ -284,24 +291,18 @@ class HostController:
 
     # ---- execution
 
-    async def _perform(self, view: HostView, plan: HostPlan) -> float | None:
+    async def _perform(self, view: HostView, plan: HostPlan, attempt: WriteAttempt) -> float | None:
         self._epoch.check_leads()
         waits_s = _can_wait_s(view, plan)
         left_s = self._debounce.left_s(host_key(view.host), view.now, waits_s=waits_s)
+        attempt.what = WRITE_STATUS
         host = view.host if left_s else await self._write(view, plan)
         changes = False
         for action in plan.actions:
             self._epoch.check_leads()
             changes |= isinstance(action, ChangeMachine)
-            try:
-                await self._execute(view, host, action)
-            except ApiError as error:
-                if is_refusal(error):  # the first answer stays: a new one would be a change that ends the backoff
-                    text = f"{refused_by(error)} refuses a write: {error}"
-                    self._refused.setdefault(host_key(host), text[:MAX_REFUSAL])
-                raise
-        if self._refused.pop(host_key(host), None) is not None:
-            return 0.0
+            attempt.what = write_text(view, action)
+            await self._execute(view, host, action)
         login = view.login.version if isinstance(view.login, BmcLogin) else ""
         if view.machine is not None and not changes:
             self._settled[host_key(host)] = (str(host.metadata.generation), login)
@@ -317,7 +318,14 @@ class HostController:
         del status["conditions"]
         if conditions is not None:
             status["conditions"] = conditions
-        written = await self._status.write(host, status)
+        try:
+            written = await self._status.write(host, status)
+        except ApiError as error:
+            if is_refusal(error):  # with the first answer: equal Events are counted
+                refused = self._unwritten.setdefault(host_key(host), refused_write(WRITE_STATUS, error))
+                self._emit(host, "Warning", HostReason.WRITE_REFUSED.value, refused.with_holder)
+            raise
+        self._unwritten.pop(host_key(host), None)
         before, after = host.status, plan.status
         if before.provisioning.state != after.provisioning.state:
             log.info("state of a host", host=str(host_key(host)), state=after.provisioning.state)

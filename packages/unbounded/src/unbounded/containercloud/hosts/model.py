@@ -30,6 +30,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode
 from unbounded.api.names import API_VERSION, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.containercloud.refused import RefusedWrite
 from unbounded.kube.api import ObjectKey, key_of
 from unbounded.operations.executor_selection import authority_of
 
@@ -130,6 +131,7 @@ class HostReason(StrEnum):
     POWER_FAILED = "PowerFailed"
     INSTALL_FAILED = "InstallFailed"
     NOT_SEEN_OFF = "NotSeenOff"
+    WRITE_REFUSED = "WriteRefused"  # by the server, or a webhook
     NOT_RELEASED = "NotReleased"  # by a forced deletion, as the server refused that
 
 
@@ -170,7 +172,7 @@ class HostView:
         consumer: Machine of cluster.k8s.io that `spec.consumerRef` names.
         node: Node of the host's Machine.
         left: operations of earlier claims that may still start on a host without a claim, and any install of it.
-        refused: the answer of a server that refuses a write for the host; empty where none is refused.
+        refused: write for the host that the server refuses now.
     """
 
     host: BareMetalHost
@@ -185,7 +187,7 @@ class HostView:
     consumer: ContainerCloudMachine | None = None
     node: Node | None = None
     left: tuple[MachineOperation, ...] = ()
-    refused: str = ""
+    refused: RefusedWrite | None = None
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,32 @@ HostAction = (
     | CancelLeftOperation
     | StartOperation
 )
+
+
+def write_text(view: HostView, action: HostAction) -> str:
+    """Return an action in words, as a verb with its object."""
+    machine = f"Machine {machine_of_host(view.host)}"
+    match action:
+        case SetHostFinalizer(present=present):
+            return f"{'add' if present else 'remove'} the finalizer of this host"
+        case NameCredentials():
+            return "write bmc.credentialsName of this host"
+        case StoreLogin():
+            return f"write Secret {login_name(view.host)}"
+        case DeleteLogin():
+            return f"delete Secret {login_name(view.host)}"
+        case CreateMachine():
+            return f"create {machine}"
+        case ChangeMachine(fields=fields):
+            return f"change {', '.join(fields)} of {machine}"
+        case DeleteHostMachine():
+            return f"delete {machine}"
+        case DeleteHostNode(node=node):
+            return f"delete Node {node.name}"
+        case CancelLeftOperation(operation=operation):
+            return f"cancel {operation.spec.operation_kind} {operation.name}"
+        case StartOperation(name=name, kind=kind):
+            return f"create {kind} {name}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,11 +96,15 @@ def plan_host(view: HostView) -> HostPlan:
     if ANNOTATION_HOST_PAUSED in host.metadata.annotations:
         return _held(view, _R.PAUSED, f"annotation {ANNOTATION_HOST_PAUSED}: nothing is done with the host")
     if not _is_leaving(view) and FINALIZER_HOST not in host.metadata.finalizers:
-        return _held(view, _R.REGISTERING, "the host is being registered", SetHostFinalizer(present=True))
+        reason, text = _R.REGISTERING, "the host is being registered"
+        if view.refused is not None:
+            reason, text = _R.WRITE_REFUSED, view.refused.with_holder
+        return _held(view, reason, text, SetHostFinalizer(present=True))
     fault, address = _fault(view)
     blocked, state = fault is not None and fault.reason not in _UNBLOCKED, _state(view, fault)
     power, switch, due_s = _power(view, state)
     fault = fault or _power_fault(view, power) or _install_fault(view, state)
+    fault = _with_refusal(view, state, fault)
     reason, message = _reason(view, state, fault)
     actions = [*_machine_actions(view, state, address, blocked), *([switch] if switch is not None else [])]
     actions += map(CancelLeftOperation, view.left if state is _S.DEPROVISIONING else ())
@@ -229,6 +233,17 @@ def _install_fault(view: HostView, state: ProvisioningState) -> HostFault | None
         return None
     text = f"{last.kind} {last.name} failed: {last.reason}: {last.message}"
     return HostFault(HostErrorType.PROVISIONING, _R.INSTALL_FAILED, text)
+
+
+def _with_refusal(view: HostView, state: ProvisioningState, fault: HostFault | None) -> HostFault | None:
+    """Return a fault with the write that the server refuses; a host that returns to stock has that in its wait."""
+    if view.refused is None or state is _S.DEPROVISIONING:
+        return fault
+    text = view.refused.with_holder
+    if fault is not None:
+        return HostFault(fault.type, fault.reason, f"{fault.message}; {text}")
+    kind = HostErrorType.PROVISIONING if state in _IN_USE else HostErrorType.REGISTRATION
+    return HostFault(kind, _R.WRITE_REFUSED, text)
 
 
 # ---- states
@@ -395,7 +410,7 @@ def _reason(view: HostView, state: ProvisioningState, fault: HostFault | None) -
         text = f"Machine {machine_of_host(host)} gets its own fields back, and its Node returns to service"
         return _R.RESTORING, text
     text = _WAITS[state][1].format(site=view.site or "no site", machine=machine_of_host(host))
-    return _WAITS[state][0], f"{text}; {view.refused}" if view.refused and state is _S.DEPROVISIONING else text
+    return _WAITS[state][0], text if view.refused is None else f"{text}; {view.refused.with_holder}"
 
 
 _WAITS: Final[Mapping[ProvisioningState, tuple[HostReason, str]]] = {

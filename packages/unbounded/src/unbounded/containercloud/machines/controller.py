@@ -38,7 +38,7 @@ from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_vie
 from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
 from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
-from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion, plan_refused
+from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion, plan_refused, write_text
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
     CancelOperation,
@@ -59,6 +59,7 @@ from unbounded.containercloud.network.controller import network_view
 from unbounded.containercloud.network.plan import owns, plan_network
 from unbounded.containercloud.network.waits import addresses_wait
 from unbounded.containercloud.profiles.plan import profile_obstacle
+from unbounded.containercloud.refused import RefusedWrite, WriteAttempt, refused_write
 from unbounded.containercloud.waits import MachineWait
 from unbounded.kube.api import AlreadyExists, ApiError, NotFound, ObjectKey, is_refusal, key_of, refused_by
 from unbounded.kube.controller import Controller
@@ -68,6 +69,8 @@ from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
 GUARDING: Final = MachineStage.GUARDING
+WRITER: Final = "machines"  # of the register of refused writes
+WRITE_STATUS: Final = "write the status of this Machine"
 FIELDS: Final = ("nodeRef", "addresses", "errorReason", "errorMessage", "lastUpdated", "providerStatus", "execution")
 
 log = Log("machines")
@@ -98,11 +101,13 @@ class ContainerCloudMachineController:
         self._policy = policy
         self._min_other_managers = min_other_managers
         self._strict_distribution = strict_distribution
-        self._emit, self._now = context.emit_event, context.now
+        self._emit, self._now, self._refusals = context.emit_event, context.now, context.refused
+        self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
         self._debounce = StatusDebounce()
         self._turn = asyncio.Lock()  # held by a Machine whose step depends on what those before it have written
         self._status = StatusWriter(context.api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
         self._controller: Controller[ObjectKey] = Controller("machines", self._reconcile, metrics=context.metrics)
+        context.refused.subscribe(self._controller.enqueue)
         follow = self._controller.follow
         follow(caches.machines, self._machine_and_managers)
         follow(caches.clusters, self._of_cluster)
@@ -173,6 +178,8 @@ class ContainerCloudMachineController:
     async def _step(self, key: ObjectKey) -> float | None:
         machine = self._caches.machines.get(key.name, key.namespace)
         if machine is None:
+            self._refusals.forget(key)
+            self._unwritten.pop(key, None)
             return None
         view = self.view(machine)
         if not is_deleting(view):
@@ -231,6 +238,7 @@ class ContainerCloudMachineController:
             ipam=ipam,
             profile=None if adopted else self._profile(machine, target),
             network=None if adopted else addresses_wait(machine, ipam, found),
+            refused=self._refusals.of(key_of(machine)),
             handover=self._handover(machine) if ipam is not None else {},
             upgrade_index=upgrade_index(machine) or upgrade_indexes(of_cluster).get(machine.name),
             managers=tuple(one for one in of_cluster if one.is_manager and one.name != machine.name),
@@ -258,13 +266,23 @@ class ContainerCloudMachineController:
     # ---- execution
 
     async def _perform(self, view: MachineView, plan: MachineStep) -> float | None:
+        key = key_of(view.machine)
+        if is_deleting(view):  # whose status has its refusals itself
+            self._refusals.forget(key, WRITER)
+            return await self._write_and_execute(view, plan, WriteAttempt())
+        with self._refusals.recorded(key, WRITER) as attempt:
+            return await self._write_and_execute(view, plan, attempt)
+
+    async def _write_and_execute(self, view: MachineView, plan: MachineStep, attempt: WriteAttempt) -> float | None:
         self._epoch.check_leads()
         change = status_change(view, plan)
         waits_s = can_wait_s(view, plan, change) if change else 0.0
         left_s = self._debounce.left_s(key_of(view.machine), view.now, waits_s=waits_s)
+        attempt.what = WRITE_STATUS
         machine = await self._write(view, plan, {} if left_s else change)
         for action in plan.actions:
             self._epoch.check_leads()
+            attempt.what = write_text(view, action)
             try:
                 await self._execute(view, machine, action)
             except ApiError as error:
@@ -284,9 +302,15 @@ class ContainerCloudMachineController:
 
     async def _write(self, view: MachineView, plan: MachineStep, change: Raw) -> ContainerCloudMachine:
         """Write the status if it differs; return the Machine as it is then."""
-        written = await self._status.write(view.machine, change)
+        try:
+            written = await self._status.write(view.machine, change)
+        except ApiError as error:
+            if is_refusal(error):
+                self._announce(view.machine, error)
+            raise
         if written is None:
             return view.machine
+        self._unwritten.pop(key_of(written), None)
         before, after = view.execution, plan.execution
         if before.stage != after.stage:
             log.info("stage", machine=view.full_name, stage=after.stage, host=str(after.host or ""))
@@ -297,6 +321,11 @@ class ContainerCloudMachineController:
             if known != plan.obstacle.reason:
                 self._emit(written, "Warning", str(plan.obstacle.reason), plan.obstacle.message)
         return written
+
+    def _announce(self, machine: ContainerCloudMachine, error: ApiError) -> None:
+        """Create an Event for a status that cannot be written, with the first answer: equal ones are counted."""
+        refused = self._unwritten.setdefault(key_of(machine), refused_write(WRITE_STATUS, error))
+        self._emit(machine, "Warning", MachineReason.WRITE_REFUSED.value, refused.with_holder)
 
     async def _execute(self, view: MachineView, machine: ContainerCloudMachine, action: MachineAction) -> None:
         match action:

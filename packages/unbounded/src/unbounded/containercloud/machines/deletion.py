@@ -58,7 +58,7 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.waits import CONTAINER_CLOUD, MACHINA, MachineWait, WaitLimit
+from unbounded.containercloud.waits import ACCEPTED, CONTAINER_CLOUD, MACHINA, MachineWait, WaitLimit
 from unbounded.kube.clock import seconds_since
 
 FORCED_START_S: Final = 30  # for the claim of the one attempt to switch a host off
@@ -124,7 +124,7 @@ def plan_refused(view: MachineView, plan: MachineStep, action: MachineAction, te
         text: the answer.
         by: what refuses it.
     """
-    answer = f"cannot {_verb(view, action)}: {text}"
+    answer = f"cannot {write_text(view, action)}: {text}"
     if policy_of(view) is DeletionPolicy.FORCED and not isinstance(action, SetMachineFinalizer | DeleteMachineObject):
         execution = replace(plan.execution, unproven=_unproven(view, answer))
         return replace_plan(plan, execution=execution, actions=(), requeue_s=0.0)
@@ -154,7 +154,7 @@ def _after_refusal(view: MachineView, plan: MachineStep) -> MachineStep:
 
 def _refused_wait(view: MachineView, answer: str, by: str, left_s: float) -> MachineWait:
     limit = replace_plan(limit_in(view, left_s, "the write is tried again"), is_new=True)
-    return MachineWait(_R.WRITE_REFUSED, answer, by, "the write is accepted", limit, ErrorReason.DELETE_ERROR)
+    return MachineWait(_R.WRITE_REFUSED, answer, by, ACCEPTED, limit, ErrorReason.DELETE_ERROR)
 
 
 def _refused_phase(plan: MachineStep) -> DeletionPhase | None:
@@ -162,8 +162,8 @@ def _refused_phase(plan: MachineStep) -> DeletionPhase | None:
     return DeletionPhase.FAILED if is_open else plan.phase
 
 
-def _verb(view: MachineView, action: MachineAction) -> str:
-    """Return an action in words, by which the record of a forced deletion names it."""
+def write_text(view: MachineView, action: MachineAction) -> str:
+    """Return an action in words, by which the record of a forced deletion and waits name it."""
     match action:
         case ChangeTarget(spec=spec):
             return f"change {' and '.join(sorted(spec))} of Machine {view.execution.machine}"
@@ -185,7 +185,7 @@ def _verb(view: MachineView, action: MachineAction) -> str:
 
 def _is_given_up(view: MachineView, action: MachineAction) -> bool:
     """Return whether the forced deletion has tried an action that the server refused."""
-    begin = f"cannot {_verb(view, action)}: "[:MAX_STEP]
+    begin = f"cannot {write_text(view, action)}: "[:MAX_STEP]
     return any(one.startswith(begin) for one in view.execution.unproven)
 
 

@@ -44,7 +44,8 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.waits import CONTAINER_CLOUD, CORRECTED, MACHINA, MachineWait, WaitLimit
+from unbounded.containercloud.refused import RefusedWrite
+from unbounded.containercloud.waits import ACCEPTED, CONTAINER_CLOUD, CORRECTED, MACHINA, MachineWait, WaitLimit
 from unbounded.kube.clock import rfc3339, seconds_since
 from unbounded.operations import reasons
 from unbounded.operations.executor_selection import ExecutorKind
@@ -78,9 +79,17 @@ def plan_life(view: MachineView) -> MachineStep:
     is_early = execution.stage == _S.PLANNING and view.network is not None
     if (changes or labels) and view.upgrade_index is not None and not is_early:  # one write has all
         actions.append(ChangeTarget(changes, labels, record_of_claim(view)))
-    return MachineStep(
-        execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=_requeue_s(view, obstacle)
-    )
+    requeue_s = _requeue_s(view, obstacle)
+    if view.refused is not None:
+        obstacle = _refused(execution, view.refused)
+    return MachineStep(execution=execution, actions=tuple(actions), obstacle=obstacle, requeue_s=requeue_s)
+
+
+def _refused(execution: MachineExecution, write: RefusedWrite) -> MachineWait:
+    """Return the wait for a write that the server refuses; its controller retries it."""
+    is_node = execution.stage in (_S.READY, _S.UPDATING, _S.MAINTAINED)
+    error = ErrorReason.UPDATE_ERROR if is_node else ErrorReason.CREATE_ERROR
+    return MachineWait(_R.WRITE_REFUSED, write.text, write.by, ACCEPTED, error=error)
 
 
 def _first_obstacle(view: MachineView, execution: MachineExecution) -> MachineWait | None:

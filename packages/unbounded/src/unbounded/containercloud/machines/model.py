@@ -24,6 +24,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.containercloud.claims import Claim
 from unbounded.containercloud.hosts.adoption import leaves_as_is
+from unbounded.containercloud.refused import RefusedWrite
 from unbounded.containercloud.waits import MachineWait
 
 Raw = dict[str, Any]
@@ -110,6 +111,7 @@ class MachineView:
         operation: MachineOperation that `status.execution` names.
         name_taken: whether somebody's operation on another Machine has that name.
         handover: change of `spec.pxe` of the target that the planned install needs for its network.
+        refused: write for it that the server refuses now.
         profile, network: causes for which the disks and the network of an install are not planned yet.
         upgrade_index: upgradeIndex that it has or gets; None without a Cluster.
         managers: the other managers of the Cluster.
@@ -131,6 +133,7 @@ class MachineView:
     ipam: IpamHost | None = None
     profile: MachineWait | None = None
     network: MachineWait | None = None
+    refused: RefusedWrite | None = None
     handover: Mapping[str, Any] = field(default_factory=dict)
     upgrade_index: int | None = None
     managers: tuple[ContainerCloudMachine, ...] = ()

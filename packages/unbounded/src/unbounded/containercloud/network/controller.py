@@ -66,6 +66,7 @@ from unbounded.containercloud.network.model import (
 from unbounded.containercloud.network.plan import config_name, plan_network, subnet_finalizers
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
 from unbounded.containercloud.network.subnets import OK, allocate_all, release, subnet_status
+from unbounded.containercloud.refused import WriteAttempt
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -107,6 +108,7 @@ class NetworkController:
 
     def __init__(self, context: ControllerContext) -> None:
         self._api, self._epoch, self._now = context.api, context.epoch, context.now
+        self._refused = context.refused
         api, self._caches = context.api, context.caches
         caches = self._caches
         self._machines = caches.machines
@@ -183,7 +185,8 @@ class NetworkController:
     async def _reconcile(self, key: NetworkKey) -> float | None:
         match key.subject:
             case NetworkSubject.HOST:
-                return await self._reconcile_host(key.namespace, key.name)
+                with self._refused.recorded(ObjectKey(key.namespace, key.name), "networks") as attempt:
+                    return await self._reconcile_host(key.namespace, key.name, attempt)
             case NetworkSubject.SUBNET:
                 return await self._reconcile_subnet(key.namespace, key.name)
             case NetworkSubject.TEMPLATE:
@@ -193,7 +196,8 @@ class NetworkController:
 
     # ---- execution
 
-    async def _reconcile_host(self, namespace: str, name: str) -> float | None:
+    async def _reconcile_host(self, namespace: str, name: str, attempt: WriteAttempt) -> float | None:
+        attempt.what = f"delete the former network configuration of IpamHost {namespace}/{name}"
         await self._delete_orphans(namespace, name)
         view = network_view(self._caches, namespace, name)
         plan = plan_network(view)
@@ -204,8 +208,10 @@ class NetworkController:
             await confirm(self._api, BARE_METAL_HOSTS, view.host, self._hosts)
         for action in plan.actions:
             self._epoch.check_leads()
+            attempt.what = _write_of(view, action)
             await self._perform(view, action)
         if plan.report is not None and view.ipam is not None:
+            attempt.what = f"write the status of IpamHost {namespace}/{name}"
             await self._write_report(view.ipam, plan.report)
             return None
         return 0.0 if plan.actions and view.ipam is not None and not _is_deleted(view.ipam) else None
@@ -420,6 +426,27 @@ def network_view(caches: ContainerCloudCaches, namespace: str, name: str) -> Net
         subnets=[one for one in caches.subnets.all() if _concerns(one, namespace, uid)],
         config=caches.network_configs.get(config_name(ipam), NAMESPACE) if ipam is not None else None,
     )
+
+
+def _write_of(view: NetworkView, action: NetworkAction) -> str:
+    """Return an action in words, as a verb with its object."""
+    name = f"IpamHost {view.namespace}/{view.name}"
+    match action:
+        case CreateIpamHost():
+            return f"create {name}"
+        case PatchIpamHost():
+            return f"change {name}"
+        case Allocate(subnet=subnet):
+            return f"allocate addresses of Subnet {key_of(subnet)}"
+        case ReleaseAddresses(subnet=subnet):
+            return f"release addresses of Subnet {key_of(subnet)}"
+        case WriteConfig():
+            return f"write the network configuration of {name}"
+        case DeleteConfig():
+            return f"delete the network configuration of {name}"
+        case PatchTarget():
+            target = "" if view.target is None else f" {view.target.name}"
+            return f"change spec.pxe of Machine{target}"
 
 
 def _keys(subject: NetworkSubject, items: Iterable[object]) -> Iterator[NetworkKey]:

@@ -29,7 +29,8 @@ from unbounded.containercloud.profiles.plan import (
     plan_profile,
     plan_reference,
 )
-from unbounded.kube.api import AlreadyExists, NotFound, key_of
+from unbounded.containercloud.refused import WriteAttempt
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -54,7 +55,7 @@ class ProfileController:
 
     def __init__(self, context: ControllerContext) -> None:
         self._api, self._epoch, self._now = context.api, context.epoch, context.now
-        caches = context.caches
+        self._refused, caches = context.refused, context.caches
         self._profiles = caches.profiles
         self._machines = caches.machines
         self._targets = caches.host_machines
@@ -96,7 +97,8 @@ class ProfileController:
 
     async def _reconcile(self, key: ProfileKey) -> float | None:
         if key.is_machine:
-            await self._refer(key)
+            with self._refused.recorded(ObjectKey(key.namespace, key.name), "profiles") as attempt:
+                await self._refer(key, attempt)
         else:
             view = self._view(key)
             await self._perform(view, plan_profile(view))
@@ -151,7 +153,7 @@ class ProfileController:
             patch["planned"] = {**dict.fromkeys(profile.status.planned), **plan.planned}
         await self._status.write(profile, patch)
 
-    async def _refer(self, key: ProfileKey) -> None:
+    async def _refer(self, key: ProfileKey, attempt: WriteAttempt) -> None:
         machine = self._machines.get(key.name, key.namespace)
         if machine is None:
             return
@@ -166,6 +168,7 @@ class ProfileController:
         if target is None or change is None:
             return
         self._epoch.check_leads()
+        attempt.what = f"change the profile of Machine {target.name}"
         patch = {"metadata": {"resourceVersion": target.metadata.resource_version}, "spec": {"pxe": change}}
         self._targets.observe(await self._api.patch(MACHINES, target.name, patch))
         log.info("profile of a host", machine=target.name, profile=(change["profileRef"] or {}).get("name", "none"))
