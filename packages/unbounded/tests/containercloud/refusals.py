@@ -101,20 +101,25 @@ LIFE_WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] 
 
 @dataclass
 class Refusals:
-    """The write that is refused now, and the attempts at it."""
+    """The write that is refused now, and the attempts at it.
+
+    Attributes:
+        also: another write that is refused with it.
+    """
 
     write: str = ""
+    also: str = ""
     answers: tuple[str, ...] = ()
     attempts: list[float] = field(default_factory=list)
     names: set[str] = field(default_factory=set)  # of the objects that were not written
 
-    def begin(self, write: str, *answers: str) -> None:
+    def begin(self, write: str, *answers: str, also: str = "") -> None:
         """Refuse a write from now on, with these answers in turn."""
-        self.write, self.answers = write, answers
+        self.write, self.answers, self.also = write, answers, also
         self.attempts.clear()
 
     def end(self) -> None:
-        self.write = ""
+        self.write = self.also = ""
 
     def check(self, verb: str, kind: Kind[Any], name: str, body: Body) -> None:
         """Refuse a write.
@@ -122,19 +127,20 @@ class Refusals:
         Raises:
             ApiError: it is refused now.
         """
-        if not self.write:
-            return
-        refused_verb, refused_kind, is_refused = {**WRITES, **LIFE_WRITES}[self.write]
-        if verb != refused_verb or kind.plural != refused_kind.plural or kind.group != refused_kind.group:
-            return
-        if is_refused(body):
-            answer = self.answers[len(self.attempts) % len(self.answers)]
-            self.attempts.append(asyncio.get_running_loop().time())
-            self.names.add(name)
-            code, reason, message = ANSWERS[answer]
-            text = message if code == 500 or answer == "denied" else f'{kind.plural} "{name}" {message}'
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-            raise error_from(json.dumps(status | {"reason": reason, "message": text}).encode(), code=code, writing=True)
+        for write in filter(None, (self.write, self.also)):
+            refused_verb, refused_kind, is_refused = {**WRITES, **LIFE_WRITES}[write]
+            is_kind = (kind.plural, kind.group) == (refused_kind.plural, refused_kind.group)
+            if verb == refused_verb and is_kind and is_refused(body):
+                self._refuse(kind, name)
+
+    def _refuse(self, kind: Kind[Any], name: str) -> None:
+        answer = self.answers[len(self.attempts) % len(self.answers)]
+        self.attempts.append(asyncio.get_running_loop().time())
+        self.names.add(name)
+        code, reason, message = ANSWERS[answer]
+        text = message if code == 500 or answer == "denied" else f'{kind.plural} "{name}" {message}'
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
+        raise error_from(json.dumps(status | {"reason": reason, "message": text}).encode(), code=code, writing=True)
 
 
 class RefusingApi:

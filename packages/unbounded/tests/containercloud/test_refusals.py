@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.containercloud.refusals import ANSWERS, HOLDERS, WRITES
+from tests.containercloud.refusals import ANSWERS, HOLDERS, WEBHOOK, WRITES
 from tests.containercloud.site import Site, site
 from tests.containercloud.test_site import HOST, LONE, MANAGER, NAME, begun, in_stock, is_draining
 from tests.explain.staging import ALIVE, commands, why
@@ -20,7 +20,7 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import MachineStage
 from unbounded.api.container_cloud.network import SUBNETS
 from unbounded.api.core import NODES
-from unbounded.containercloud.machines.deletion import FORCED_WAIT_S, REFUSED_S
+from unbounded.containercloud.machines.deletion import FORCED_S, FORCED_WAIT_S, REFUSED_S
 from unbounded.explain.links import Topic
 from unbounded.kube.clock import rfc3339
 
@@ -160,6 +160,67 @@ def test_a_refusal_holds_no_forced_deletion_up_and_loses_no_host(write: str, ans
             world.refusals.end()
             await in_stock(world)
             assert dirty(await world.read("master-0")) == ("", "")
+
+    run_virtual(scene())
+
+
+async def switched_off(world: Site) -> int:
+    """Return how often the forced deletion has switched the host off; the host's controller does that, too."""
+    return sum(one.spec.deadline_seconds == FORCED_S for one in await world.operations())
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_refused_status_holds_no_forced_deletion_up(answer: str) -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await deletes(world, "status", "forced", answer)
+            async with asyncio.timeout(FORCED_WAIT_S + 30):
+                await world.until_gone()
+            assert await switched_off(world) == 1
+            events = [one for one in await world.events() if one.reason == "WriteRefused"]
+            begin = f"{HOLDERS[answer]} refuses a write: cannot write the status of this Machine: "
+            assert any((one.message or "").startswith(begin) for one in events), events
+            await in_stock(world)
+
+    run_virtual(scene())
+
+
+def test_a_refused_status_and_power_off_are_events_of_a_forced_deletion() -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            world.refusals.begin("status", "denied", also="request")
+            await world.change(delete=True, deletionPolicy="forced")
+            async with asyncio.timeout(3 * FORCED_WAIT_S + 30):
+                await world.until_gone()
+            recorded = [one.message or "" for one in await world.events() if one.reason == "Unproven"]
+            assert any("cannot create HostPowerOff" in one for one in recorded), recorded
+            world.refusals.end()
+            await in_stock(world)
+
+    run_virtual(scene())
+
+
+@pytest.mark.parametrize("write", LAST)
+def test_what_still_holds_a_forced_deletion_up_is_an_event(write: str) -> None:
+    """Its status is refused, too."""
+
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await world.until_word("Ready")
+            world.refusals.begin("status", "denied", also=write)
+            await world.change(delete=True, deletionPolicy="forced")
+            await asyncio.sleep(3600)
+            messages = [one.message or "" for one in await world.events() if one.reason == "WriteRefused"]
+            assert any(one.startswith(VERBS[write]) and WEBHOOK in one for one in messages), messages
+            tries = world.refusals.attempts
+            assert len(set(tries)) < 60  # a pass tries the status and the write
+            assert max(after - before for before, after in pairwise(tries)) < REFUSED_S[1] + 10
+            assert await switched_off(world) == 1
+            world.refusals.end()
+            await in_stock(world)
 
     run_virtual(scene())
 

@@ -1,6 +1,7 @@
 """The controller of Machines of cluster.k8s.io: it observes one and its host, and executes the decisions of the plans.
 
 The status is written before the actions: a successor finds the operation that was to be created, and creates no other.
+Only a forced deletion whose status the server refuses goes on without it: a successor begins that deletion anew.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
+
+import msgspec
 
 from unbounded.api.container_cloud.cluster import Cluster, ClusterRelease
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost, BareMetalHostProfile
@@ -38,7 +41,7 @@ from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_vie
 from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
 from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
-from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion, plan_refused, write_text
+from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion, plan_refused, policy_of, write_text
 from unbounded.containercloud.machines.life import plan_life
 from unbounded.containercloud.machines.model import (
     CancelOperation,
@@ -54,7 +57,7 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.machines.report import can_wait_s, status_change
+from unbounded.containercloud.machines.report import can_wait_s, desired_status, status_change
 from unbounded.containercloud.network.controller import network_view
 from unbounded.containercloud.network.plan import owns, plan_network
 from unbounded.containercloud.network.waits import addresses_wait
@@ -103,6 +106,7 @@ class ContainerCloudMachineController:
         self._strict_distribution = strict_distribution
         self._emit, self._now, self._refusals = context.emit_event, context.now, context.refused
         self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
+        self._progress: dict[ObjectKey, ContainerCloudMachine] = {}  # of forced deletions whose status is refused
         self._debounce = StatusDebounce()
         self._turn = asyncio.Lock()  # held by a Machine whose step depends on what those before it have written
         self._status = StatusWriter(context.api, CONTAINER_CLOUD_MACHINES, fields=FIELDS, cache=caches.machines)
@@ -180,12 +184,29 @@ class ContainerCloudMachineController:
         if machine is None:
             self._refusals.forget(key)
             self._unwritten.pop(key, None)
+            self._progress.pop(key, None)
             return None
-        view = self.view(machine)
+        view = self.view(self._with_progress(machine))
         if not is_deleting(view):
             return await self._perform(view, plan_life(view))
         await self._confirm_host(view)
         return await self._perform(view, plan_deletion(view))
+
+    def _with_progress(self, machine: ContainerCloudMachine) -> ContainerCloudMachine:
+        """Return a Machine with the status of its forced deletion, which the server has refused to store."""
+        known = self._progress.get(key_of(machine))
+        if known is None or known.metadata.uid != machine.metadata.uid:
+            return machine
+        return msgspec.structs.replace(machine, status=known.status)
+
+    def _status_change(self, view: MachineView, plan: MachineStep) -> Raw:
+        """Return the patch of the stored status."""
+        key = key_of(view.machine)
+        stored = self._caches.machines.get(key.name, key.namespace) if key in self._progress else None
+        if stored is None:
+            return status_change(view, plan)
+        machine = msgspec.structs.replace(view.machine, status=stored.status)
+        return status_change(replace(view, machine=machine), plan)
 
     async def _confirm_host(self, view: MachineView) -> None:
         """Read the host of a deletion live where it seems to be another's, as the Machine would leave it behind.
@@ -275,7 +296,7 @@ class ContainerCloudMachineController:
 
     async def _write_and_execute(self, view: MachineView, plan: MachineStep, attempt: WriteAttempt) -> float | None:
         self._epoch.check_leads()
-        change = status_change(view, plan)
+        change = self._status_change(view, plan)
         waits_s = can_wait_s(view, plan, change) if change else 0.0
         left_s = self._debounce.left_s(key_of(view.machine), view.now, waits_s=waits_s)
         attempt.what = WRITE_STATUS
@@ -289,6 +310,8 @@ class ContainerCloudMachineController:
                 if not is_deleting(view) or not is_refusal(error):
                     raise
                 return await self._refused(replace(view, machine=machine), plan, action, error)
+        if machine.status.execution != view.machine.status.execution and key_of(machine) in self._progress:
+            return 0.0  # no event tells of a status that is not stored
         return plan.requeue_s if not left_s or (plan.requeue_s or math.inf) < left_s else left_s
 
     async def _refused(
@@ -297,7 +320,7 @@ class ContainerCloudMachineController:
         """Record that the server has refused an action of a deletion; return the seconds until the next pass."""
         log.warning("write refused", error=error, machine=view.full_name, action=type(action).__name__)
         after = plan_refused(view, plan, action, str(error), refused_by(error))
-        await self._write(view, after, status_change(view, after))
+        await self._write(view, after, self._status_change(view, after))
         return after.requeue_s
 
     async def _write(self, view: MachineView, plan: MachineStep, change: Raw) -> ContainerCloudMachine:
@@ -305,12 +328,18 @@ class ContainerCloudMachineController:
         try:
             written = await self._status.write(view.machine, change)
         except ApiError as error:
-            if is_refusal(error):
-                self._announce(view.machine, error)
-            raise
-        if written is None:
-            return view.machine
-        self._unwritten.pop(key_of(written), None)
+            if not is_refusal(error):
+                raise
+            self._announce(view.machine, error)
+            if not is_deleting(view) or policy_of(view) is not DeletionPolicy.FORCED:
+                raise
+            written = msgspec.structs.replace(view.machine, status=desired_status(view, plan))
+            self._progress[key_of(written)] = written
+        else:
+            if written is None:
+                return view.machine
+            self._unwritten.pop(key_of(written), None)
+            self._progress.pop(key_of(written), None)
         before, after = view.execution, plan.execution
         if before.stage != after.stage:
             log.info("stage", machine=view.full_name, stage=after.stage, host=str(after.host or ""))
@@ -318,7 +347,7 @@ class ContainerCloudMachineController:
             self._emit(written, "Warning", "Unproven", f"forced deletion: {step}")
         if plan.obstacle is not None and plan.obstacle.error is not None:
             known = before.waiting.reason if before.waiting is not None else ""
-            if known != plan.obstacle.reason:
+            if known != plan.obstacle.reason or key_of(written) in self._progress:  # an Event is all that is left then
                 self._emit(written, "Warning", str(plan.obstacle.reason), plan.obstacle.message)
         return written
 
