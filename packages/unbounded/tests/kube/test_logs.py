@@ -104,6 +104,7 @@ def test_text_of_others_sends_nothing_to_a_terminal_and_forges_no_line(
     hostile = "\x1b[2J\x9b2J\x07\r\nERROR\u2028all is lost\u202e\u200b\U000e0041\x7f ä"
     stream = written(formatter)
     Log("test.logs").info("log-in refused", user=hostile, both=(hostile,))
+    Log("test.logs").info("half", user="\ud800")
     logging.getLogger("test.logs").info("library: %s", "\x1b[2J\u202e")
     try:
         raise ValueError(hostile.replace("\n", ""))
@@ -113,6 +114,7 @@ def test_text_of_others_sends_nothing_to_a_terminal_and_forges_no_line(
     assert [one for one in text if not one.isprintable() and one != "\n"] == []
     first = text.split("\n")[0]
     assert ("log-in refused" in first, first.count("all is lost")) == (True, 2)
+    assert "\\ud800" in text.split("\n")[1]
     if isinstance(formatter, JsonFormatter):
         first = json.loads(first)
         assert (first["user"], first["both"]) == (hostile, [hostile])

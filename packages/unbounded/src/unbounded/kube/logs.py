@@ -9,6 +9,7 @@ The records go through the standard library's logging; `configure` sets their fo
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -116,7 +117,11 @@ class JsonFormatter(logging.Formatter):
             entry[f"field_{name}" if name in entry else name] = value
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return visible_text(msgspec.json.encode(entry, enc_hook=repr).decode())  # which JSON reads as the same text
+        try:
+            text = msgspec.json.encode(entry, enc_hook=repr).decode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON of others may have
+            return json.dumps(entry, default=repr)
+        return visible_text(text)  # which JSON reads as the same text
 
 
 class HumanFormatter(logging.Formatter):
