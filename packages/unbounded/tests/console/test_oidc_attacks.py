@@ -6,6 +6,7 @@ The hostile provider of these tests signs whatever a test wants. What it signs r
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hmac
 import json
 import ssl
@@ -26,7 +27,7 @@ from fastapi import FastAPI
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from unbounded.console import oidc_login, urls
+from unbounded.console import oidc_login, oidc_provider, urls
 from unbounded.console.guard import ConsoleOrigin, Guard
 from unbounded.console.login import TokenLogin
 from unbounded.console.oidc_login import OidcLogin
@@ -62,6 +63,8 @@ class HostileProvider:
         )
         self.answer: dict[str, Any] = {}
         self.nonce = ""
+        self.answers = asyncio.Event()  # the token endpoint
+        self.answers.set()
         self.asked: list[dict[str, Any]] = []
 
     def id_token(self) -> str:
@@ -79,6 +82,7 @@ class HostileProvider:
 
     async def token(self, request: web.Request) -> web.Response:
         self.asked.append(dict(await request.post()))
+        await self.answers.wait()
         answer = {"access_token": "a", "token_type": "Bearer", "id_token": self.id_token(), **self.answer}
         return web.json_response(
             {k: v for k, v in answer.items() if v is not None}, status=400 if "error" in answer else 200
@@ -266,6 +270,7 @@ async def test_an_id_token_that_the_provider_has_not_signed_is_refused(
         ({"id_token": None}, "no id token"),
         ({"error": "invalid_grant", "error_description": "<script>alert(1)</script>"}, "invalid_grant: &lt;script&gt;"),
         ({"error": "x" * 5000}, "x" * 200),
+        ({"error": "a\x1b[2J\u202e", "error_description": "b\ud800\r\n"}, r"a\u001b[2j\u202e: b\ud800\r\n"),
     ],
 )
 async def test_an_error_of_the_provider_is_shown_as_text(served: Served, answer: dict[str, Any], told: str) -> None:
@@ -283,6 +288,8 @@ async def test_an_error_of_the_provider_is_shown_as_text(served: Served, answer:
         {"issuer": "https://evil.example.com"},
         {"token_endpoint": "http://evil.example.com/token"},
         {"authorization_endpoint": "javascript:alert(1)"},
+        {"authorization_endpoint": "https://idp.example.com/\ud800"},
+        {"authorization_endpoint": "https://idp.example.com/\r\nSet-Cookie: a=b"},
         {"jwks_uri": None},
     ],
 )
@@ -378,6 +385,73 @@ async def test_a_renewed_id_token_is_validated_as_the_first_one_was(served: Serv
     assert fresh.id_token not in repr(fresh)
     served.provider.answer = {"refresh_token": "r2"}
     assert (await provider.renew(tokens)).refresh_token == "r2"
+
+
+async def test_a_renewal_outlives_the_request_that_began_it(served: Served) -> None:
+    """As a refresh token may be of use once: the page that was closed meanwhile must not end the session."""
+    credentials = OidcCredentials(
+        OidcProvider(OidcSettings(issuer=served.provider.issuer, client_id=CLIENT)),
+        OidcTokens("old", "r", "alice", time.time()),
+    )
+    served.provider.nonce = ""
+    served.provider.claims, served.provider.answer = {"nonce": None}, {"refresh_token": "r2"}
+    served.provider.answers.clear()
+    requests = [asyncio.create_task(credentials.login()) for _ in range(2)]
+    async with asyncio.timeout(10):
+        while not served.provider.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        requests[0].cancel()
+        await asyncio.wait(requests[:1])
+        served.provider.answers.set()
+        fresh = (await requests[1]).token
+    assert fresh not in ("old", None)
+    assert (await credentials.login()).token == fresh
+    assert [one["refresh_token"] for one in served.provider.asked] == ["r"]
+
+
+async def test_no_request_waits_for_the_renewal_of_a_token_that_is_still_valid(served: Served) -> None:
+    now = time.time()
+    provider = OidcProvider(OidcSettings(issuer=served.provider.issuer, client_id=CLIENT), now=lambda: now)
+    credentials = OidcCredentials(provider, OidcTokens("old", "r", "alice", now))
+    served.provider.claims = {"nonce": None}
+    served.provider.answers.clear()
+    now -= 1  # by the clock of the provider, there is some time left
+    async with asyncio.timeout(10):
+        assert (await credentials.login()).token == "old"
+        while not served.provider.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (await credentials.login()).token == "old"
+        served.provider.answers.set()
+        while (await credentials.login()).token == "old":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert len(served.provider.asked) == 1
+
+
+@pytest.mark.parametrize("error", ["invalid_client", "temporarily_unavailable"])
+async def test_an_error_that_is_not_about_the_user_keeps_the_refresh_token(
+    served: Served, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a new secret of the client, which the console does not have yet."""
+    monkeypatch.setattr(oidc_provider, "RETRY_S", 0.0)
+    provider = OidcProvider(OidcSettings(issuer=served.provider.issuer, client_id=CLIENT))
+    credentials = OidcCredentials(provider, OidcTokens("old", "r", "alice", time.time()))
+    served.provider.claims, served.provider.answer = {"nonce": None}, {"error": error}
+    assert (await credentials.login()).token == "old"
+    served.provider.answer = {}
+    assert (await credentials.login()).token != "old"
+
+
+async def test_a_secret_of_the_client_that_is_being_replaced_keeps_the_refresh_token(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc_provider, "RETRY_S", 0.0)
+    secret = tmp_path / "secret"
+    provider = OidcProvider(OidcSettings(issuer=served.provider.issuer, client_id=CLIENT, client_secret_file=secret))
+    credentials = OidcCredentials(provider, OidcTokens("old", "r", "alice", time.time()))
+    served.provider.claims = {"nonce": None}
+    assert (await credentials.login()).token == "old"
+    secret.write_text("s")
+    assert (await credentials.login()).token != "old"
 
 
 def parse(*flags: str) -> OidcSettings | None:

@@ -125,9 +125,7 @@ class TokenLogin:
                 session = await self.begin(StaticCredentials(AuthInfo(token)), identity_of(token))
             except LogInRefused as error:
                 return self.prompt(str(error), target=target)
-            if request.state.session is not None:
-                self._sessions.end(request.state.session, "another log-in has taken its place")
-            return opened(session, self._own, target)
+            return self.open(request, session, target)
 
     async def begin(self, credentials: ClientCredentials, identity: str) -> BrowserSession:
         """Begin a session with a token of which `identity` is the digest. Raises LogInRefused."""
@@ -141,6 +139,12 @@ class TokenLogin:
             raise LogInRefused(f"The API server refuses to name this user: {error}") from error
         except (ApiError, TooManySessions) as error:
             raise LogInRefused(str(error)) from error
+
+    def open(self, request: Request, session: BrowserSession, target: str) -> Response:
+        """Give a session to the browser of a request in place of its former one, and lead it to a page."""
+        if request.state.session is not None:
+            self._sessions.end(request.state.session, "another log-in has taken its place")
+        return opened(session, self._own, target)
 
     async def _begin(self, credentials: ClientCredentials, identity: str) -> BrowserSession:
         api = HttpApi(replace(self._config, credentials=credentials), user_agent=AGENT, metrics=self._metrics)

@@ -18,7 +18,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from unbounded.console import urls
 from unbounded.console.guard import ConsoleOrigin
-from unbounded.console.login import LogInRefused, TokenLogin, opened
+from unbounded.console.login import LogInRefused, TokenLogin
 from unbounded.console.oidc_provider import AuthorizationRequest, OidcCredentials, OidcError, OidcProvider, refusal
 from unbounded.console.sessions import identity_of
 from unbounded.kube.logs import Log
@@ -122,7 +122,7 @@ class OidcLogin:
                 session = await login.begin(credentials, identity_of(tokens.id_token))
             except (OidcError, LogInRefused) as cause:
                 return self._forget(self._refused(login, str(cause), pending.to))
-            return self._forget(opened(session, self._own, pending.to))
+            return self._forget(login.open(request, session, pending.to))
 
     def _begin(self, host: str, to: str) -> tuple[str, _Pending]:
         """Return the secret for the browser's cookie, and its log-in."""

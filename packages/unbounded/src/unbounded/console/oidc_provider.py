@@ -24,12 +24,16 @@ from unbounded.console.oidc_settings import OPENID, OidcSettings, provider_url
 from unbounded.kube.credentials import RENEW_AFTER, AuthInfo
 from unbounded.kube.logs import Log
 from unbounded.kube.tls import client_context
+from unbounded.kube.visible_text import visible_text
 
 TIMEOUT_S: Final = 10.0
 METADATA_S: Final = 3600.0  # they are read again after this time
 LEEWAY_S: Final = 10  # between the clocks of the provider and the console
 RETRY_S: Final = 10.0  # between attempts to renew an ID token
 TEXT: Final = 300  # characters of a provider's text
+OF_CLIENT: Final = frozenset(  # errors that say nothing about the user's tokens
+    {"invalid_client", "server_error", "temporarily_unavailable"}
+)
 OFFLINE: Final = "offline_access"
 ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 # those with public keys, as --oidc-signing-algs of kube-apiserver has them
@@ -43,8 +47,8 @@ class OidcError(Exception):
     """The provider has not logged the user in, or cannot be used; the message tells the user why."""
 
 
-class ProviderUnreachable(OidcError):
-    """The provider gives no answer, or no proper one; it may later."""
+class TemporaryOidcError(OidcError):
+    """The provider gives no proper answer, or not to this client; the same tokens may be of use later."""
 
 
 @dataclass(frozen=True)
@@ -177,19 +181,20 @@ class OidcProvider:
                     client.token_endpoint_auth_method = "client_secret_post"  # noqa: S105 - the name of a method
                 yield client, metadata
         except OAuthError as error:
-            raise OidcError(refusal(str(error.error), str(error.description or ""))) from error
+            raised = TemporaryOidcError if error.error in OF_CLIENT else OidcError
+            raise raised(refusal(str(error.error), str(error.description or ""))) from error
         except JoseError as error:
             raise OidcError(f"the ID token of the provider is not valid: {error}"[:TEXT]) from error
         except httpx2.HTTPError as error:
             cause = str(error) or type(error).__name__
-            raise ProviderUnreachable(f"the provider {self.settings.issuer} gives no answer: {cause}"[:TEXT]) from error
+            raise TemporaryOidcError(f"the provider {self.settings.issuer} gives no answer: {cause}"[:TEXT]) from error
         except OSError as error:  # a file; ssl.SSLError is one, too
-            raise OidcError(
+            raise TemporaryOidcError(
                 f"the console cannot use {error.filename or self.settings.ca_file}: {error.strerror}"
             ) from error
         except (ValueError, TypeError, KeyError) as error:
             cause = f"{type(error).__name__}: {error}"
-            raise ProviderUnreachable(
+            raise TemporaryOidcError(
                 f"the provider {self.settings.issuer} gives no proper answer: {cause}"[:TEXT]
             ) from error
 
@@ -226,7 +231,7 @@ async def _json(client: AsyncOAuth2Client, url: str) -> dict[str, Any]:
 
 def refusal(code: str, description: str) -> str:
     """Return the words for an error that a provider has answered with."""
-    told = f"{code}: {description}" if description else code
+    told = visible_text(f"{code}: {description}" if description else code)
     return f"the provider has refused: {told}"[:TEXT]
 
 
@@ -238,14 +243,17 @@ class OidcCredentials:
 
     def __init__(self, provider: OidcProvider, tokens: OidcTokens) -> None:
         self._provider = provider
-        self._renewing = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
         self._take(tokens)
 
     async def login(self) -> AuthInfo:
-        async with self._renewing:
-            if self._tokens.refresh_token and asyncio.get_running_loop().time() >= self._renew_at:
-                await self._renew()
-            return AuthInfo(self._tokens.id_token)
+        if self._tokens.refresh_token and asyncio.get_running_loop().time() >= self._renew_at:
+            if self._renewal is None or self._renewal.done():
+                self._renewal = asyncio.create_task(self._renew(), name="renewal of an ID token")
+            if self._provider.now() >= self._tokens.expires:
+                # not with the request, which may be cancelled: the refresh token may be of use once
+                await asyncio.shield(self._renewal)
+        return AuthInfo(self._tokens.id_token)
 
     def refused(self, login: AuthInfo) -> bool:  # noqa: ARG002  # as the Protocol has it
         return False
@@ -258,7 +266,7 @@ class OidcCredentials:
     async def _renew(self) -> None:
         try:
             self._take(await self._provider.renew(self._tokens))
-        except ProviderUnreachable as error:
+        except TemporaryOidcError as error:
             log.warning("cannot renew an ID token", cause=str(error))
             self._renew_at = asyncio.get_running_loop().time() + RETRY_S
         except OidcError as error:

@@ -41,8 +41,9 @@ def provider_url(text: str) -> str:
         host, is_port = parts.hostname or "", parts.port != 0
     except ValueError:  # the port is no number, or too large
         host, is_port = "", False
+    is_url = text.isascii() and text.isprintable() and " " not in text
     plain = parts.scheme == "http" and _is_loopback(host) if host else False
-    if not host or not is_port or parts.username is not None or not (parts.scheme == "https" or plain):
+    if not is_url or not host or not is_port or parts.username is not None or not (parts.scheme == "https" or plain):
         raise ValueError(f"{text!r} is not https://HOST[:PORT][/PATH]; http is for loopback alone")
     return text
 
