@@ -8,7 +8,9 @@ from typing import cast
 import pytest
 from nicegui import Client, ui
 
+from unbounded.api.machine import MACHINES
 from unbounded.console import view as console_view
+from unbounded.console.live import LiveKind, LiveState, Selection
 from unbounded.console.sessions import MAX_PAGES, BrowserSession, BrowserSessions
 from unbounded.console.view import View
 from unbounded.console.widgets import TextElement
@@ -66,6 +68,43 @@ async def test_a_retired_page_shows_nothing_else_and_does_no_work(session: Brows
     ]
     for one in (client, *others):
         one.delete()
+
+
+async def test_a_page_that_ended_while_it_was_made_follows_nothing(session: BrowserSession) -> None:
+    """Such as one that waits for a slow API server as its user logs out."""
+    view, client = new_view(session)
+    live = session.user.live
+    before = asyncio.all_tasks()
+    client.delete()
+    live.close()  # as the last session of the user ends
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("work")
+
+    refresher = view.follow([MACHINES], lambda: done.append("refresh"))
+    view.at_end(lambda: done.append("end"))
+    await asyncio.wait({view.spawn(work())})
+    refresher.note()
+    await asyncio.sleep(0.01)
+    assert done == ["refresh", "end"]
+    assert (live.of(MACHINES).state, live.of(MACHINES).cause) == (LiveState.DENIED, "the session has ended")
+    assert asyncio.all_tasks() == before
+    assert view.followed == []
+
+
+def test_a_watcher_of_the_state_that_fails_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    live = LiveKind(cast("HttpApi", NoApi()), Selection(MACHINES), refused=lambda _error: None)
+    states: list[LiveState] = []
+
+    def fails() -> None:
+        raise ValueError("a bug")
+
+    live.on_state(fails)
+    live.on_state(lambda: states.append(live.state))
+    live.deny("gone")
+    assert states == [LiveState.DENIED]
+    assert "a bug" in caplog.text
 
 
 async def test_a_page_whose_work_fails_shows_nothing_old_and_names_the_line_of_the_log(

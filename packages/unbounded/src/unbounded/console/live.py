@@ -39,6 +39,7 @@ RECONNECT: Final = Backoff(base_s=0.2, max_s=2.0)  # a person looks at the scree
 
 NAME: Final = "metadata.name"
 MAX_PARTS: Final = 100  # watches of parts of kinds, of one user: each is a connection
+CLOSED: Final = "the session has ended"
 TOO_MANY: Final = f"{MAX_PARTS} watches of single objects are open"
 
 log = Log(__name__)
@@ -287,8 +288,11 @@ class LiveKind(Generic[T]):
         self.state, self.cause = state, cause
         if state is not LiveState.STALE:
             self.since = None
-        for changed in tuple(self._watchers):
-            changed()
+        for watcher in tuple(self._watchers):
+            try:
+                watcher()
+            except Exception:
+                log.exception("subscriber failed", kind=self.kind.kind)
 
 
 class Derived:
@@ -320,23 +324,30 @@ class LiveData:
         self._derived: dict[type[Derived], Derived] = {}
         self._rights = UserRights(self._ask)
         self._checks: asyncio.Task[None] | None = None
+        self._is_closed = False
         self._answered_at = utc_now()
         self._answers = True
 
     def of(self, source: LiveSource[T]) -> LiveKind[T]:
-        """Return the live objects of a kind, or of a part of it; their watch starts with the first call."""
+        """Return the live objects of a kind, or of a part of it; their watch starts with the first call.
+
+        None are watched any more after `close`: a page may still be in the making then.
+        """
         selection = selection_of(source)
         found = self._kinds.get(selection)
         if found is None:
             found = LiveKind(self.api, selection, refused=self._on_refused, unused=self._on_unused)
             self._kinds[selection] = found
             self._start(found)
-        if self._checks is None:
+        if self._checks is None and not self._is_closed:
             self._checks = asyncio.create_task(self._check_rights(), name="rights")
         return cast("LiveKind[T]", found)
 
     def _start(self, live: LiveKind[Any]) -> None:
-        """Watch a selection, unless too many are watched."""
+        """Watch a selection, unless too many are watched, or the session has ended."""
+        if self._is_closed:
+            live.deny(CLOSED)
+            return
         parts = sum(one.is_watched and not one.selection.is_whole for one in self._kinds.values())
         if live.selection.is_whole or live.selection == LEADER_LEASES or parts < MAX_PARTS:
             live.start()
@@ -354,6 +365,7 @@ class LiveData:
 
     def close(self) -> None:
         """End all watches, and forget all objects."""
+        self._is_closed = True
         if self._checks is not None:
             self._checks.cancel()
             self._checks = None

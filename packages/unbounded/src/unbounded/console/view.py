@@ -69,7 +69,7 @@ class View:
         self._client = client
         self._ends: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._opened = False
+        self._opened = self._ended = False
         client.on_connect(self._note_opened)
         session.open_page(client.id, self)
         client.on_delete(self._close)
@@ -153,8 +153,11 @@ class View:
         await asyncio.wait({self.spawn(self._drawn(work, ui.context.slot.parent))}, timeout=WITH_PAGE_S)
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Call something when the page is closed."""
-        self._ends.append(call)
+        """Call something when the page is closed; now, where it was closed while it was in the making."""
+        if self._ended:
+            call()
+        else:
+            self._ends.append(call)
 
     def announce(self, text: str) -> None:
         """Have a screen reader read a text."""
@@ -210,6 +213,9 @@ class View:
             note.delete()
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._ended:  # while the page was in the making
+            work.close()
+            return
         try:
             await work
         except asyncio.CancelledError:
@@ -226,6 +232,7 @@ class View:
             self._client.outbox.message_history.clear()
 
     def _stop(self) -> None:
+        self._ended = True
         for task in tuple(self._tasks):
             task.cancel()
         self.on_state = lambda: None
