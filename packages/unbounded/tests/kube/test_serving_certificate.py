@@ -57,6 +57,19 @@ async def served_end(port: int) -> float:
     return ssl.cert_time_to_seconds(found)
 
 
+async def test_a_listener_without_its_certificate_says_what_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    waiting = asyncio.create_task(files.certificate.wait_usable())
+    async with asyncio.timeout(10):
+        while not caplog.records:  # noqa: ASYNC110
+            await asyncio.sleep(QUICK_S)
+    waiting.cancel()
+    [record] = caplog.records
+    assert vars(record)["fields"] == {"certificate": "test", "files": f"{files.chain}, {files.key}"}
+
+
 @pytest.mark.slow
 async def test_a_listener_waits_for_its_certificate_and_uses_the_next_one(tmp_path: Path) -> None:
     files = Files(tmp_path)

@@ -69,6 +69,9 @@ class ServingCertificate:
     async def wait_usable(self) -> ssl.SSLContext:
         """Wait until the files exist and belong together; return the context."""
         await self._renew()
+        if self._content is None:
+            files = ", ".join(map(str, self._files))
+            log.warning("the certificate is awaited: a file cannot be read", certificate=self._purpose, files=files)
         while self._context is None:
             await asyncio.sleep(self._renewal_s)
             await self._renew()

@@ -25,7 +25,16 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.console_workload import ALLOW_OPERATIONS, CONSOLE, CONSOLE_TLS, OIDC_CA
+from unbounded.cli.deploy.console_install import live_oidc
+from unbounded.cli.deploy.console_workload import (
+    ALLOW_OPERATIONS,
+    CONSOLE,
+    CONSOLE_TLS,
+    OIDC_CA,
+    ConsoleOidc,
+    ConsoleWorkload,
+    console_deployment,
+)
 from unbounded.cli.deploy.install import require_kubernetes
 from unbounded.cli.deploy.live_machina import args_in, image_of, live_deployment, live_image
 from unbounded.cli.deploy.machine_ops import ENABLE
@@ -536,6 +545,12 @@ async def test_install_lets_the_console_log_in_with_a_provider(
 def test_settings_of_a_provider_that_cannot_be_meant(cluster_cli: Cli, flags: tuple[str, ...], says: str) -> None:
     ran = cluster_cli.now("install", "--dry-run", "client", "--image", f"{HERE}/machina:mine", *flags)
     assert (ran.status, ran.out, says in ran.err) == (2, "", True), ran
+
+
+async def test_scopes_that_keep_a_console_from_its_start_do_not_stop_install(cluster_api: HttpApi) -> None:
+    broken = ConsoleWorkload("image", oidc=ConsoleOidc("https://idp.example.com", "c", scopes=('a"b',)))
+    found = await live_oidc(cluster_api, console_deployment(broken))
+    assert found == ConsoleOidc("https://idp.example.com", "c")
 
 
 @pytest.mark.parametrize("secret", ["hunter2", "0123456789abcdef", "Sup3r/Secret", "a/b/c", "idp/", "/key"])

@@ -180,8 +180,15 @@ async def live_oidc(api: Api, deployment: Raw) -> ConsoleOidc | None:
         getattr(args, CLIENT_ID.dest),
         next((SecretKey(secret["secretName"], item["key"]) for item in secret.get("items") or ()), None),
         await _ca_in(api, str(config_map.get("name", ""))),
-        SCOPES.parse(getattr(args, SCOPES.dest)),
+        _valid_scopes(getattr(args, SCOPES.dest)),
     )
+
+
+def _valid_scopes(text: str) -> tuple[str, ...]:
+    try:
+        return SCOPES.parse(text)
+    except ValueError:  # likewise
+        return ()
 
 
 async def _ca_in(api: Api, config_map: str) -> str:
