@@ -19,6 +19,7 @@ from unbounded.containercloud.caches import (
     by_host_machine,
     by_profile,
 )
+from unbounded.containercloud.claims import is_claimed_by
 from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.profiles.plan import (
     USABLE,
@@ -161,6 +162,10 @@ class ProfileController:
         claimed = machine.status.execution.host if machine.status.execution is not None else None
         host = None if claimed is None else self._hosts.get(claimed.name, claimed.namespace)
         if leaves_as_is(host, target):  # its disks are never written
+            return
+        if host is not None and not is_claimed_by(
+            host, machine
+        ):  # a forced deletion may lack the status of its release
             return
         change = plan_reference(
             machine, target, self._profiles.all(), {one.name for one in self._layouts.all() if by_profile(one)}
