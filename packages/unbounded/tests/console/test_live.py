@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from tests.console.browser import CHROMIUM, Tab, tab
 from tests.console.running import Console, console
@@ -24,9 +25,11 @@ from tests.console.served import (
     create_namespace,
     kubeconfig_at,
     set_status,
+    temporary_status,
 )
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.proxy import proxy
+from tests.support.waiting import eventually
 from unbounded.api.core import LEASES, Lease
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
@@ -44,8 +47,11 @@ pytestmark = [
 RATE = 200  # changes a second, at least
 CHANGES = 2400
 WRITERS = 8
-ATTEMPTS = 2  # a burst in which the machine was busy with other work is made again
+ATTEMPTS = 4  # a burst in which the machine was busy with other work is made again
+REVIEWS = 6  # of rights: several questions
+NOTICED_S = RIGHTS_EVERY_S + ANSWER_S + 10.0  # for a silence or its end, on a busy machine
 LOST = ".lost-notice"
+AGE = "[data-since]:visible"
 FAILING = (str(Path(__file__).with_name("failing_page.py")),)
 
 
@@ -124,11 +130,10 @@ async def test_an_interrupted_watch_shows_the_age_of_the_data_and_goes_on(browse
             assert not await found.page.get_by_text("the watch is interrupted").is_visible()
         await found.shows("the watch is interrupted")
         await found.shows("before")  # what was read stays, with its age
-        age = found.page.locator("[data-since]").first
-        assert 0 <= int((await age.inner_text()).removesuffix(" s")) < 60
-        await found.page.wait_for_function(
-            "before => document.querySelector('[data-since]').textContent !== before", arg=await age.inner_text()
-        )
+        age = found.page.locator(AGE)
+        before = await age.inner_text()
+        assert before.endswith(" s")
+        await expect(age).not_to_have_text(before, timeout=10_000)
         with embedded_server(data) as kubeconfig:
             async with HttpApi(from_kubeconfig(kubeconfig)) as api:
                 await create_machine(api, "after", "rack")
@@ -141,21 +146,21 @@ async def test_a_server_that_falls_silent_shows_the_age_of_the_data_within_secon
     kubeconfig: Path, browser: Browser, api: HttpApi, tmp_path: Path
 ) -> None:
     """Its connections stay open, as those of a stopped process do; the watch never passes anything again."""
+    began = time.monotonic()
     async with AsyncExitStack() as stack:
         line = await stack.enter_async_context(proxy(api.config.server))
         own = await stack.enter_async_context(console(kubeconfig_at(kubeconfig, line.url, tmp_path / "kubeconfig")))
         found = await stack.enter_async_context(tab(browser, await own.url()))
         await found.shows("m-041")
         line.stall = True
-        await found.shows("no answer in time", within_s=RIGHTS_EVERY_S + ANSWER_S + 2)
+        await found.shows("no answer in time", within_s=NOTICED_S)
         await found.shows("m-041")
-        age = found.page.locator("[data-since]:visible").first
-        assert ANSWER_S - 1 < int((await age.inner_text()).removesuffix(" s")) < RIGHTS_EVERY_S + ANSWER_S + 4
+        age_s = int((await found.page.locator(AGE).inner_text()).removesuffix(" s"))
+        assert ANSWER_S - 1 < age_s <= time.monotonic() - began
         line.stalled_for_good()
-        await set_status(api, "m-041", phase="Failed", message="after the silence")
-        await found.shows("after the silence", within_s=RIGHTS_EVERY_S + ANSWER_S + 5)
-        await found.page.get_by_text("the watch is interrupted").first.wait_for(state="hidden")
-        await set_status(api, "m-041", phase=None, message=None)
+        async with temporary_status(api, "m-041", phase="Failed", message="after the silence"):
+            await found.shows("after the silence", within_s=NOTICED_S)
+            await found.page.get_by_text("the watch is interrupted").first.wait_for(state="hidden")
 
 
 async def test_leases_are_watched_in_one_namespace_while_a_page_follows_them(api: HttpApi) -> None:
@@ -173,12 +178,21 @@ async def test_leases_are_watched_in_one_namespace_while_a_page_follows_them(api
     ends[0]()
     assert data.of(LEADER_LEASES) is live
     ends[1]()
-    await asyncio.sleep(0)
-    assert "live leases" not in {one.get_name() for one in asyncio.all_tasks()}
+    await eventually(lambda: "live leases" not in {one.get_name() for one in asyncio.all_tasks()}, lambda: "it goes on")
     assert live.cache.all() == ()
     data.close()
     for namespace in ("default", NAMESPACE):
         await api.delete(LEASES, "brief", namespace=namespace)
+
+
+class CountingApi(HttpApi):
+    """Counts the reviews of rights."""
+
+    reviews = 0
+
+    async def create(self, *args: Any, **options: Any) -> Any:
+        self.reviews += 1
+        return await super().create(*args, **options)
 
 
 async def test_rights_on_one_namespace_are_enough_for_leases(api: HttpApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +200,7 @@ async def test_rights_on_one_namespace_are_enough_for_leases(api: HttpApi, monke
     await create_namespace(api, NAMESPACE)
     token = await create_lease_reader(api, "lease-reader")
     config = replace(api.config, credentials=StaticCredentials(AuthInfo(token=token)))
-    async with HttpApi(config) as own:
+    async with CountingApi(config) as own:
         data = LiveData(own, unauthorized=lambda _cause: None)
         live, states, changed = data.of(LEADER_LEASES), list[LiveState](), asyncio.Event()
 
@@ -197,7 +211,8 @@ async def test_rights_on_one_namespace_are_enough_for_leases(api: HttpApi, monke
         live.on_state(note)
         async with asyncio.timeout(10):
             await changed.wait()
-            await asyncio.sleep(0.5)  # several questions for the rights
+            known = own.reviews
+            await eventually(lambda: own.reviews >= known + REVIEWS, lambda: f"{own.reviews} reviews")
             changed.clear()
             await api.delete(ROLE_BINDINGS, "lease-reader", namespace=NAMESPACE)
             await changed.wait()
@@ -253,23 +268,17 @@ async def _check_failure(found: Tab, running: Console, cause: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_press_without_a_connection_is_not_sent_once_it_is_back(
-    running: Console, browser: Browser, api: HttpApi
-) -> None:
+async def test_a_press_without_a_connection_is_not_sent_once_it_is_back(running: Console, browser: Browser) -> None:
     async with tab(browser, await running.next_url()) as found:
         await found.shows("1 to 50 of")
-        await found.page.evaluate(
-            """() => {
-                window.socket.io.randomizationFactor(0);
-                window.socket.io.reconnectionDelay(4000);
-                window.socket.io.engine.close();
-            }"""
-        )
+        await found.page.evaluate("() => { window.socket.io.reconnection(false); window.socket.io.engine.close(); }")
         await found.page.locator(LOST).wait_for()
-        await found.page.get_by_role("button", name="Next").click()
+        await found.button("Next").click()
+        assert not await found.page.evaluate("window.socket.connected")
+        await found.page.evaluate("window.socket.connect()")
         await found.page.locator(LOST).wait_for(state="hidden")
-        await set_status(api, "m-041", phase="Failed", message="after the loss")
-        await found.shows("after the loss")
+        # messages keep their order: the press before would lead one page further
+        await found.button("Next").click()
+        await found.shows("51 to 100 of")
+        await found.button("Previous").click()
         await found.shows("1 to 50 of")
-        assert "first=" not in found.page.url
-        await set_status(api, "m-041", phase=None, message=None)
