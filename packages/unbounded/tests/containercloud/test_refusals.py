@@ -219,6 +219,10 @@ def test_what_still_holds_a_forced_deletion_up_is_an_event(write: str) -> None:
             assert len(set(tries)) < 60  # a pass tries the status and the write
             assert max(after - before for before, after in pairwise(tries)) < REFUSED_S[1] + 10
             assert await switched_off(world) == 1
+            target = await world.machine(TARGET)
+            assert target.spec.pxe is not None
+            assert (target.spec.pxe.image, target.spec.pxe.profile_ref) == (None, None)
+            assert (await world.read("master-0")).state == "available"
             world.refusals.end()
             await in_stock(world)
 

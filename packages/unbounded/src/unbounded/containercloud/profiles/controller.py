@@ -163,9 +163,7 @@ class ProfileController:
         host = None if claimed is None else self._hosts.get(claimed.name, claimed.namespace)
         if leaves_as_is(host, target):  # its disks are never written
             return
-        if host is not None and not is_claimed_by(
-            host, machine
-        ):  # a forced deletion may lack the status of its release
+        if host is not None and not is_claimed_by(host, machine):  # the status of a forced deletion may be refused
             return
         change = plan_reference(
             machine, target, self._profiles.all(), {one.name for one in self._layouts.all() if by_profile(one)}
