@@ -101,10 +101,17 @@ async def test_a_download_never_leaves_https(tmp_path: Path) -> None:
     authority.issue_cert("127.0.0.1").configure_cert(context)
     content = packed(tmp_path / "a.tar.gz", a=ACCOUNT).read_bytes()
 
-    async def plain(_request: web.BaseRequest) -> web.Response:
+    reached: list[str] = []
+
+    async def plain(request: web.BaseRequest) -> web.Response:
+        reached.append(request.path)
         return web.Response(body=content)
 
     async def encrypted(request: web.BaseRequest) -> web.Response:
+        if request.path == "/again":
+            return web.Response(status=302, headers={"Location": "/a.tar.gz"})
+        if request.path == "/later":
+            return web.Response(status=302, headers={"Location": "/plain"})
         if request.path == "/plain":
             return web.Response(status=302, headers={"Location": str(insecure.make_url("/a.tar.gz"))})
         return web.Response(body=content)
@@ -112,7 +119,9 @@ async def test_a_download_never_leaves_https(tmp_path: Path) -> None:
     secure = RawTestServer(encrypted)
     await secure.start_server(ssl=context)
     async with secure, RawTestServer(plain) as insecure:
-        for path, says in (("/a.tar.gz", "1 ServiceAccount"), ("/plain", "manifests come over https alone")):
+        refusal = "manifests come over https alone"
+        cases = {"/a.tar.gz": "1 ServiceAccount", "/again": "1 ServiceAccount", "/plain": refusal, "/later": refusal}
+        for path, says in cases.items():
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", _LOAD, f"https://127.0.0.1:{secure.port}{path}"),
                 env={**os.environ, "SSL_CERT_FILE": str(tmp_path / "ca.crt")},
@@ -120,6 +129,7 @@ async def test_a_download_never_leaves_https(tmp_path: Path) -> None:
             )
             out, _ = await process.communicate()
             assert says in out.decode()
+        assert reached == []
 
 
 _LOAD = """

@@ -101,10 +101,16 @@ def _of_tar(source: str, packed: bytes) -> list[tuple[str, bytes]]:
 
 async def _downloaded(url: str) -> bytes:
     timeout = aiohttp.ClientTimeout(total=DOWNLOAD_S)
+
+    async def over_https(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Refuse a redirect to another scheme before it is followed: its answer could be anybody's."""
+        if request.url.scheme != "https":
+            raise UnusableBundle(f"{url}: the server leads to {request.url}, and manifests come over https alone")
+        return await send(request)
+
+    session = aiohttp.ClientSession(timeout=timeout, trust_env=True, middlewares=(over_https,))
     try:
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as http, http.get(url) as answer:
-            if any(one.url.scheme != "https" for one in (*answer.history, answer)):
-                raise UnusableBundle(f"{url}: the server leads to {answer.url}, and manifests come over https alone")
+        async with session as http, http.get(url) as answer:
             if answer.status != 200:
                 raise UnusableBundle(f"{url}: the server answered {answer.status} {answer.reason}")
             content = await answer.content.read(LARGEST + 1)
