@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -290,7 +291,19 @@ async def test_objects_around_a_machine_say_who_would_use_them(world: Site) -> N
     ("content", "message"),
     [
         ("kind: [", "not YAML"),
-        ("apiVersion: v1\nkind: ConfigMap\n", "each object needs apiVersion, kind and metadata.name"),
+        ("- a\n", "x.yaml: object 1: expected a mapping, with apiVersion, kind and metadata"),
+        ("apiVersion: v1\nkind: ConfigMap\n", "object 1: metadata: expected a mapping"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: [a]\n", "object 1: metadata: expected a mapping"),
+        ("apiVersion: v1\nkind: {a: b}\nmetadata: {name: c}\n", "object 1: kind: expected a text"),
+        ("apiVersion: [v1]\nkind: A\nmetadata: {name: c}\n", "object 1: apiVersion: expected a text"),
+        (
+            f"{SEED}\n---\napiVersion: v1\nkind: A\nmetadata: {{name: 1}}\n",
+            "object 2: metadata.name: expected a text; a",
+        ),
+        (
+            "apiVersion: v1\nkind: A\nmetadata: {name: c, namespace: 5}\n",
+            "object 1: metadata.namespace: expected a text",
+        ),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n", "has no object that can be planned: Machine"),
     ],
 )
@@ -314,6 +327,16 @@ def test_objects_get_the_namespace_of_the_flag_and_others_are_named(
     with path.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         assert read_manifests("-", "shop") == (planned, others)
+
+
+def test_a_list_stands_for_its_objects(tmp_path: Path) -> None:
+    """As `kubectl get -o yaml` prints it."""
+    plain, listed = tmp_path / "plain.yaml", tmp_path / "listed.json"
+    release = {"apiVersion": "kaas.mirantis.com/v1alpha1", "kind": "ClusterRelease", "metadata": {"name": "r"}}
+    plain.write_text(f"{SEED}\n---\n{json.dumps(release)}\n")
+    found = [one for one in yaml.safe_load_all(plain.read_text()) if one is not None]
+    listed.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    assert read_manifests(str(listed), "shop") == read_manifests(str(plain), "shop")
 
 
 def test_only_kinds_that_a_controller_ends_have_a_planned_deletion(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 import yaml
@@ -58,6 +58,28 @@ async def _run_file(session: CommandSession) -> int:
     return FAILED if plan.is_refused else DONE
 
 
+def _objects(document: Any) -> list[Any]:
+    """Return the objects of a document: those of a List, as `kubectl get -o yaml` prints it, in its place."""
+    if document is None:
+        return []
+    if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
+
+
+def _fault(found: Any) -> str:
+    """Return why an object cannot be planned; empty where its names have the right form."""
+    if not isinstance(found, dict):
+        return "expected a mapping, with apiVersion, kind and metadata"
+    meta = found.get("metadata")
+    if not isinstance(meta, dict):
+        return "metadata: expected a mapping, with the name of the object"
+    texts = {"apiVersion": found.get("apiVersion"), "kind": found.get("kind"), "metadata.name": meta.get("name")}
+    texts["metadata.namespace"] = meta.get("namespace", "none")
+    wrong = next((field for field, text in texts.items() if not (isinstance(text, str) and text)), "")
+    return f"{wrong}: expected a text; a number needs quotes" if wrong else ""
+
+
 def read_manifests(path: str, namespace: str, *, deleted: bool = False) -> tuple[list[Raw], list[str]]:
     """Return the objects of a file that can be planned, with their namespace, and the names of the others.
 
@@ -70,13 +92,14 @@ def read_manifests(path: str, namespace: str, *, deleted: bool = False) -> tuple
     """
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        found = [one for one in yaml.load_all(content, Loader=yaml.CSafeLoader) if one is not None]
+        found = [one for body in yaml.load_all(content, Loader=yaml.CSafeLoader) for one in _objects(body)]
     except OSError as error:
         raise CliError(f"-f {path}: {error.strerror}", status=USAGE) from None
     except yaml.YAMLError:
         raise CliError(f"-f {path}: not YAML", status=USAGE) from None
-    if not all(isinstance(one, dict) and one.get("kind") and (one.get("metadata") or {}).get("name") for one in found):
-        raise CliError(f"-f {path}: each object needs apiVersion, kind and metadata.name", status=USAGE)
+    for number, one in enumerate(found, 1):
+        if fault := _fault(one):
+            raise CliError(f"-f {path}: object {number}: {fault}", status=USAGE)
     known = {names: kind for names, kind in PLANNED.items() if not deleted or kind in DELETABLE}
     planned = [one for one in found if (one.get("apiVersion"), one["kind"]) in known]
     if not planned:
