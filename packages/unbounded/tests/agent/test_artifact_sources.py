@@ -10,8 +10,8 @@ from unbounded.agent.artifact_cache import sha256_in
 from unbounded.agent.artifact_sources import Artifact, artifacts
 from unbounded.agent.node_spec import CNI, CONTAINERD, RUNC
 from unbounded.api.failures import Rejected
-from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
-from unbounded.join.agent_install import install_script, with_mirror
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, with_mirror
+from unbounded.join.agent_install import install_script
 
 GITHUB = "https://github.com"
 DIGEST = hashlib.sha256(b"x").hexdigest()

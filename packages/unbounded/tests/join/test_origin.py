@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.join.test_agent_install import CONFIG
 from unbounded.api.machine_spec import AgentSpec
-from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, config_text
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, config_text, with_mirror
 from unbounded.join.agent_install import (
     NO_DIGEST,
     NO_RELEASE,
@@ -25,7 +25,6 @@ from unbounded.join.agent_install import (
     install_script,
     origin_of,
     with_image,
-    with_mirror,
 )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from unbounded.api.configuration import MachineConfigurationTemplate, NodeSettings, ProxySettings
 from unbounded.api.machine import Machine
@@ -19,6 +20,7 @@ from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
 from unbounded.join.cluster_facts import ClusterFacts
 from unbounded.join.labels_and_taints import taken_by_kubelet
 
+_PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")  # of a node's artifacts
 JSON_PREFIX: Final = " " * 4  # indentation of every line but the first in a cloud-config
 _CAPITALS: Final = {
     "cri": "CRI",
@@ -212,10 +214,7 @@ def agent_config(
     kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
     downloads = agent.downloads if agent else None
     sources = Downloads(
-        **{
-            name: _source(getattr(downloads, name) if downloads else None)
-            for name in ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
-        }
+        **{name: _source(getattr(downloads, name) if downloads else None) for name in _PROJECTS}
     )
     ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})
     labels = ((kubernetes.node_labels if kubernetes else None) or {}) | ours
@@ -254,6 +253,23 @@ def _source(source: DownloadSource | None) -> ArtifactSource:
     if source is None:
         return ArtifactSource()
     return ArtifactSource(base_url=source.base_url or "", url=source.url or "", version=source.version or "")
+
+
+def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
+    """Return the configuration with a mirror for all artifacts without a source of their own. Paths below the mirror
+    are those of the projects: `v1.34.0/bin/linux/amd64/kubelet`, `v2.1.8/containerd-2.1.8-linux-amd64.tar.gz`, …
+
+    Args:
+        mirror: a base URL; empty for none.
+    """
+    if not mirror:
+        return config
+    sources = {name: _from(getattr(config.downloads, name), mirror.rstrip("/")) for name in _PROJECTS}
+    return replace(config, downloads=Downloads(**sources))
+
+
+def _from(source: ArtifactSource, mirror: str) -> ArtifactSource:
+    return source if source.url or source.base_url else replace(source, base_url=mirror)
 
 
 def agent_config_json(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import AgentSpec
-from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, agent_config, config_text
+from unbounded.join.agent_config import AgentConfig, agent_config, config_text, with_mirror
 from unbounded.join.cluster_facts import ClusterFacts
 
 NO_RELEASE: Final = (
@@ -30,7 +30,6 @@ NO_DIGEST: Final = (
     "Machine, --agent-sha256 for all hosts, or a URL that begins with https://"
 )
 FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
-_PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")
 
 STANDALONE: Final = """\
 #!/usr/bin/env bash
@@ -166,26 +165,9 @@ def host_setup(
     return HostSetup(with_image(config, defaults.image), origin)
 
 
-def with_mirror(config: AgentConfig, mirror: str) -> AgentConfig:
-    """Return the configuration with a mirror for all artifacts without a source of their own. Paths below the mirror
-    are those of the projects: `v1.34.0/bin/linux/amd64/kubelet`, `v2.1.8/containerd-2.1.8-linux-amd64.tar.gz`, …
-
-    Args:
-        mirror: a base URL; empty for none.
-    """
-    if not mirror:
-        return config
-    sources = {name: _from(getattr(config.downloads, name), mirror.rstrip("/")) for name in _PROJECTS}
-    return replace(config, downloads=Downloads(**sources))
-
-
 def with_image(config: AgentConfig, image: str) -> AgentConfig:
     """Return the configuration with this root file system of the node, if it names none; empty for none."""
     return config if config.oci_image else replace(config, oci_image=image)
-
-
-def _from(source: ArtifactSource, mirror: str) -> ArtifactSource:
-    return source if source.url or source.base_url else replace(source, base_url=mirror)
 
 
 def install_environment(origin: AgentOrigin) -> dict[str, str]:
