@@ -119,6 +119,12 @@ def server(host: Host) -> None:
     ):
         link(sys / f"class/net/{name}/device", device(host, f"pci0000:30/{slot}", driver))
         tree(sys / f"class/net/{name}", facts)
+    for slot, numbers in (
+        ("0000:31:00.0", {"acpi_index": "1", "index": "9"}),
+        ("0000:31:00.1", {"index": "2", "label": "Onboard LAN"}),
+        ("0000:00:03.0", {"index": "7"}),  # of the device of the bus, above that of virtio
+    ):
+        tree(sys / "devices/pci0000:30" / slot, numbers)
     tree(sys / "class/net/lo", {"address": "00:00:00:00:00:00", "carrier": "1"})
     for slot, kind, vendor, number, driver in (
         ("0000:17:00.0", "0x030200", "0x10de", "0x2330", "nvidia"),
@@ -158,11 +164,12 @@ async def test_a_server_is_reported_with_all_its_parts(host: Host) -> None:
         "numaNodes": 2,
         "nics": [
             {"name": "eno1", "mac": "aa:bb:cc:00:00:01", "driver": "ice", "link": True, "speedMbps": 25000,
-             "pciAddress": "0000:31:00.0"},
-            {"name": "eno2", "mac": "aa:bb:cc:00:00:02", "driver": "ice", "link": False, "pciAddress": "0000:31:00.1"},
+             "pciAddress": "0000:31:00.0", "onboardIndex": 1},
+            {"name": "eno2", "mac": "aa:bb:cc:00:00:02", "driver": "ice", "link": False, "pciAddress": "0000:31:00.1",
+             "onboardIndex": 2},
             {"name": "eno3", "mac": "aa:bb:cc:00:00:04", "driver": "ice", "link": False, "pciAddress": "0000:31:00.2"},
             {"name": "eth0", "mac": "aa:bb:cc:00:00:03", "driver": "virtio_net", "link": True,
-             "pciAddress": "0000:00:03.0"},
+             "pciAddress": "0000:00:03.0", "onboardIndex": 7},
         ],
         "tpm": {"version": "2.0"},
         "accelerators": [

@@ -182,7 +182,11 @@ nic_facts() {
     truth link "${FACT:-0}"
     fact "$nic_dir/speed"
     [ "$FACT" = 0 ] || number speedMbps "$FACT" # -1 or 0: unknown
-    text pciAddress "$(readlink -f "$nic_dir/device" | grep -oE '[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]' | tail -n 1)"
+    nic_device=$(readlink -f "$nic_dir/device" | grep -oE '^.*/[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]' || :)
+    text pciAddress "${nic_device##*/}"
+    fact "$nic_device/acpi_index" # ACPI's number counts before that of SMBIOS, as udev has it
+    [ -n "$FACT" ] || fact "$nic_device/index"
+    number onboardIndex "$FACT"
     part lldp lldp_facts "$1"
 }
 

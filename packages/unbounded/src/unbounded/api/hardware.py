@@ -89,6 +89,9 @@ class NICFacts(ApiStruct, frozen=True, kw_only=True):
     link: Annotated[bool | None, Field("A cable is connected, and the other end is up.")] = None
     speed_mbps: Annotated[Count | None, Field("Speed of the link in Mbit/s; absent without a link.")] = None
     pci_address: PCIAddress | None = None
+    onboard_index: Annotated[
+        Count | None, Field("Number that the firmware gives a card of the board: the 1 of systemd's name eno1.")
+    ] = None
     lldp: Annotated[LLDPNeighbour | None, Field("Switch port, if it announced itself during the inspection.")] = None
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from tests.containercloud.network.support import CARDS, EXAMPLE, LCM, MACS, NAMESPACE, host_network, subnet
 from tests.support.qemu.tools import built
+from unbounded.api.hardware import NICFacts
 from unbounded.containercloud.network.rendering import (
     NetworkCard,
     NetworkReason,
@@ -18,9 +19,9 @@ from unbounded.containercloud.network.rendering import (
     TemplateSubnet,
     check_template,
     map_cards,
-    pci_names,
     render_network,
     services,
+    systemd_names,
 )
 from unbounded.containercloud.network.subnets import AddressPool
 
@@ -116,17 +117,18 @@ def test_automatic_mapping_knows_cards_by_the_names_of_systemd() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "names"),
+    ("address", "index", "names"),
     [
-        ("0000:03:00.0", ("enp3s0", "enp3s0f0")),
-        ("0000:03:00.1", ("enp3s0f1",)),
-        ("0001:0a:1f.0", ("enP1p10s31", "enP1p10s31f0")),
-        (None, ()),
-        ("virtio0", ()),
+        ("0000:03:00.0", None, ("enp3s0", "enp3s0f0")),
+        ("0000:03:00.1", None, ("enp3s0f1",)),
+        ("0001:0a:1f.0", None, ("enP1p10s31", "enP1p10s31f0")),
+        ("0000:03:00.1", 2, ("eno2", "enp3s0f1")),
+        (None, None, ()),
+        ("virtio0", None, ()),
     ],
 )
-def test_a_pci_address_has_the_names_of_systemd(address: str | None, names: tuple[str, ...]) -> None:
-    assert pci_names(address) == names
+def test_a_card_has_the_names_of_systemd(address: str | None, index: int | None, names: tuple[str, ...]) -> None:
+    assert systemd_names(NICFacts(pci_address=address, onboard_index=index)) == names
 
 
 def test_a_card_is_found_by_the_name_that_systemd_gives_it() -> None:

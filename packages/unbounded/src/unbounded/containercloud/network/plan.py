@@ -67,9 +67,9 @@ from unbounded.containercloud.network.rendering import (
     RenderedNetwork,
     TemplateNetworkFault,
     TemplateSubnet,
-    pci_names,
     render_network,
     services,
+    systemd_names,
 )
 from unbounded.containercloud.network.selection import choose_template, full_name, layout_subnets, pool_of
 from unbounded.containercloud.network.subnets import (
@@ -249,7 +249,7 @@ def network_cards(view: NetworkView, ipam: IpamHost) -> list[NetworkCard] | None
     cards = []
     for nic in hardware.nics:
         mac = (nic.mac or "").lower()
-        aliases = (*((nic.name,) if nic.name else ()), *pci_names(nic.pci_address))
+        aliases = (*((nic.name,) if nic.name else ()), *systemd_names(nic))
         if mac:
             cards.append(NetworkCard(names.get(mac, nic.name or mac), mac, mac == boot, aliases))
     return _last_named(cards, ipam.spec.if_mapping_override)

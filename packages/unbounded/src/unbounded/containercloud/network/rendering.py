@@ -16,6 +16,7 @@ import yaml
 
 from unbounded.api.container_cloud.names import LABEL_LCM_SUBNET
 from unbounded.api.container_cloud.network import ServiceAddress
+from unbounded.api.hardware import NICFacts
 from unbounded.containercloud.network.subnets import AddressPool, interface_key
 from unbounded.gotemplate import Template, TemplateError, TemplateLimits
 from unbounded.gotemplate.types import INT, STRING, CallFailed, Signature
@@ -229,8 +230,15 @@ def _score(card: NetworkCard, priorities: Sequence[str]) -> tuple[tuple[int, int
     return None
 
 
-def pci_names(address: str | None) -> tuple[str, ...]:
-    """Return the names that systemd gives a network card at a PCI address: enp3s0, and enp3s0f1 for a function."""
+def systemd_names(card: NICFacts) -> tuple[str, ...]:
+    """Return the names that systemd may give a network card, in its order: eno1 by the number that the firmware gives
+    a card of the board; enp3s0 by the PCI address, and enp3s0f1 for a function.
+    """
+    onboard = () if card.onboard_index is None else (f"eno{card.onboard_index}",)
+    return (*onboard, *_pci_names(card.pci_address))
+
+
+def _pci_names(address: str | None) -> tuple[str, ...]:
     found = _PCI.fullmatch(address or "")
     if found is None:
         return ()
