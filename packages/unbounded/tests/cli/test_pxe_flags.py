@@ -40,13 +40,13 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
         *("--pxe-cluster-dns", "10.96.0.10", "--pxe-ek-ca", str(roots)),
         *("--pxe-media-certificate", str(roots), "--pxe-media-key", str(roots)),
         *("--pxe-media-url", "https://boot/", "--pxe-media-port", "4"),
-        *("--pxe-pcr-policy", "Required"),
+        *("--pxe-pcr-policy", "Required", "--artifact-mirror", "https://mirror"),
         "--allow-profile-scripts",
     ).netboot
     assert found is not None
     assert (found.serve_url, found.dhcp_mode, found.cluster_dns) == ("http://boot", DhcpMode.PROXY, "10.96.0.10")
     assert (found.http_port, found.tftp_port, found.dhcp_port, found.ek_ca) == (1, 2, 3, roots)
-    assert found.pcr_policy is PCRPolicy.REQUIRED
+    assert (found.pcr_policy, found.artifact_mirror) == (PCRPolicy.REQUIRED, "https://mirror")
     assert found.allow_profile_scripts
     assert found.media == MediaSettings(certificate=roots, key=roots, url="https://boot", port=4)
 

@@ -84,9 +84,9 @@ class Place:
         text = await UserDataBuilder(self.api, self.facts, tokens, HostDefaults(AgentOrigin())).build(of)
         return {file["path"]: file["content"] for file in yaml.safe_load(text)["write_files"]}
 
-    async def template_data(self, of: Machine, *, private: bool = True) -> dict[str, Any]:
+    async def template_data(self, of: Machine, *, private: bool = True, mirror: str = "") -> dict[str, Any]:
         """The agent's file as metalman's templates have it."""
-        given = ClusterTemplateContext(self.api, self.facts)
+        given = ClusterTemplateContext(self.api, self.facts, mirror=mirror)
         around = await given.template_context(of, BOOT_URL, private=private)
         found: dict[str, Any] = json.loads(around.agent_config_json)
         return found
@@ -163,6 +163,18 @@ async def test_a_netbooted_host_has_them() -> None:
     async with place() as there:
         assert of_settings(await there.template_data(machine())) == EXPECTED
         assert of_settings(await there.template_data(machine(configurationRef={"name": "gone"}))) == KEY_ALONE
+
+
+async def test_a_netbooted_host_downloads_from_the_mirror_what_its_machine_names_no_source_for() -> None:
+    agent = {"downloads": {"runc": {"baseURL": "https://own"}, "cni": {"version": "1.7.1"}}}
+    async with place() as there:
+        found = (await there.template_data(machine(agent=agent), mirror="https://mirror/"))["Downloads"]
+        mirrored = {"BaseURL": "https://mirror"}
+        assert found == {
+            **dict.fromkeys(("Kubernetes", "Containerd", "Crictl", "Sandbox"), mirrored),
+            "Runc": {"BaseURL": "https://own"},
+            "CNI": {**mirrored, "Version": "1.7.1"},
+        }
 
 
 class Failing(MemoryApi):

@@ -55,6 +55,7 @@ FIELDS = [
     ("attest-require-challenge", "false", "challenge", False),
     ("pcr-policy", "Required", "pcr_policy", PCRPolicy.REQUIRED),
     ("cluster-dns", "10.96.0.10", "cluster_dns", "10.96.0.10"),
+    ("artifact-mirror", "https://mirror/all", "artifact_mirror", "https://mirror/all"),
     ("default-netboot-image", "r/i:v1", "default_image", "r/i:v1"),
     ("default-netboot-pull-secret", "unbounded-kube/pull", "default_pull_secret", ("unbounded-kube", "pull")),
     (

@@ -213,9 +213,7 @@ def agent_config(
     template = settings if isinstance(settings, MachineConfigurationTemplate) else MachineConfigurationTemplate()
     kubernetes, agent = machine.spec.kubernetes, machine.spec.agent
     downloads = agent.downloads if agent else None
-    sources = Downloads(
-        **{name: _source(getattr(downloads, name) if downloads else None) for name in _PROJECTS}
-    )
+    sources = Downloads(**{name: _source(getattr(downloads, name) if downloads else None) for name in _PROJECTS})
     ours = {LABEL_MACHINE: machine.name} | ({LABEL_SITE: machine.site} if machine.site else {})
     labels = ((kubernetes.node_labels if kubernetes else None) or {}) | ours
     desired = template.kubernetes.version if template.kubernetes else None  # which counts before that of the Machine
@@ -278,10 +276,11 @@ def agent_config_json(
     attest_url: str | None = None,
     token: str | None = None,
     settings: NodeSettings | None = None,
+    mirror: str = "",
 ) -> str:
     """Return the file for a cloud-config template: JSON with every line but the first indented by four spaces."""
-    text = config_text(agent_config(machine, facts, attest_url=attest_url, token=token, settings=settings))
-    return text.replace("\n", f"\n{JSON_PREFIX}")
+    config = agent_config(machine, facts, attest_url=attest_url, token=token, settings=settings)
+    return config_text(with_mirror(config, mirror)).replace("\n", f"\n{JSON_PREFIX}")
 
 
 def config_text(config: AgentConfig) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from unbounded.api.names import PCRPolicy
+from unbounded.join.host_options import MIRROR
 from unbounded.kube.options import (
     ELECTION,
     Option,
@@ -247,6 +248,7 @@ DEPLOYED_OPTIONS: Final = (
     _TFTP_PORT,
     _DHCP_PORT,
     _DNS,
+    MIRROR,
     _SCRIPTS,
     _KEEP_CONSOLE,
     *MEDIA_OPTIONS,
@@ -258,7 +260,7 @@ CONTROLLER_OPTIONS: Final = (
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
-    _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE, _PCRS, _SCRIPTS,
+    _SERVE_URL, _APISERVER, _DNS, MIRROR, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE, _PCRS, _SCRIPTS,
     _PROXIES, _MEDIA_CERTIFICATE, _MEDIA_KEY, *MEDIA_OPTIONS,
 )  # fmt: skip
 
@@ -344,6 +346,7 @@ def _netboot(values: OptionValues) -> NetbootSettings:
         docker_config=values.value(_DOCKER),
         apiserver_url=values.value(_APISERVER),
         cluster_dns=values.value(_DNS),
+        artifact_mirror=values.value(MIRROR),
         ek_ca=values.value(_EK_CA),
         challenge=values.value(_CHALLENGE),
         pcr_policy=values.value(_PCRS),

@@ -101,6 +101,7 @@ class NetbootSettings:
         default_image, default_pull_secret: for Machines without a netboot image; the Secret is (namespace, name).
         docker_config: logins for registries, tried after those of pull secrets; the file is optional.
         apiserver_url: API server for booted machines, in place of the one that the cluster publishes.
+        artifact_mirror: source of a node's artifacts for which a Machine sets no other; empty for none.
         ek_ca: PEM file with the roots of TPM manufacturers.
         challenge: a TPM has to answer a challenge before its key is pinned; without one, it has proven nothing by then.
         pcr_policy: consequence of a boot whose PCRs deviate, for Machines that name none.
@@ -124,6 +125,7 @@ class NetbootSettings:
     docker_config: Path = _in_home(DOCKER_CONFIG)  # noqa: RUF009
     apiserver_url: str = ""
     cluster_dns: str = ""
+    artifact_mirror: str = ""
     ek_ca: Path | None = None
     challenge: bool = True
     pcr_policy: PCRPolicy = PCRPolicy.RECORDED

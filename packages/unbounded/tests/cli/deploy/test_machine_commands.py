@@ -685,6 +685,7 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
         tftp_port=70,
         dhcp_port=68,
         cluster_dns="10.96.0.10",
+        artifact_mirror="https://mirror.example.com",
         ek_ca=roots,
         pcr_policy=PCRPolicy.REQUIRED,
         allow_profile_scripts=True,

@@ -107,6 +107,12 @@ def _boot_flags(parser: ArgumentParser) -> None:
         help="Give nodes this DNS server, for clusters without Service kube-dns",
     )
     parser.add_argument(
+        "--artifact-mirror",
+        default="",
+        metavar="URL",
+        help="Set the download mirror of hosts whose Machine names none",
+    )
+    parser.add_argument(
         "--allow-profile-scripts",
         nargs="?",
         const="true",

@@ -196,7 +196,7 @@ class NetbootProcess:
             machines=caches.machines,
             operations=caches.operations,
             images=images,
-            facts=ClusterTemplateContext(runtime.api, self._facts, desired.pcr_policy),
+            facts=ClusterTemplateContext(runtime.api, self._facts, desired.pcr_policy, mirror=desired.artifact_mirror),
             attestation=attestation,
             key=key,
             tickets=tickets,

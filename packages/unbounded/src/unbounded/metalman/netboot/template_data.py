@@ -37,12 +37,16 @@ class ClusterTemplateContext:
 
     Args:
         policy: PCR policy of Machines that name none.
+        mirror: source of artifacts whose source the Machine does not name; empty for the projects' own sources.
     """
 
-    def __init__(self, api: Api, follower: FactsFollower, policy: PCRPolicy = PCRPolicy.RECORDED) -> None:
+    def __init__(
+        self, api: Api, follower: FactsFollower, policy: PCRPolicy = PCRPolicy.RECORDED, *, mirror: str = ""
+    ) -> None:
         self._api = api
         self._follower = follower
         self._policy = policy
+        self._mirror = mirror
 
     async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         """Return the context.
@@ -69,6 +73,7 @@ class ClusterTemplateContext:
                 attest_url=None if _token_named(machine) else serve_url,
                 token=await self._token(machine) if private else None,
                 settings=template,
+                mirror=self._mirror,
             ),
         )
 
