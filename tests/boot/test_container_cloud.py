@@ -17,7 +17,7 @@ import yaml
 
 from tests.boot.rack import SEEN, Rack, blank_disk, rack, seen
 from tests.boot.test_network import HOST, HOST_IN_VLAN, VlanPeer, pings
-from tests.boot.test_replace import downloads, host_image, is_joined, is_node_of_the_agent
+from tests.boot.test_replace import host_image, is_joined, is_node_of_the_agent
 from tests.boot.test_rolling_update import beside, kubelet
 from tests.boot.thin import joining_image
 from tests.cli.running import KUBECTL
@@ -26,7 +26,7 @@ from tests.fetch.registries import push
 from tests.support.agent_release import agent_release
 from tests.support.hosts import agent_tools
 from tests.support.hosts.images import images_on
-from tests.support.hosts.mirror import Mirror, mirror_on
+from tests.support.hosts.mirror import mirror_on
 from tests.support.paths import ROOT
 from tests.support.qemu import Hardware, Segment
 from tests.support.qemu.segment import ip
@@ -54,7 +54,7 @@ JOINS_S: Final = 2700.0  # installed and joined, in an emulated machine beside o
 ANSWERS_S: Final = 60.0
 WORDS: Final = ["Provision", "Uninitialized", "Pending", "Prepare", "Deploy", "Reconfigure", "Ready"]
 REPORT: Final = {
-    "nics": [{"name": "eth0", "mac": MAC}],
+    "nics": [{"name": "eth0", "mac": MAC, "onboardIndex": 1}],
     "disks": [
         {
             "name": "vda",
@@ -87,16 +87,11 @@ vlans:
 
 @dataclass
 class ContainerCloudRack:
-    """A rack whose machine is the host default/master-0 of the example, with images that it can get.
-
-    Args:
-        mirror: of what nodes are made from; None where no node is made.
-    """
+    """A rack whose machine is the host default/master-0 of the example, with images that it can get."""
 
     rack: Rack
     folder: Path
     example: str
-    mirror: Mirror | None = None
 
     def documents(self) -> dict[str, dict[str, Any]]:
         """Return the objects of the example by kind; there is one of each."""
@@ -151,12 +146,6 @@ class ContainerCloudRack:
             return await pings(HOST) or None
 
         await self.rack.until(look, f"{HOST} answers", within_s=within_s)
-
-    async def named_cards(self, **macs: str) -> None:
-        """Give cards of the claimed host the names of the template: it reports eth0, and QEMU's firmware no numbers."""
-        await self.state("provisioning", within_s=STOCKED_S)
-        cards = [{"name": name, "mac": mac, "primary": mac == MAC} for name, mac in macs.items()]
-        await self.patch("ipamhost", MACHINE, {"nicMACmap": cards})
 
     async def returned(self, **fields: Any) -> None:
         """Delete the Machine by its own field, and wait until its host is in stock again."""
@@ -214,20 +203,22 @@ async def container_cloud_rack(
     ip(f"addr add {GATEWAY}/24 dev {net.bridge}")
     ip(f"addr del {net.address}/{net.length} dev {net.bridge}")
     ip(f"addr add {net.address}/{net.length} dev {net.bridge}")  # a registry by HTTP needs a private address
-    node_image, mirror = f"{GATEWAY}:8880/no/node:v1", None  # metalman has none
-    flags = ("--container-cloud", "--min-other-managers", "0")
+    node_image = f"{GATEWAY}:8880/no/node:v1"  # metalman has none
+    flags = ["--container-cloud", "--min-other-managers", "0"]
     with ExitStack() as stack:
         if image is None:
             tools, image = agent_tools(), host_image()
             nodes = stack.enter_context(images_on(net.address, tools, folder / "images"))
             mirror = stack.enter_context(mirror_on(GATEWAY, tools))
             mirror.add_kubernetes(VERSION)
+            mirror.add_default_versions()
+            flags += ["--artifact-mirror", mirror.base]
             node_image = f"{nodes.host}/lab/node:v1"
         async with rack(hardware, replace(net, address=GATEWAY), folder, *flags) as it:
             it.name = NAME
             await it.up.says("Ctrl-C stops")
             await push(it.registry, "images/host", "v1", image)
-            yield ContainerCloudRack(it, folder, example(it, node_image), mirror)
+            yield ContainerCloudRack(it, folder, example(it, node_image))
 
 
 def example(it: Rack, node_image: str) -> str:
@@ -262,7 +253,6 @@ async def test_a_thin_system_joins_and_its_host_returns_to_stock(net: Segment, t
         await cloud.apply(as_text(objects.values()))
         taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
         async with cloud.words() as words, beside(kubelet(it, taint)):
-            await cloud.named_cards(eno1=MAC)
             await cloud.ready()
             assert words == WORDS
         status = await cloud.replaced()
@@ -282,24 +272,23 @@ async def test_the_example_becomes_a_node_and_its_host_returns_to_stock(net: Seg
     """The example as it stands: / and data on LVM on RAID 1. kubelet is a stand-in that reports its Node."""
     disks = [blank_disk(tmp_path, 16 << 30, f"{name}.img") for name in ("first", "second")]
     hardware = Hardware(
-        mac=MAC, disk=disks[0], second_disk=disks[1], solid_state=True, tpm=True, memory_mib=2048, cpus=2
+        mac=MAC,
+        onboard_index=1,
+        disk=disks[0],
+        second_disk=disks[1],
+        solid_state=True,
+        tpm=True,
+        memory_mib=2048,
+        cpus=2,
     )
     async with container_cloud_rack(hardware, net, tmp_path) as cloud:
         await cloud.apply(cloud.example)
         async with cloud.words() as words:
-            await is_prepared(cloud, eno1=MAC)
             await cloud.ready()
             assert words == WORDS
         await is_ready_by_the_example(cloud)
         await cloud.returned()
         assert cloud.rack.bmc.power() is HostPower.OFF
-
-
-async def is_prepared(cloud: ContainerCloudRack, **macs: str) -> None:
-    """Give the claimed host what no field of the example has: the names of its cards, and sources of the agent."""
-    await cloud.named_cards(**macs)
-    assert cloud.mirror is not None
-    await cloud.patch("mach", NAME, {"agent": {"downloads": downloads(cloud.mirror)}})
 
 
 async def is_ready_by_the_example(cloud: ContainerCloudRack) -> None:
@@ -319,6 +308,8 @@ async def is_ready_by_the_example(cloud: ContainerCloudRack) -> None:
     path = "status.providerStatus.currentDistribution"
     await cloud.until("ma", MACHINE, path, "debian/bookworm", within_s=FACTS_S + 60)  # what it runs
     assert machine["status"]["providerStatus"]["privateIp"] == HOST
+    reported = (await it.up.get("mach", NAME))["status"]["agent"]["host"]["hardware"]
+    assert [(one["name"], one["mac"]) for one in reported["nics"]] == [("eno1", MAC)]
     assert await pings(HOST)
 
 
@@ -328,6 +319,7 @@ async def test_a_bond_on_a_mirror_loses_a_cable_and_a_disk(net: Segment, tmp_pat
     disks = [blank_disk(tmp_path, 16 << 30, f"{name}.img") for name in ("first", "second")]
     hardware = Hardware(
         mac=MAC,
+        onboard_index=1,
         second_mac=SECOND_MAC,
         disk=disks[0],
         second_disk=disks[1],
@@ -345,7 +337,6 @@ async def test_a_bond_on_a_mirror_loses_a_cable_and_a_disk(net: Segment, tmp_pat
         meta = {"name": "storage", "namespace": PROJECT}
         subnet = {"apiVersion": "ipam.mirantis.com/v1alpha1", "kind": "Subnet", "metadata": meta, "spec": storage}
         await cloud.apply(as_text([*objects.values(), subnet]))
-        await cloud.named_cards(eno1=MAC, enp0s0=SECOND_MAC)
         await it.machine.shows("from Hdd ---", within_s=INSTALLS_S)  # the installer has the same address
         await cloud.answers(within_s=INSTALLS_S)
         await loses_cables(cloud, net)

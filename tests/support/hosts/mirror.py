@@ -30,6 +30,7 @@ from aiohttp import web
 
 from tests.support.hosts.tools import AgentTools
 from tests.support.paths import ROOT
+from unbounded.agent import node_spec
 from unbounded.agent.artifact_sources import SANDBOX
 
 CONTAINERD: Final = "1.6.20"
@@ -103,7 +104,9 @@ class Mirror:
         self.asked: list[Asked] = []
         self._files: dict[str, bytes | Path] = {}
         self._cuts: dict[str, int] = {}
-        self._add_parts(tools.artifacts)
+        self._parts = tools.artifacts
+        self._add_versions(CONTAINERD, RUNC, CNI)
+        self.add(f"/sandbox/v{SANDBOX}/sandbox-{ARCH}.tar", sandbox_image())
 
     def add(self, path: str, content: bytes | Path, *, checksum: str = ".sha256") -> str:
         """Serve a file, and its sha256 beside it; its URL."""
@@ -153,14 +156,18 @@ class Mirror:
         assert len(found) == 1, found
         return found[0]
 
-    def _add_parts(self, parts: Path) -> None:
-        name = f"containerd-{CONTAINERD}-linux-{ARCH}.tar.gz"
-        self.add(f"/v{CONTAINERD}/{name}", parts / "containerd.tar.gz", checksum=".sha256sum")
-        self.add(f"/v{RUNC}/runc.{ARCH}", parts / "runc", checksum="")
+    def add_default_versions(self) -> None:
+        """Serve the same containerd, runc and CNI plugins at the paths of the agent's default versions, too."""
+        self._add_versions(node_spec.CONTAINERD, node_spec.RUNC, node_spec.CNI)
+
+    def _add_versions(self, containerd: str, runc: str, cni: str) -> None:
+        parts = self._parts
+        name = f"containerd-{containerd}-linux-{ARCH}.tar.gz"
+        self.add(f"/v{containerd}/{name}", parts / "containerd.tar.gz", checksum=".sha256sum")
+        self.add(f"/v{runc}/runc.{ARCH}", parts / "runc", checksum="")
         digest = hashlib.sha256((parts / "runc").read_bytes()).hexdigest()
-        self._files[f"/v{RUNC}/runc.sha256sum"] = f"{digest}  runc.{ARCH}\n".encode()
-        self.add(f"/v{CNI}/cni-plugins-linux-{ARCH}-v{CNI}.tgz", parts / "cni.tgz")
-        self.add(f"/sandbox/v{SANDBOX}/sandbox-{ARCH}.tar", sandbox_image())
+        self._files[f"/v{runc}/runc.sha256sum"] = f"{digest}  runc.{ARCH}\n".encode()
+        self.add(f"/v{cni}/cni-plugins-linux-{ARCH}-v{cni}.tgz", parts / "cni.tgz")
 
     # Serving
 

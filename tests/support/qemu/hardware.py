@@ -60,6 +60,7 @@ class Hardware:
     """A machine with a network card or two, and a disk when there is a file for it (raw)."""
 
     mac: str
+    onboard_index: int = 0  # number of the first card in the firmware's list of the board's devices; 0: it is not there
     second_mac: str = ""  # of another card, which it does not boot from
     firmware: Firmware = Firmware.UEFI
     disk: Path | None = None
@@ -140,7 +141,10 @@ def _network(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[s
         card += ",romfile="
     if boot.source in ("Pxe", "UefiHttp"):
         card += ",bootindex=1"
-    first = ["-netdev", f"tap,id=net0,ifname={wires.tap},script=no,downscript=no", "-device", card]
+    first = ["-netdev", f"tap,id=net0,ifname={wires.tap},script=no,downscript=no", "-device", f"{card},id=card0"]
+    if hardware.onboard_index:
+        onboard = f"type=41,designation=Onboard LAN,kind=ethernet,instance={hardware.onboard_index},pcidev=card0"
+        first += ["-smbios", onboard]
     if not hardware.second_mac:
         return first
     second = f"virtio-net-pci,netdev=net1,mac={hardware.second_mac},romfile="
