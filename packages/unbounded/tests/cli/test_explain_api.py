@@ -219,7 +219,7 @@ async def _no_plan_writes(running: Up, whole: Caller, part: Caller) -> None:
         assert (code, change["server"]) == (200, "")
         assert [one["machine"] for one in change["operation"]["targets"]] == ["m1"]
         assert PASSWORD not in json.dumps(plan)
-        assert "Secret unbounded-kube/bmc: this server reads no Secrets" in change["operation"]["unchecked"]
+        assert "Secret unbounded-kube/bmc: this server does not read it" in change["operation"]["unchecked"]
         paused = {"metadata": {"annotations": {f"{GROUP}/paused": "true"}}}
         patch = {"apiVersion": f"{GROUP}/v1alpha3", "kind": "Machine", "name": "m1", "patch": paused}
         code, plan = await admin.plan({"patches": [patch]})

@@ -124,6 +124,7 @@ class SiteLogins:
 
     Args:
         namespace: the only allowed namespace of Secrets.
+        reader: subject and verb of the message that the Secret may not be read.
     """
 
     def __init__(
@@ -133,9 +134,11 @@ class SiteLogins:
         provider: Provider,
         *,
         namespace: str,
+        reader: str = "this controller has",
         loop_time: Callable[[], float] | None = None,
     ) -> None:
         self._api = api
+        self._reader = reader
         self._credentials = credentials
         self._provider = provider
         self._namespace = namespace
@@ -190,7 +193,7 @@ class SiteLogins:
         except Forbidden as error:
             cause = reasons.credential_cause(reasons.CREDENTIAL_INVALID, credential)
             raise Refusal(
-                reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {message}", cause
+                reasons.AUTH_SECRET_FORBIDDEN, f"{self._reader} no permission to read {message}", cause
             ) from error
         version = (found.metadata.uid, found.metadata.resource_version or "")
         read = self._read[reference.name] = _ReadSecret(now, self._held(found, reference), version)

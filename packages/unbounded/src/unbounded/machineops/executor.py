@@ -43,7 +43,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.rate_limits import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.replacement_state import ReplacementSecret
-from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
+from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_losses
 from unbounded.operations.claim_gates import Gate
 from unbounded.operations.executor_protocol import NotDone, Refusal, Target
 from unbounded.operations.executor_selection import ExecutorKind, executor_name
@@ -51,7 +51,6 @@ from unbounded.workflow.procedure import Observation, Procedure
 
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
 INSTANCES: Final = 4096  # cached ids: each event of a Machine needs its target digest
-MOST_LOSSES: Final = 64  # in a status; a refusal names all
 NAMED: Final = 3  # of the Machines that share an instance
 ACCEPTED: Final = ""  # handle of an accepted action without a long call, so that the acceptance survives a crash
 
@@ -204,10 +203,10 @@ class CloudExecutor:
     async def _write_losses(self, target: Target, losses: Sequence[Loss]) -> None:
         """Write the losses to the status if they differ."""
         operation = target.operation
-        reported = {one.field: status_loss(one) for one in losses[:MOST_LOSSES]}
-        if not reported or list(reported.values()) == list(operation.status.losses):
+        reported = status_losses(losses)
+        if not reported or reported == tuple(operation.status.losses):
             return
-        losses_told = {"losses": msgspec.to_builtins([*reported.values()])}
+        losses_told = {"losses": msgspec.to_builtins(reported)}
         try:
             await self._status.merge(operation.name, losses_told, uid=operation.metadata.uid)
         except ApiError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, AuthMode, MachineOperationCredential
+from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -29,6 +30,8 @@ from unbounded.operations.parameters import invalid
 from unbounded.workflow.procedure import Procedure
 
 INDEX_INSTANCE: Final = "instance"
+PREVIEW_S: Final = 30.0  # longest wait of a user for a preview
+WORKLOAD_IDENTITY: Final = "its controller logs in with its own workload identity, which no other process has"
 
 
 def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:
@@ -73,6 +76,10 @@ def preflight_refusal(provider: Provider, operation: MachineOperation, machine: 
     return None
 
 
+class NoLogin(Transient):
+    """No login to the cloud is usable from here."""
+
+
 @dataclass(frozen=True)
 class _CredentialList:
     """Credentials with the interface of their cache."""
@@ -88,9 +95,12 @@ async def preview_losses(
 ) -> tuple[Loss, ...]:
     """Return the losses of a HostReplace; reads from the cloud and changes nothing.
 
+    The login is that of the Machine's MachineOperationCredential, read with the rights of `api`.
+
     Raises:
         Refusal: the replacement would be refused.
-        Transient: the preview is impossible from here; the message names the cause.
+        NoLogin: the cloud was not called; the message names the cause.
+        Transient: the cloud has given no answer.
     """
     instance = parse_instance(provider, provider_id_of(machine))
     job = Job(
@@ -103,12 +113,17 @@ async def preview_losses(
         parameters=operation.spec.parameters,
     )
     sessions = await _sessions(api, provider, machine)
+    limit_s = min(provider.call_limit_s, PREVIEW_S)
     try:
-        async with sessions.use() as session, asyncio.timeout(provider.call_limit_s):
+        async with sessions.use() as session, asyncio.timeout(limit_s):
             keep = ReplacementSecret(api, operation, machine, instance.binding)
             return (await session.look_replace(job, keep)).losses
+    except Failure:
+        raise
     except TimeoutError as error:
-        raise Transient(f"{provider.name} did not answer within {provider.call_limit_s:.0f} s") from error
+        raise Transient(f"{provider.name} did not answer within {limit_s:.0f} s") from error
+    except Exception as error:  # of a provider by others, in the process of the reader
+        raise Transient(f"provider {provider.name} failed ({type(error).__name__})") from error
     finally:
         await sessions.close()
 
@@ -117,17 +132,17 @@ async def _sessions(api: Api, provider: Provider, machine: Machine) -> Sessions:
     """Return sessions of the Machine's credential.
 
     Raises:
-        Transient: no login is usable from here.
+        NoLogin: no login is usable from here.
     """
     site = machine.site or ""
     try:
         credentials = _CredentialList(tuple((await api.list(MACHINE_OPERATION_CREDENTIALS)).items))
         if mode_of(select_credential(credentials.all(), site, provider.name), provider) is not AuthMode.EXTERNAL_PLUGIN:
-            raise Transient("its controller uses its own workload identity, which this command does not have")
-        logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE)
+            raise NoLogin(WORKLOAD_IDENTITY)
+        logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE, reader="you have")
         await logins.login_for(site)
     except (Refusal, ApiError) as error:
-        raise Transient(str(error)) from error
+        raise NoLogin(str(error)) from error
     return Sessions(provider, site, logins, ScopeBudget(provider.rates))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -19,6 +19,7 @@ DETAIL_CHARS: Final = 3072  # of a detail, which may list disks; leaves space fo
 FIELD_CHARS: Final = 256
 CONSEQUENCE_CHARS: Final = 1024
 ABOUT_KINDS: Final = 16
+MOST_LOSSES: Final = 64  # a refusal names all
 REASON: Final = re.compile(CONDITION_REASON)
 
 
@@ -46,7 +47,13 @@ def sanitize_observation(observation: Observation) -> Observation:
     )
 
 
-def status_loss(loss: Loss) -> operation.ReplacementLoss:
+def status_losses(losses: Sequence[Loss]) -> tuple[operation.ReplacementLoss, ...]:
+    """Convert losses to their form in a status: each field once, and at most MOST_LOSSES."""
+    reported = {one.field: _status_loss(one) for one in losses[:MOST_LOSSES]}
+    return tuple(reported.values())
+
+
+def _status_loss(loss: Loss) -> operation.ReplacementLoss:
     """Convert a loss to its form in a status."""
     return operation.ReplacementLoss(
         field=one_line(loss.field, FIELD_CHARS) or "?",

@@ -60,7 +60,8 @@ class PlanScope:
 
     Attributes:
         reads_secrets: check the passwords of BMCs.
-        calls_clouds: load providers, and have them report the losses of replacements.
+        calls_clouds: load providers, and have them report the losses of replacements, with the logins that the reader
+            may read.
     """
 
     reads_secrets: bool = True
@@ -178,8 +179,7 @@ async def _with_operation(
     planned = obstacles.with_obstacles(planned, operation, facts, secrets, profiles)
     providers = await obstacles.providers_of(planned, loads=scope.calls_clouds)
     planned = obstacles.with_refusals(planned, operation, facts, providers)
-    if scope.calls_clouds:
-        planned = await obstacles.with_losses(planned, operation, facts, providers, api)
+    planned = await obstacles.with_losses(planned, operation, facts, providers, api)
     return replace(change, operation=planned, unread=facts.unread)
 
 

@@ -321,7 +321,7 @@ def _of_secrets(desired: Sequence[SecretKeySelector], secrets: Secrets | None) -
         secrets: None where none is read.
     """
     if secrets is None:
-        yield from (f"Secret {ref.namespace}/{ref.name}: this server reads no Secrets" for ref in desired)
+        yield from (f"Secret {ref.namespace}/{ref.name}: this server does not read it" for ref in desired)
         return
     yield from (
         f"you have no permission to read Secret {ref.namespace}/{ref.name}" for ref in desired if ref not in secrets
@@ -340,9 +340,8 @@ def _uninspected(planned: OperationForecast, facts: ExplainFacts) -> Iterator[st
         if _is_of(one, ExecutorKind.METALMAN) and _inspection(facts.machines[one.machine]) is None
     ]
     if names:
-        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
         yield (
-            f"which disk is written on {', '.join(names[:SHOWN_NAMES])}{more}, as no installer has reported the "
+            f"which disk is written on {_first(names)}, as no installer has reported the "
             f"hardware: `kubectl unbounded machine inspect {names[0]}` does that, and writes nothing"
         )
 
@@ -361,8 +360,15 @@ def _unobservable(planned: OperationForecast) -> Iterator[str]:
         yield "whether the provider accepts the login, and has the instance"
 
 
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"{', '.join(names[:SHOWN_NAMES])}{more}"
+
+
 SHOWN_NAMES: Final = 3
 QUERIED_TARGETS: Final = 20  # targets for which the cloud is called
+NOT_CALLED: Final = "the cloud was not called"
+BEYOND: Final = f"{NOT_CALLED}: a plan calls it for the first {QUERIED_TARGETS} Machines"
 
 Providers = Mapping[str, "Provider | str"]  # by name; the reason in place of one that is not installed here
 
@@ -403,13 +409,20 @@ def with_refusals(
 async def with_losses(
     planned: OperationForecast, operation: MachineOperation, facts: ExplainFacts, providers: Providers, api: Api
 ) -> OperationForecast:
-    """Return the plan with the losses that the clouds report, for the first QUERIED_TARGETS targets."""
+    """Return the plan with the losses that the clouds report, and with the reasons for which others are unknown.
+
+    Clouds are called for the first QUERIED_TARGETS targets, with the credentials that the reader of the plan may read.
+    """
     if planned.kind != OperationKind.HOST_REPLACE:
         return planned
     queried = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:QUERIED_TARGETS]]
-    unknown = tuple(f"the losses of {one.machine}: {why}" for one, why in queried if why)
-    targets = (*(one for one, _ in queried), *planned.targets[QUERIED_TARGETS:])
-    return replace(planned, targets=targets, unchecked=(*planned.unchecked, *unknown))
+    others = planned.targets[QUERIED_TARGETS:]
+    unknown: dict[str, list[str]] = {}
+    for one, why in (*queried, *((one, BEYOND) for one in others if _provider(one))):
+        if why:
+            unknown.setdefault(why, []).append(one.machine)
+    lines = tuple(f"the losses of {_first(names)}: {why}" for why, names in unknown.items())
+    return replace(planned, targets=(*(one for one, _ in queried), *others), unchecked=(*planned.unchecked, *lines))
 
 
 async def _with_losses(
@@ -417,24 +430,31 @@ async def _with_losses(
 ) -> tuple[MachineForecast, str]:
     """Return the outlook of a target with its losses, or the reason why they are unknown."""
     provider = providers.get(_provider(one) or "")
-    if provider is None or isinstance(provider, str) or one.fails_at_once:
+    if provider is None or one.fails_at_once:
         return one, ""
-    from unbounded.machineops.preflight import preview_losses  # noqa: PLC0415  # only for operations of its own
+    if isinstance(provider, str):
+        return one, f"{NOT_CALLED}: {provider}"
+    from unbounded.machineops.preflight import NoLogin, preview_losses  # noqa: PLC0415  # only for its own operations
     from unbounded.machineops.provider import check_losses  # noqa: PLC0415  # as above
+    from unbounded.machineops.sanitize import sanitize_failures, status_losses  # noqa: PLC0415
 
     losses: tuple[Loss, ...] = ()
     machine = facts.machines[one.machine]
     try:
-        losses = await preview_losses(api, provider, operation, machine)
-        check_losses(losses, operation.spec.parameters, one.machine)
+        with sanitize_failures():
+            losses = await preview_losses(api, provider, operation, machine)
+            check_losses(losses, operation.spec.parameters, one.machine)
     except Refusal as refusal:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
         obstacle = Obstacle(f"machine/{one.machine}", str(refusal), refusal.reason, fixes)
         one = replace(one, obstacles=(*one.obstacles, obstacle))
+    except NoLogin as failure:
+        return one, f"{NOT_CALLED}: {failure}"
     except (Failure, ValueError) as failure:
         return one, str(failure)
-    invocation = tuple(PlannedLoss(each.field, each.consequence, each.lessens_security) for each in losses)
-    return replace(one, losses=invocation), ""
+    reported = status_losses(losses)
+    found = (PlannedLoss(each.field, each.consequence, bool(each.lessens_security)) for each in reported)
+    return replace(one, losses=tuple(found)), ""
 
 
 def _provider(one: MachineForecast) -> str | None:
