@@ -280,7 +280,7 @@ def _images() -> dict[str, str]:
         f"deploy/images/{PLAIN}": locked(lock, *packages.requirements("otel")),
         f"deploy/images/{WITH_CLOUDS}": locked(lock, *packages.requirements("azure", "oci", "otel")),
         f"deploy/images/{WITH_ALL}": locked(lock, *packages.requirements("azure", "console", "oci", "otel", "up")),
-        f"deploy/images/{WITH_BROWSERS}": locked(lock, *packages.requirements("console")),
+        f"deploy/images/{WITH_BROWSERS}": locked(lock, *packages.requirements("azure", "console", "oci")),
         "deploy/images/build-requirements.txt": locked(lock, "hatchling"),
     }
     for name, image in IMAGES.items():

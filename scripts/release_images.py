@@ -89,7 +89,7 @@ IMAGES: Final = {
         {"unbounded-console": "unbounded.console.main:main"},
         [],
         ["8082/tcp", "8443/tcp"],
-        ("unbounded.console.main", *(page.show.partition(":")[0] for page in PAGES)),
+        ("unbounded.console.main", *(page.show.partition(":")[0] for page in PAGES), *PROVIDERS),
     ),
     "metalman": Image(
         {"metalman": "unbounded.metalman.main:main"},

@@ -26,6 +26,7 @@ from unbounded.machineops.provider import (
     Job,
     Keep,
     Login,
+    Loss,
     Next,
     OperationKind,
     Power,
@@ -133,7 +134,7 @@ class EC2:
     name: ClassVar[str] = "EC2"
     api_version: ClassVar[str] = "v1"
     kinds: ClassVar[frozenset[OperationKind]] = frozenset(kind for kind in OperationKind if kind.is_host)
-    modes: ClassVar[frozenset[AuthMode]] = frozenset({AuthMode.WORKLOAD_IDENTITY})
+    modes: ClassVar[frozenset[AuthMode]] = frozenset(AuthMode)
     secret_keys: ClassVar[tuple[str, ...]] = ()
     rates: ClassVar[Rates] = Rates(reads=Rate(100, 20), writes=Rate(50, 5))
     call_limit_s: ClassVar[float] = 30.0
@@ -194,7 +195,8 @@ class EC2Session:
             if old is None or not is_old_there:
                 raise Refusal(reasons.INSTANCE_NOT_FOUND, detail)
             _check_earlier(every, old)
-            return Next("Launching" if _power(old) is Power.STOPPED else "StoppingOld", detail, WHERE)
+            step = "Launching" if _power(old) is Power.STOPPED else "StoppingOld"
+            return Next(step, detail, WHERE, losses=tuple(await self._losses(old)))
         new = mine[0]
         detail = f"{detail}; {new['InstanceId']} is {new['State']['Name']}"
         if _power(new) is not Power.RUNNING:
@@ -234,6 +236,24 @@ class EC2Session:
 
     def token(self, job: Job) -> dict[str, str]:
         return {"ClientToken": job.uid}
+
+    async def _losses(self, old: Mapping[str, Any]) -> list[Loss]:
+        """A launch by image and type has another address, no content of an instance store, and no further volumes."""
+        found = []
+        if address := old.get("PublicIpAddress"):
+            found.append(Loss("networkInterface.association", f"public IP {address}"))
+        await self._budget.read(REGION)
+        (of_type,) = (await self._call("describe_instance_types", False, {"InstanceTypes": [old["InstanceType"]]}))[
+            "InstanceTypes"
+        ]
+        if of_type["InstanceStorageSupported"]:
+            size = of_type["InstanceStorageInfo"]["TotalSizeInGB"]
+            found.append(Loss("instanceStorage", f"what is on its instance store, {size} GB of {old['InstanceType']}"))
+        volumes = [each for each in old["BlockDeviceMappings"] if each["DeviceName"] != old["RootDeviceName"]]
+        if volumes:
+            names = ", ".join(f"{each['Ebs']['VolumeId']} at {each['DeviceName']}" for each in volumes)
+            found.append(Loss("blockDeviceMapping", f"the attachments of volumes: {names}"))
+        return found
 
     async def close(self) -> None:
         """There is nothing to end: the client is the process's."""

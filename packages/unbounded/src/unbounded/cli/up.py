@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -116,9 +116,6 @@ async def up(settings: UpSettings, screen: Screen, tracer: Tracer = NO_TRACER) -
         epochs = servers.EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
         async with (
-            running_console(
-                server.kubeconfig_path, settings.console, screen, allow_operations=settings.allow_operations
-            ),
             scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
             servers.component_runtime(
                 "machina", admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer
@@ -140,13 +137,15 @@ async def up(settings: UpSettings, screen: Screen, tracer: Tracer = NO_TRACER) -
             plane = ControlPlane(
                 admin, as_machina, as_metalman, screen, providers, absences, settings.metalman, settings.machines
             )
+            kubeconfig, allowed = server.kubeconfig_path, settings.allow_operations
+            console = partial(running_console, kubeconfig, settings.console, screen, allow_operations=allowed)
             if settings.container_cloud is None:
-                return await _run_plane(settings, plane)
+                return await _run_plane(settings, plane, console)
             runtime = servers.component_runtime(
                 CONTAINER_CLOUD, admin, metrics=metrics, health=health, epoch=epoch, tracer=tracer
             )
             async with runtime as own, running_container_cloud(own, settings.container_cloud):
-                return await _run_plane(settings, plane)
+                return await _run_plane(settings, plane, console)
 
 
 @asynccontextmanager
@@ -202,18 +201,22 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
             screen.print_message(f"warning: cannot write the objects for discovery: {error}")
 
 
-async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
+async def _run_plane(
+    settings: UpSettings, plane: ControlPlane, console: Callable[..., AbstractAsyncContextManager[None]]
+) -> int:
     """Run the control plane, with simulated machines if the settings have any; returns the exit status."""
-    if not settings.lab:
-        return await plane.run(partial(plane.wait_for_users, settings))
-    begin = _begin_cloud if settings.lab_cloud else _begin_lab
+    guide: Callable[[], Awaitable[int]] = partial(plane.wait_for_users, settings)
     async with AsyncExitStack() as stack:
-        with servers.storage_errors(settings):
-            try:
-                names = await begin(stack, settings, plane)
-            except (Forbidden, InvalidObject) as error:
-                raise servers.UpFailed(f"--lab: {error}") from error
-        return await plane.run(partial(plane.show_lab, names, settings))
+        if settings.lab:
+            begin = _begin_cloud if settings.lab_cloud else _begin_lab
+            with servers.storage_errors(settings):
+                try:
+                    names = await begin(stack, settings, plane)
+                except (Forbidden, InvalidObject) as error:
+                    raise servers.UpFailed(f"--lab: {error}") from error
+            guide = partial(plane.show_lab, names, settings)
+        await stack.enter_async_context(console(environment=plane.cloud_environment))
+        return await plane.run(guide)
 
 
 async def _begin_lab(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
@@ -266,6 +269,7 @@ class ControlPlane:
         self._providers = providers
         self._absences = absences
         self._caches = machina.create_machina_caches(as_machina.api)
+        self.cloud_environment: Mapping[str, str] = {}  # variables with which a process reaches the simulated cloud
 
     async def run(self, guide: Callable[[], Awaitable[int]]) -> int:
         """Run the controllers until `guide` returns the exit status."""
@@ -311,6 +315,7 @@ class ControlPlane:
         from unbounded.cli import lab_cloud  # noqa: PLC0415  # an extra
 
         self._screen.print_message(simulated.summary)
+        self.cloud_environment = simulated.environment
         self._providers.set_environment(simulated.provider, simulated.environment)
         return await lab_cloud.apply(self.admin, simulated)
 

@@ -29,7 +29,7 @@ from unbounded.plan.text import change_lines
 PROGRAM: Final = "kubectl unbounded"
 MANAGER: Final = "unbounded-console"
 TTL_S: Final = 300  # of the operations, as the commands have it
-SCOPE: Final = PlanScope(reads_secrets=False, calls_clouds=False)
+SCOPE: Final = PlanScope(reads_secrets=False)  # passwords of BMCs are not for a process of several users
 
 
 class ConsoleAction(StrEnum):

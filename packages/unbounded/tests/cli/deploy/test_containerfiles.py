@@ -141,7 +141,7 @@ BUILD: Final = tomllib.loads((packages.folder() / "pyproject.toml").read_text())
     [
         ("requirements.txt", ["unbounded[otel]"]),
         ("cloud-requirements.txt", ["unbounded[azure,oci,otel]"]),
-        ("console-requirements.txt", ["unbounded[console]"]),
+        ("console-requirements.txt", ["unbounded[azure,console,oci]"]),
         ("up-requirements.txt", ["unbounded[azure,console,oci,otel,up]"]),
         ("build-requirements.txt", BUILD),
     ],
