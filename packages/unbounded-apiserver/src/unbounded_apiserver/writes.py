@@ -27,7 +27,7 @@ from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.crd_types import unchecked_notice
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.managed_fields import ownership
-from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields
+from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, UPDATE, FieldManager, ManagedFields
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.resource_model import (
     Object,
@@ -234,7 +234,7 @@ class Writes:
     ) -> WriteResult:
         """Write the replicas of a Scale into its object; return the Scale as it is then.
 
-        As in Kubernetes, the replicas have no owner afterwards.
+        As in Kubernetes, a change takes the replicas from their owner, and nobody owns 0.
         """
         resource, paths, meta = target.resource, _paths(target), given["metadata"]
         _check_name(target, meta)
@@ -242,7 +242,11 @@ class Writes:
         obj, old = decode_stored(resource, current), decode_stored(resource, current)
         _check_uid(target, meta, old)
         scale.set_replicas(paths, obj, given)
-        owners = ownership.without_path(current.owners, scale.owner_path(paths))
+        owners = current.owners
+        if obj != old and options.manager is not None:
+            owner = FieldManager(options.manager, UPDATE, "scale", resource.api_version)
+            is_owned = given["spec"].get("replicas", 0) != 0
+            owners = ownership.with_path(owners, scale.owner_path(paths), owner if is_owned else None)
         done = await self._replace(target, obj, old, current, metadata.revision_of(meta), options, owners)
         return WriteResult(msgspec.json.encode(scale.scale_of(paths, msgspec.json.decode(done.body))))
 

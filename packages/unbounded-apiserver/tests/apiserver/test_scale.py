@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,29 @@ async def test_a_write_of_the_scale_changes_the_replicas_alone(admin: Client) ->
     dry = await admin.ask("PATCH", f"{ONE}?dryRun=All", {"spec": {"replicas": 5}}, headers=MERGE)
     assert dry.json()["spec"] == {"replicas": 5}
     assert (await admin.get(ONE))["spec"] == {"replicas": 1}
+
+
+@pytest.mark.slow
+async def test_the_last_to_change_the_replicas_owns_them(admin: Client) -> None:
+    """The owners are those of kube-apiserver 1.36.4."""
+
+    async def owners() -> list[tuple[str, str]]:
+        entries = (await admin.get(f"{POOLS}/one"))["metadata"]["managedFields"]
+        owning = [one for one in entries if "f:replicas" in json.dumps(one["fieldsV1"])]
+        return [(one["manager"], one.get("subresource", "")) for one in owning]
+
+    async def scaled(replicas: int, manager: str) -> None:
+        await admin.merge(f"{ONE}?fieldManager={manager}", {"spec": {"replicas": replicas}})
+
+    body = {"apiVersion": "x.example.com/v1", "kind": "Pool", "metadata": {"name": "one"}}
+    await admin.create(f"{POOLS}?fieldManager=maker", body | {"spec": {"size": {"replicas": 1}}})
+    assert await owners() == [("maker", "")]
+    for replicas, manager, owner in ((1, "a", ("maker", "")), (2, "a", ("a", "scale")), (2, "b", ("a", "scale"))):
+        await scaled(replicas, manager)
+        assert await owners() == [owner]
+    for replicas, owned in ((3, [("b", "scale")]), (0, []), (4, [])):
+        await scaled(replicas, "b")
+        assert await owners() == owned
 
 
 @pytest.mark.slow

@@ -129,12 +129,19 @@ def after_edit(resource: Resource, obj: Object, old: Object, owners: ManagedFiel
     return encode_entries(without(decode_entries(owners), change).values())
 
 
-def without_path(owners: ManagedFields, path: fieldsets.Path) -> ManagedFields:
-    """Return the owners of all fields but one, which nobody owns then."""
-    if not owners:
+def with_path(owners: ManagedFields, path: fieldsets.Path, owner: FieldManager | None) -> ManagedFields:
+    """Return the owners after one field got another one; None for nobody. A field without an owner stays without.
+
+    An entry that is new has no time.
+    """
+    before, mine = decode_entries(owners), fieldsets.single(path)
+    entries = without(before, merge.FieldChanges({}, mine))
+    if entries == before:
         return owners
-    change = merge.FieldChanges({}, fieldsets.single(path))
-    return encode_entries(without(decode_entries(owners), change).values())
+    if owner is not None:
+        earlier = before.get(owner)
+        entries[owner] = ManagerEntry(owner, owner.api_version, b"" if earlier is None else earlier.time, mine)
+    return encode_entries(entries.values())
 
 
 def _without_status(obj: Object) -> Object:
