@@ -170,7 +170,6 @@ def apply_configuration(
     entries = ownership.decode_entries(owners)
     before = entries.get(manager)
     desired = merge.owned_paths(kind, config)
-    mine = ManagerEntry(manager, version, encode_time(time), ownership.stripped(desired))
     entries.pop(manager, None)
     merged = merge.merge(kind, live, config)
     if before is not None:
@@ -180,10 +179,10 @@ def apply_configuration(
     if others and not (force or _is_own(kind, live, manager, others)):
         raise Conflicts(others)
     entries = ownership.without(entries, change)
-    if before is not None and before.fields == mine.fields and not change.changed and not change.removed:
-        mine = before
-    if mine.fields:
-        entries[manager] = mine
+    unchanged = b"" if before is None else before.time
+    changes = change.changed or change.removed
+    if fields := ownership.stripped(desired):
+        entries[manager] = ManagerEntry(manager, version, encode_time(time) if changes else unchanged, fields)
     return ApplyResult(merged, ownership.encode_entries(entries.values()))
 
 
