@@ -23,7 +23,8 @@ _RFC3339: Final = re.compile(
 _UNITS: Final = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": _MILLI, "s": SECOND, "m": 60 * SECOND}
 _UNITS["h"] = 3600 * SECOND
 _GO_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_FIXED_ZONE: Final = re.compile(r"([+-]?)(\d{1,2}):(\d{2})", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_HOURS, _MINUTES = range(-23, 24), range(60)
 
 
 def checked_duration(nanos: int) -> Duration:
@@ -89,16 +90,28 @@ def format_duration(value: Duration) -> str:
     return f"{sign}{seconds}{fraction}s"
 
 
-def _zone(name: str) -> tzinfo:
-    fixed = _FIXED_ZONE.fullmatch(name)
-    if fixed is not None:
-        offset = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
-        if offset < timedelta(days=1):
-            return timezone(-offset if fixed[1] == "-" else offset)
+def _zone(name: str) -> tzinfo | None:
+    """Return a time zone, by its name or offset; None is that of the server."""
+    hours, colon, minutes = name.partition(":")
+    if colon:
+        return _offset(name, hours, minutes)
+    if name == "Local":
+        return None
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(name or "UTC")
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise EvalError(f"unknown time zone {name}") from None
+
+
+def _offset(name: str, hours: str, minutes: str) -> tzinfo:
+    for text in (hours, minutes):
+        if not _INTEGER.fullmatch(text):
+            raise EvalError(f'strconv.Atoi: parsing "{text}": invalid syntax')
+    for unit, text, known in (("hours", hours, _HOURS), ("minutes", minutes, _MINUTES)):
+        if int(text) not in known:
+            raise EvalError(f"timezone offset {unit} out of range [{known[0]}, {known[-1]}]: {name}")
+    offset = timedelta(hours=abs(int(hours)), minutes=int(minutes))
+    return timezone(-offset if name.startswith("-") else offset)
 
 
 def _local(value: Timestamp, zone: str = "UTC") -> datetime:
