@@ -102,15 +102,37 @@ def _rules_approval(obj: Object, old: Object | None) -> list[FieldError]:
         old is not None and _approval_state(_approval(old)) == _approval_state(given)
     ):
         return []
-    where, see = f"metadata.annotations[{APPROVED}]", "see https://github.com/kubernetes/enhancements/pull/1111"
+    where, (state, why) = f"metadata.annotations[{APPROVED}]", _approval_reason(given)
+    if state == "Missing":
+        return [field_errors.required(where, why)]
+    return [field_errors.invalid(where, given, why)] if state == "Invalid" else []
+
+
+def approval_condition(obj: Object) -> Object | None:
+    """Return the condition KubernetesAPIApprovalPolicyConformant; None outside of the groups of Kubernetes itself."""
+    if not _PROTECTED.search(obj["spec"]["group"]):
+        return None
+    state, why = _approval_reason(_approval(obj))
+    return {
+        "type": "KubernetesAPIApprovalPolicyConformant",
+        "status": "True" if state == "Approved" else "False",
+        "reason": f"{state}Annotation",
+        "message": why,
+    }
+
+
+def _approval_reason(text: str) -> tuple[str, str]:
+    """Return the state of an approval, and the reason."""
+    state = _approval_state(text)
+    see = "see https://github.com/kubernetes/enhancements/pull/1111"
     needed = f'protected groups must have approval annotation "{APPROVED}"'
-    match _approval_state(given):
-        case "missing":
-            return [field_errors.required(where, f"{needed}, {see}")]
-        case "invalid":
-            why = f'{needed} with either a URL or a reason starting with "unapproved", {see}'
-            return [field_errors.invalid(where, given, why)]
-    return []
+    reasons = {
+        "Missing": f"{needed}, {see}",
+        "Unapproved": f"not approved: {field_errors.quoted(text)}",
+        "Approved": f"approved in {text}",
+        "Invalid": f'{needed} with either a URL or a reason starting with "unapproved", {see}',
+    }
+    return state, reasons[state]
 
 
 def _approval(obj: Object) -> str:
@@ -120,14 +142,14 @@ def _approval(obj: Object) -> str:
 
 def _approval_state(text: str) -> str:
     if not text:
-        return "missing"
+        return "Missing"
     if text.startswith("unapproved"):
-        return "bypassed"
+        return "Unapproved"
     try:
         parsed = urlsplit(text)
     except ValueError:
-        return "invalid"
-    return "approved" if parsed.scheme and parsed.netloc else "invalid"
+        return "Invalid"
+    return "Approved" if parsed.scheme and parsed.netloc else "Invalid"
 
 
 def is_established(definition: Mapping[str, Any]) -> bool:

@@ -73,6 +73,28 @@ async def gone(client: Client, path: str) -> bool:
 
 
 @pytest.mark.slow
+async def test_a_definition_of_a_group_of_kubernetes_shows_its_approval(client: Client) -> None:
+    """The conditions are those of kube-apiserver 1.36.4."""
+    body = definition("things", "Thing")
+    body["spec"]["group"], approval = "x.k8s.io", "api-approved.kubernetes.io"
+    body["metadata"] = {"name": "things.x.k8s.io", "annotations": {approval: "https://example.com/pull/1"}}
+    await client.create(DEFINITIONS, body)
+    where = f"{DEFINITIONS}/things.x.k8s.io"
+
+    async def conformant(reason: str) -> Any:
+        conditions = (await client.get(where))["status"]["conditions"] or ()
+        return next((one for one in conditions if one["reason"] == reason), None)
+
+    approved = await eventually(lambda: conformant("ApprovedAnnotation"))
+    assert (approved["type"], approved["status"]) == ("KubernetesAPIApprovalPolicyConformant", "True")
+    assert approved["message"] == "approved in https://example.com/pull/1"
+    await client.merge(where, {"metadata": {"annotations": {approval: 'unapproved, "x" <y> é'}}})
+    bypassed = await eventually(lambda: conformant("UnapprovedAnnotation"))
+    assert bypassed["status"] == "False"
+    assert bypassed["message"] == 'not approved: "unapproved, \\"x\\" <y> é"'
+
+
+@pytest.mark.slow
 async def test_definition_with_taken_names_is_served_once_they_are_free(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
     await named(client, "firsts")

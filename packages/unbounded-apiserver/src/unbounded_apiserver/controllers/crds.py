@@ -11,7 +11,7 @@ from unbounded_apiserver import resource_model
 from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.crd_types import CLEANUP, DEFINITIONS, served_resources, stored_resource, types_by_version
-from unbounded_apiserver.crd_validation import is_established
+from unbounded_apiserver.crd_validation import approval_condition, is_established
 from unbounded_apiserver.deletes import Deletes, merge_conditions
 from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.resource_model import Object, Resource
@@ -116,6 +116,8 @@ class DefinitionController:
         status = definition["status"]
         accepted, names = self._accept(definition)
         conditions = [names] if is_established(definition) else [names, _established(names)]
+        if (approval := approval_condition(definition)) is not None:
+            conditions.append(approval)
         if "deletionTimestamp" in definition["metadata"]:
             objects = () if self._is_builtin(definition) else self._store.snapshot(name).with_prefix("")
             left = next(iter(objects), None)
