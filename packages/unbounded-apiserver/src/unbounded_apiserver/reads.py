@@ -83,7 +83,8 @@ def select(resource: Resource, namespace: str, labels: str, fields: str) -> Reco
     except selectors.BadSelector as error:
         raise bad_request(str(error)) from error
     for term in by_field:
-        if term.field not in {NAME, NAMESPACE} and term.field not in resource.selectable:
+        known = (NAME,) if resource.custom and not resource.namespaced else (NAME, NAMESPACE)
+        if term.field not in known and term.field not in resource.selectable:
             raise bad_request(_unknown_field(resource, term.field))
     extract, positions = _extractor(tuple(resource.selectable.items()))
     prefix = f"{namespace}/" if resource.namespaced and namespace else ""
