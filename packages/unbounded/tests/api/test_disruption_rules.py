@@ -66,6 +66,7 @@ def test_a_budget_is_accepted(spec: dict[str, Any]) -> None:
         ("spec.schedule", {"schedule": "0 *-8 * * *", "durationSeconds": 600}),
         ("spec.durationSeconds", {"schedule": "0 0 * * *", "durationSeconds": 1}),
         ("spec.timeZone", {"timeZone": "Europe/Berlin"}),
+        ("spec.timeZone", {"timeZone": "Local", "schedule": "0 0 * * *", "durationSeconds": 600}),
         ("spec.drain.timeoutSeconds", {"drain": {"timeoutSeconds": 0}}),
         ("spec.drain.onTimeout", {"drain": {"onTimeout": "Hope"}}),
     ],

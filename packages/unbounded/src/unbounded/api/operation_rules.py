@@ -195,7 +195,8 @@ OPERATION_RULES: Final[RuleTable] = {
             ".timeZone",
         ),
         ValidationRule(
-            "!has(self.timeZone) || timestamp('2030-01-01T00:00:00Z').getHours(self.timeZone) >= 0",
+            "!has(self.timeZone) || "
+            "self.timeZone != 'Local' && timestamp('2030-01-01T00:00:00Z').getHours(self.timeZone) >= 0",
             "timeZone must be a name of the IANA database, such as Europe/Berlin",
             ".timeZone",
         ),
