@@ -199,7 +199,9 @@ class MemoryApi:
     def _current(self, collection: Collection, key: Key) -> Version:
         version = collection.versions.get(key)
         if version is None:
-            raise _error(NotFound, 404, "NotFound", f"{_what(collection.kind, key[1])} not found")
+            text = f"{_what(collection.kind, key[1])} not found"
+            details = {"group": collection.kind.group, "kind": collection.kind.plural, "name": key[1]}
+            raise NotFound(text, code=404, reason="NotFound", status={"details": details})
         return version
 
     def _matching(self, collection: Collection, selects: Test) -> Sequence[Version]:

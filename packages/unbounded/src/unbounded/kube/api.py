@@ -145,6 +145,14 @@ class NotFound(ApiError, Rejected):
     """404: no such object (or no such resource)."""
 
 
+class KindNotServed(NotFound):
+    """404: the server does not serve this kind at all."""
+
+    def __init__(self, kind: Kind[Any]) -> None:
+        super().__init__(f"the server does not serve {kind.kind} ({kind.api_version})", code=404, reason="NotFound")
+        self.kind = kind
+
+
 def is_kind_missing(error: ApiError) -> bool:
     """Return whether a NotFound says that the server does not serve the kind, rather than that an object is missing."""
     return not (error.status.get("details") or {}).get("name")

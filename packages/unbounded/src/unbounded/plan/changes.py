@@ -127,10 +127,10 @@ async def plan_deletions(api: DryRunApi, manifests: Sequence[Raw], scope: PlanSc
     for manifest in manifests:
         kind, name = container_cloud.kind_of(manifest), manifest["metadata"]["name"]
         what = f"delete {full_name(kind, name)}"
-        try:
-            before: Raw = await api.get(kind.raw(), name, namespace=container_cloud.namespace_of(manifest))
-        except NotFound as error:
-            changes.append(PlannedChange(what, server=str(error)))
+        namespace = container_cloud.namespace_of(manifest)
+        before = await container_cloud.stored(api, kind, name, namespace)
+        if before is None:
+            changes.append(PlannedChange(what, server=f"{full_name(kind, name)} does not exist"))
         else:
             changes.append(await planner.plan_deletion(PlannedChange(what), kind, before))
     deletions = [

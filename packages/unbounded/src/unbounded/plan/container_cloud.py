@@ -55,7 +55,7 @@ from unbounded.containercloud.network.selection import choose_template, layout_s
 from unbounded.containercloud.pools import CreateMember, PoolView, plan_pool
 from unbounded.containercloud.profiles.plan import choose_profile, full_name
 from unbounded.explain.links import UnreadFact
-from unbounded.kube.api import Api, Forbidden, NotFound, ObjectKey, key_of
+from unbounded.kube.api import Api, Forbidden, KindNotServed, NotFound, ObjectKey, is_kind_missing, key_of
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.plan.container_cloud_hosts import credential_lines, forecast_host, read_host
 from unbounded.plan.container_cloud_objects import (
@@ -125,14 +125,27 @@ async def intend_file(api: Api, manifests: list[Raw]) -> Intent:
         kind, meta = kind_of(manifest), manifest["metadata"]
         body = {key: value for key, value in manifest.items() if key != "status"}
         namespace = namespace_of(manifest)
-        try:
-            await api.get(kind.raw(), meta["name"], namespace=namespace)
-        except NotFound:
+        if await stored(api, kind, meta["name"], namespace) is None:
             creates.append(body)
         else:
             change = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
             patches.append(IntentPatch(kind, meta["name"], change, namespace=namespace, verb="applied"))
     return Intent(creates=tuple(creates), patches=tuple(patches))
+
+
+async def stored(api: Api, kind: Kind[Any], name: str, namespace: str) -> Raw | None:
+    """Return an object as JSON; None if it does not exist.
+
+    Raises:
+        KindNotServed: nor does its kind.
+    """
+    try:
+        found: Raw = await api.get(kind.raw(), name, namespace=namespace)
+    except NotFound as error:
+        if is_kind_missing(error):
+            raise KindNotServed(kind) from error
+        return None
+    return found
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.api.test_container_cloud_rules import SEED
 from tests.cli.plugin.conftest import Cli, Running
 from tests.support.embedded_server import embedded_server
 from tests.support.proxy import proxy
@@ -256,3 +257,18 @@ async def test_a_right_to_watch_that_is_missing_ends_the_wait(api: HttpApi, kube
 
 
 _NODE_REBOOT = {"machineRef": "m", "operationKind": "NodeReboot"}
+
+
+@pytest.mark.parametrize("more", [(), ("--delete",)], ids=["apply", "delete"])
+async def test_a_plan_of_a_kind_that_the_server_does_not_serve_names_it(
+    cli: Cli, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "seed.yaml"
+    path.write_text(SEED)
+    ran = await cli("plan", "-f", str(path), *more)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines() == [
+        "error: the server does not serve Machine (cluster.k8s.io/v1alpha1)",
+        "  `kubectl unbounded install --container-cloud` installs the kind; or is this the wrong cluster? "
+        "See --context",
+    ]

@@ -6,6 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from unbounded.api.container_cloud import names as container_cloud
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import GROUP
@@ -34,6 +35,10 @@ def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | No
             return ErrorMessage(str(error), error.next_step, error.status)
         case ConfigError():
             return ErrorMessage(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
+        case api.KindNotServed():
+            flag = " --container-cloud" if error.kind.group in container_cloud.GROUPS else ""
+            installs = f"`{invocation.program} install{flag}` installs the kind"
+            return ErrorMessage(str(error), f"{installs}; or is this the wrong cluster? See --context")
         case api.ApiError():
             return ErrorMessage(*_of_api(error, invocation))
         case IntentRejected():
