@@ -20,14 +20,14 @@ from tests.console.running import console
 from tests.support.embedded_server import install_crds
 from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
-from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, ClusterConditionType
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.names import LABEL_CLUSTER
 from unbounded.api.core import LEASES, NODES, SECRETS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.meta import Kind
+from unbounded.api.meta import Kind, ObjectMeta
 from unbounded.api.names import (
     ANNOTATION_PAUSED,
     LABEL_DEFAULT_BOOTSTRAP_TOKEN,
@@ -45,13 +45,15 @@ from unbounded.console.models.hosts import ContainerCloud, cluster_view, host_vi
 from unbounded.console.models.leaders import SiteProcesses
 from unbounded.console.models.machine import machine_view
 from unbounded.console.models.operation import operation_view
-from unbounded.console.models.parts import FactList, ViewData, ViewTable, known
+from unbounded.console.models.parts import BlockerChain, FactList, ViewData, ViewTable, known
 from unbounded.console.models.rollouts import rollouts_view
 from unbounded.console.models.site import DefaultTokens, SiteToken, lease_names, site_view
+from unbounded.containercloud.hosts.model import CONDITION_AVAILABLE
 from unbounded.explain.chain import explain
 from unbounded.explain.facts import ExplainFacts, procedure_of
 from unbounded.explain.facts_reader import FactsReader, leader_lease
 from unbounded.explain.links import Topic
+from unbounded.explain.results import Explanation
 from unbounded.explain.tree import tree_of
 from unbounded.join.bootstrap_tokens import NAMESPACE as TOKENS
 from unbounded.kube.client import HttpApi
@@ -72,6 +74,10 @@ REPORTED: Final = "reported"  # a Machine whose hardware its agent alone has rep
 KINDS: Final[tuple[Kind[Any], ...]] = (
     *(NODES, MACHINE_OPERATIONS, MACHINE_CONFIGURATIONS, MACHINE_DISRUPTION_BUDGETS),
     *(BARE_METAL_HOSTS, CLUSTERS, MACHINE_POOLS, CONTAINER_CLOUD_MACHINES),
+)
+EXPLAINED: Final = (
+    *(urls.machine(PLAIN), urls.machine(REPORTED), urls.operation(PLAIN)),
+    *(urls.host(PLAIN, PLAIN), urls.cluster(PLAIN, PLAIN)),
 )
 # fields whose values no writer chooses freely, or that lead from one object to the others of its set
 FIXED: Final[Mapping[str, Any]] = {
@@ -123,7 +129,14 @@ def attacking_objects(name: str) -> Iterator[tuple[Kind[Any], Raw]]:
         rest = {key: value for key, value in status.items() if key != "hardware"}
         yield MACHINES, {**machine, "metadata": metadata, "status": rest}
     for kind in KINDS:
-        yield kind, texts.object_of(kind, {"name": name, **({"namespace": name} if kind.namespaced else {}), **common})
+        body = texts.object_of(kind, {"name": name, **({"namespace": name} if kind.namespaced else {}), **common})
+        if kind == BARE_METAL_HOSTS:
+            found = body["status"]["conditions"]
+            found.append({**found[0], "type": CONDITION_AVAILABLE, "status": "False"})
+        elif kind == CLUSTERS:
+            found = body["status"]["providerStatus"]["conditions"]
+            found.append({**found[0], "type": str(ClusterConditionType.NODES), "ready": False})
+        yield kind, body
     parent = texts.object_of(MACHINE_OPERATIONS, {"name": f"{NAME} on {name}", **common})
     del parent["spec"]["machineRef"]
     yield MACHINE_OPERATIONS, parent
@@ -150,6 +163,16 @@ class Drawn:
         """Yield the address of each view, and the attacking texts that it draws."""
         for path, view in self.views.items():
             yield path, [text for text in drawn_texts(view) if is_attack(text)]
+
+    def explained(self) -> dict[str, bool]:
+        """Return the addresses of views with an explanation, and whether that has an attacking text."""
+        chains = {
+            path: part
+            for path, view in self.views.items()
+            for part in view.sections
+            if isinstance(part, BlockerChain) and part.steps
+        }
+        return {path: any(map(is_attack, drawn_texts(part))) for path, part in chains.items()}
 
     def columns_without_attack(self) -> dict[str, str]:
         """Return, by view and section, the facts and columns in which no view has an attacking text."""
@@ -207,12 +230,25 @@ async def views_of(api: HttpApi) -> Drawn:
     for operation in operations:
         execution, target = operation.status.execution, by_name.get(operation.spec.machine_ref or "")
         procedure = procedure_of(operation, "" if execution is None else execution.executor, target)
-        views[urls.operation(operation.name)] = operation_view(operation, procedure, None, utc_now(), target)
+        explanation = await _explanation(api, Topic.OPERATION, operation.metadata)
+        views[urls.operation(operation.name)] = operation_view(operation, procedure, explanation, utc_now(), target)
     for host in known(found.hosts):
-        views[urls.host(host.metadata.namespace or "", host.name)] = host_view(host, None, None)
+        meta = host.metadata
+        explanation = await _explanation(api, Topic.HOST, meta)
+        tree = tree_of(host, await FactsReader(api).related(host)) if explanation else None
+        views[urls.host(meta.namespace or "", host.name)] = host_view(host, tree, explanation)
     for cluster in known(found.clusters):
-        views[urls.cluster(cluster.metadata.namespace or "", cluster.name)] = cluster_view(cluster, found, None)
+        meta = cluster.metadata
+        explanation = await _explanation(api, Topic.CLUSTER, meta)
+        views[urls.cluster(meta.namespace or "", cluster.name)] = cluster_view(cluster, found, explanation)
     return Drawn(views)
+
+
+async def _explanation(api: HttpApi, topic: Topic, meta: ObjectMeta) -> Explanation | None:
+    """Return the explanation of an object; None of one whose name no selector can have."""
+    if NAME in meta.name:
+        return None
+    return await explain(api, topic, meta.name, namespace=meta.namespace or "", is_late=lambda _lease: False)
 
 
 async def _machine_view(api: HttpApi, machine: Machine) -> ViewData:
@@ -221,7 +257,7 @@ async def _machine_view(api: HttpApi, machine: Machine) -> ViewData:
     if name == NAME:
         live = compaction_of(MACHINES)(machine)
         return machine_view(replace(live, status=replace(live.status, hardware=None)), None, None)
-    explanation = await explain(api, Topic.MACHINE, name, is_late=lambda _lease: False)
+    explanation = await _explanation(api, Topic.MACHINE, machine.metadata)
     around = await FactsReader(api).related(machine)
     return machine_view(machine, tree_of(machine, around), explanation, around.nodes.get(name))
 
@@ -286,6 +322,7 @@ async def test_each_text_that_a_view_draws_is_shown_and_never_runs(browser: Brow
             await store(server, kind, body)
         drawn = await views_of(api)
         assert drawn.columns_without_attack() == WITHOUT_TEXT
+        assert drawn.explained() == dict.fromkeys(EXPLAINED, True)
         for path, expected in drawn.texts():
             assert expected, path
             await found.visit(path)
