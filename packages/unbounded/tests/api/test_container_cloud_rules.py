@@ -161,14 +161,20 @@ POLICIES = (None, *(policy.value for policy in DeletionPolicy))
 @pytest.mark.parametrize("before", POLICIES)
 @pytest.mark.parametrize("after", POLICIES)
 @pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("default", POLICIES)
 def test_a_policy_is_only_loosened_once_the_deletion_has_started(
-    before: str | None, after: str | None, started: bool
+    before: str | None, after: str | None, started: bool, default: str | None
 ) -> None:
+    """The default of container-cloud is in the status; there is none yet, where an older one has written that."""
     rank = ["graceful", "unsafe", "forced"]
     status: Object = {"providerStatus": {"delete": started}}
+    if default is not None:
+        status["execution"] = {"stage": "Draining", "policy": before or default}
     old = machine(status=status, **({"deletionPolicy": before} if before else {}))
     new = machine(status=status, **({"deletionPolicy": after} if after else {}))
-    loosened = rank.index(after or "unsafe") >= rank.index(before or "unsafe")
+    follows = before or default or "unsafe"
+    least = "graceful" if after is None else after  # as the default may be
+    loosened = before == after or rank.index(least) >= rank.index(follows)
     found = refusals(MACHINE, new, old)
     assert (found == []) == (loosened or not started), found
     if found:

@@ -14,6 +14,7 @@ import yaml
 
 from tests.api.test_container_cloud_rules import SEED
 from tests.cli.running import KUBECTL
+from tests.containercloud.machines import views
 from tests.containercloud.objects import (
     DISTRIBUTIONS,
     NODE_LABELS,
@@ -26,13 +27,15 @@ from tests.containercloud.objects import (
 )
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
-from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
+from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, DeletionPolicy
 from unbounded.api.core import NODES, SECRETS
 from unbounded.api.crd import CONTAINER_CLOUD_DEFINITIONS, custom_resource_definition
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import container_cloud_sources
 from unbounded.cli.servers import component_runtime
+from unbounded.containercloud.machines.deletion import plan_deletion
+from unbounded.containercloud.machines.report import status_change
 from unbounded.kube.api import Forbidden, InvalidObject
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -135,6 +138,37 @@ async def test_a_machine_is_not_created_for_deletion(admin: HttpApi) -> None:
     await machine(admin, namespace, "m", delete=False)
     delete: Raw = {"spec": {"providerSpec": {"value": {"delete": True}}}}
     assert await refused_patch(admin, namespace, "m", delete) == ""
+
+
+@pytest.mark.parametrize("default", DeletionPolicy)
+async def test_a_default_policy_is_only_loosened_once_the_deletion_has_started(
+    admin: HttpApi, default: DeletionPolicy
+) -> None:
+    """The controller writes the default that it follows into the status, from which on the rule holds."""
+    namespace, ranks = await project(admin), list(DeletionPolicy)
+    await machine(admin, namespace, "m")
+    leaving = views.machine("Guarding", manager=False, delete=True)
+    seen = views.view(leaving, node=views.node(), default_policy=default)
+    status = status_change(seen, plan_deletion(seen))
+    assert status["providerStatus"]["delete"]
+    change = {"spec": {"providerSpec": {"value": {"delete": True}}}}
+    await admin.patch(CONTAINER_CLOUD_MACHINES, "m", change, namespace=namespace)
+    await admin.patch(CONTAINER_CLOUD_MACHINES, "m", {"status": status}, namespace=namespace, subresource="status")
+
+    async def sets(policy: DeletionPolicy | None) -> bool:
+        value = {"deletionPolicy": policy}
+        change = {"spec": {"providerSpec": {"value": value}}}
+        found = await refused_patch(admin, namespace, "m", change)
+        assert found == "" or "deletionPolicy can only be loosened" in found, found
+        return found == ""
+
+    follows = default
+    for policy in ranks:  # from the tightest
+        is_looser = ranks.index(policy) >= ranks.index(follows)
+        assert await sets(policy) is is_looser, (default, policy)
+        follows = policy if is_looser else follows
+    assert follows == DeletionPolicy.FORCED
+    assert not await sets(None)
 
 
 @pytest.mark.parametrize("field", ["releaseRefs", "releaseRef"])

@@ -229,7 +229,7 @@ class BareMetalMachineProviderSpec(ApiStruct, frozen=True, kw_only=True):
         Field(
             "graceful: drain and reset the node first. unsafe: do neither. forced: continue after a step that fails. "
             "Defaults to unsafe, unless container-cloud is set to another default. Once the deletion has started, it "
-            "can only be loosened.",
+            "can only be loosened, from that in status.execution.policy, and unsafe and forced cannot be removed.",
             enum=tuple(DeletionPolicy),
         ),
     ] = None

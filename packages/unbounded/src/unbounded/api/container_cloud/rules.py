@@ -25,9 +25,12 @@ def _kept(of: str) -> str:
     return f"(has({of}.spec.externallyProvisioned) && {of}.spec.externallyProvisioned)"
 
 
-def _policy(of: str) -> str:
-    """Return CEL of a deletionPolicy; an absent one counts as unsafe, so that its effect cannot be tightened."""
-    return f"(has({of}.{_VALUE}.deletionPolicy) ? {of}.{_VALUE}.deletionPolicy : 'unsafe')"
+_POLICY: Final = f"{_VALUE}.deletionPolicy"
+_FOLLOWED: Final = (
+    f"(has(oldSelf.{_POLICY}) ? oldSelf.{_POLICY} : has(oldSelf.status.execution)"
+    " && has(oldSelf.status.execution.policy) ? oldSelf.status.execution.policy : 'unsafe')"
+)
+"""The policy that a deletion follows: the controller records its default, which a rule cannot know."""
 
 
 def _same(path: str) -> str:
@@ -38,10 +41,11 @@ def _same(path: str) -> str:
 CONTAINER_CLOUD_RULES: Final[RuleTable] = {
     machine.ContainerCloudMachine: (
         ValidationRule(
-            f"!({_STARTED}) || {_policy('self')} == {_policy('oldSelf')} || {_policy('oldSelf')} == 'graceful'"
-            f" || ({_policy('oldSelf')} == 'unsafe' && {_policy('self')} == 'forced')",
-            "deletionPolicy can only be loosened (graceful, unsafe, forced) once the deletion has started",
-            f".{_VALUE}.deletionPolicy",
+            f"!({_STARTED}) || ({_same(_POLICY)}) || {_FOLLOWED} == 'graceful' || (has(self.{_POLICY})"
+            f" && (self.{_POLICY} == {_FOLLOWED} || ({_FOLLOWED} == 'unsafe' && self.{_POLICY} == 'forced')))",
+            "deletionPolicy can only be loosened (graceful, unsafe, forced) once the deletion has started, from the one"
+            " in status.execution.policy; unsafe and forced cannot be removed, as the default may be tighter",
+            f".{_POLICY}",
         ),
         ValidationRule(
             f"!({_CLAIMED}) || {_same(f'{_VALUE}.hostSelector')}",
