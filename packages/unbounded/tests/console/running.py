@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGTERM
@@ -74,21 +75,27 @@ async def console(kubeconfig: Path, *flags: str, program: Sequence[str] = PLUGIN
 
 
 @asynccontextmanager
-async def cluster_console(kubeconfig: Path, folder: Path, *flags: str) -> AsyncIterator[str]:
-    """Run `unbounded-console` inside of the context; yields host and port."""
+async def cluster_console(
+    kubeconfig: Path, folder: Path, *flags: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[str]:
+    """Run `unbounded-console` inside of the context, with further variables; yields host and port."""
     config = from_kubeconfig(kubeconfig)
-    async with console_of(config.server, config.ca or b"", folder, *flags) as (address, _printed):
+    own = console_of(config.server, config.ca or b"", folder, *flags, environment=environment)
+    async with own as (address, _printed):
         yield address
 
 
 @asynccontextmanager
-async def console_of(server: str, authority: bytes, folder: Path, *flags: str) -> AsyncIterator[tuple[str, list[str]]]:
+async def console_of(
+    server: str, authority: bytes, folder: Path, *flags: str, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[str, list[str]]]:
     """Run `unbounded-console` before an API server; yields host and port, and what it prints by the end."""
     ca = folder / "ca.crt"
     ca.write_bytes(authority)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "unbounded.console.main", "--api-server", server, "--api-server-ca", str(ca)),
         *("--health-addr", "0", "--log-format", "text", *flags),
+        env={**os.environ, **(environment or {})},
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

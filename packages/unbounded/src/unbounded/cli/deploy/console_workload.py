@@ -23,7 +23,7 @@ OIDC_CA_VOLUME: Final = "oidc-ca"
 OIDC_CA_FILE: Final = f"/etc/unbounded-console/{OIDC_CA_VOLUME}/ca.crt"
 _CONSOLE: Final = {"name": "console", "port": 443, "targetPort": "console"}
 _CONSOLE_METRICS: Final = {"protocol": "TCP", "name": "metrics", "port": 8082, "targetPort": "metrics"}
-# about 60 MiB for each user of a fleet of 10,000 Machines, beside 80 MiB
+# about 60 MiB for each user of a fleet of 10,000 Machines, and 40 MiB for the SDK of a cloud, beside 80 MiB
 _CONSOLE_RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "256Mi"},
     "limits": {"cpu": "1", "memory": "1Gi"},
