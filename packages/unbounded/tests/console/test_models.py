@@ -125,6 +125,29 @@ async def test_stages_of_a_reboot_show_when_they_began_their_limits_and_the_time
     assert "of at most 30 min" in fact(after, "Spent")
 
 
+@pytest.mark.parametrize("at", ["2026-01-01T00:00:00z", "2026-01-01T00:00:00", "2026-01-01T00:00:00+99:99"])
+@pytest.mark.parametrize("phase", ["InProgress", "Complete"])
+def test_times_that_cannot_be_read_fail_no_view(at: str, phase: str) -> None:
+    """An agent writes the status of its operations; it may write any time that the definition takes."""
+    execution = {"executor": "agent/m1", "incarnation": "i.1", "machineUID": "u", "binding": "b", "recordedAt": at}
+    attempt = {"stage": "S", "action": "On", "number": 1, "startedAt": at, "completedAt": at, "reply": "Unknown"}
+    stages = [{"name": name, "startedAt": at, "completedAt": at, "limitSeconds": 1200} for name in ("R", "S")]
+    status = {
+        "phase": phase,
+        "startedAt": at,
+        "completedAt": at if phase == "Complete" else None,
+        "execution": execution,
+        "targets": [{"machineRef": "m1", "stage": "S", "lastAttemptAt": at, "startedAt": at, "completedAt": at}],
+        "history": {"stages": stages, "attempts": [attempt]},
+        "evidence": [{"what": what, "where": "here", "at": at} for what in ("Off", "On")],
+        "waiting": {"reason": "R", "since": at, "until": at},
+    }
+    body = {"metadata": {"name": "op"}, "spec": {"operationKind": "HostReboot", "machineRef": "m1"}, "status": status}
+    view = operation_view(msgspec.convert(body, MachineOperation), None, None, NOW)
+    assert {step.name for step in steps(view)} == {"R", "S"}
+    assert fact(view, "Started") == at
+
+
 def test_a_long_history_says_what_it_leaves_out() -> None:
     attempt = {"stage": "S", "action": "On", "number": 1, "completedAt": AT, "reply": "Unknown", "reason": "NoAnswer"}
     execution = {"executor": "other/lab", "incarnation": "p", "machineUID": "u", "binding": "b"}

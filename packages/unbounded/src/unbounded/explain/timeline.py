@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from unbounded.api.operation import MachineOperation, OperationPhase
 from unbounded.api.run_history import RunHistory, StageVisit
-from unbounded.kube.clock import seconds_since
+from unbounded.kube.clock import parsed_time, shown_seconds
 from unbounded.workflow.procedure import Procedure
 
 
@@ -168,7 +168,7 @@ def _present(
         state = StageState.DONE if status.phase == OperationPhase.COMPLETE else StageState.FAILED
     spent_s = found.spent_seconds
     if spent_s is None and status.execution is not None:
-        later_s = seconds_since(status.execution.recorded_at, datetime.fromisoformat(ended_at) if ended_at else now)
+        later_s = shown_seconds(status.execution.recorded_at, parsed_time(ended_at) if ended_at else now)
         spent_s = round(status.execution.stage_seconds + max(later_s, 0.0))
     return replace(found, state=state, spent_seconds=spent_s)
 

@@ -46,11 +46,30 @@ def seconds_since(earlier: str | None, now: datetime) -> float:
     return 0.0 if earlier is None else (now - datetime.fromisoformat(earlier)).total_seconds()
 
 
+def parsed_time(text: str | None) -> datetime | None:
+    """Return a time of an object; None for one that cannot be read.
+
+    Executors on hosts write any that the CRD takes, such as 2026-01-01T00:00:00z.
+    """
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def shown_seconds(earlier: str | None, later: datetime | None) -> float:
+    """Return the seconds between two times for a reader; 0 where one cannot be read, or is not there."""
+    began = parsed_time(earlier)
+    return 0.0 if began is None or later is None else (later - began).total_seconds()
+
+
 def age(created: str, now: datetime) -> str:
-    """Format an age as kubectl does: 5s, 3m, 2h, 4d."""
-    if not created:
+    """Format an age as kubectl does: 5s, 3m, 2h, 4d; empty for a time that cannot be read."""
+    began = parsed_time(created)
+    if began is None:
         return ""
-    seconds = max(0, int((now - datetime.fromisoformat(created)).total_seconds()))
+    seconds = max(0, int((now - began).total_seconds()))
     for unit_s, unit, upto in ((1, "s", 120), (60, "m", 120 * 60), (3600, "h", 48 * 3600)):
         if seconds < upto:
             return f"{seconds // unit_s}{unit}"

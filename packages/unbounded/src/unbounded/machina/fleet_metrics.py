@@ -30,7 +30,7 @@ from unbounded.join.bootstrap_tokens import expiration
 from unbounded.join.token_finder import list_default_tokens
 from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, seconds_since, utc_now
+from unbounded.kube.clock import WallClock, shown_seconds, utc_now
 from unbounded.kube.logs import Log
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.observed_power import bmc_state
@@ -174,17 +174,6 @@ def _longest(times: Mapping[Labels, float], position: int, limit: int) -> dict[L
     return found
 
 
-def _seconds_since(earlier: str | None, now: datetime) -> float:
-    """Return the seconds from a time in a status; 0 for one that cannot be read: agents write any that the CRD takes.
-
-    A failed scrape would lose the metrics of the whole process.
-    """
-    try:
-        return seconds_since(earlier, now)
-    except (ValueError, TypeError, OverflowError):  # such as 2026-01-01T00:00:00z
-        return 0.0
-
-
 class TimeLeft(StrEnum):
     """The time until something expires. Each value excludes the ones before it."""
 
@@ -306,7 +295,7 @@ class FleetMetrics(Collector):
         if waited is not None and (waits is None or waits.reason != waited.reason):
             by = blocker_of(waited.reason)
             if by is not None:
-                self._operations.unblocked(by.value, waited.reason, _seconds_since(waited.since, self._now()))
+                self._operations.unblocked(by.value, waited.reason, shown_seconds(waited.since, self._now()))
         if new is not None and not new.terminal:
             self._open[new.metadata.uid] = new
         elif (gone := new or old) is not None:
@@ -359,10 +348,10 @@ class FleetMetrics(Collector):
             if status.waiting is not None and by is not None:
                 labels = (kind, by.value, status.waiting.reason)
                 blocked[labels] += 1
-                longest[labels] = max(longest.get(labels, 0.0), _seconds_since(status.waiting.since, now))
+                longest[labels] = max(longest.get(labels, 0.0), shown_seconds(status.waiting.since, now))
             execution, stage = status.execution, status.targets[0].stage if len(status.targets) == 1 else None
             if execution is not None and stage is not None:
-                since_s = execution.stage_seconds + max(_seconds_since(execution.recorded_at, now), 0.0)
+                since_s = execution.stage_seconds + max(shown_seconds(execution.recorded_at, now), 0.0)
                 stages[kind, stage] = max(stages.get((kind, stage), 0.0), since_s)
         yield OPEN.family(count)
         yield IN_STAGE.family(_longest(stages, 1, MAX_STAGES))

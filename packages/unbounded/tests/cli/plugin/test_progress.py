@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,6 +54,7 @@ def test_new_operation_is_pending_and_elapsed_time_is_never_negative() -> None:
     (row,) = progress.rows(_operation())
     assert row.phase == "Pending"
     assert progress.elapsed(row, NOW) == "65s"
+    assert progress.elapsed(replace(row, until="2026-01-01T00:00:00z"), NOW) == ""  # as a host may write it
     assert progress.elapsed(row, datetime(2025, 11, 22, 9, 0, tzinfo=UTC)) == "0s"
 
 

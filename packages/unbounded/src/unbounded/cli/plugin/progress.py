@@ -15,7 +15,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase
 from unbounded.cli.plugin.command import CommandSession, Printer
 from unbounded.cli.terminal_text import one_line
-from unbounded.kube.clock import age, utc_now
+from unbounded.kube.clock import age, parsed_time, utc_now
 from unbounded.operations import reasons
 
 NOT_OBSERVED: Final = "not observed yet"  # shown for a Machine without a phase
@@ -139,7 +139,8 @@ def elapsed(row: ProgressRow, now: datetime) -> str:
     """Return the duration of a row in kubectl's format; clocks that disagree never give a negative one."""
     if not row.since:
         return ""
-    return age(row.since, datetime.fromisoformat(row.until) if row.until else now)
+    until = parsed_time(row.until) if row.until else now
+    return "" if until is None else age(row.since, until)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from unbounded.console.models.parts import (
 )
 from unbounded.explain.results import Explanation
 from unbounded.explain.timeline import OperationTimeline, StageState, TimelineAttempt, TimelineStage, timeline_of
-from unbounded.kube.clock import seconds_since
+from unbounded.kube.clock import parsed_time, shown_seconds
 from unbounded.kube.selectors import selector_text
 from unbounded.operations.deadline import deadline_s
 from unbounded.operations.parameters import requester
@@ -105,12 +105,12 @@ def _spent(operation: MachineOperation, limit_s: int, now: datetime) -> str | No
         return f"{duration(_between(status.started_at, status.completed_at))} of at most {duration(limit_s)}"
     if execution is None:
         return None
-    spent_s = execution.spent_seconds + max(seconds_since(execution.recorded_at, now), 0.0)
+    spent_s = execution.spent_seconds + max(shown_seconds(execution.recorded_at, now), 0.0)
     return f"{duration(spent_s)} of at most {duration(limit_s)}"
 
 
 def _between(begin: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+    return shown_seconds(begin, parsed_time(end))
 
 
 # ---- stages and attempts
