@@ -70,6 +70,7 @@ def test_each_loss_is_shown_with_its_field(monkeypatch: pytest.MonkeyPatch) -> N
         assert [one.field for one in target.losses] == FIELDS
         assert target.obstacles == ()
         assert "     loses vnic.privateIp: private IP 10.0.0.2\n" in text
+        assert planned.unchecked == ()
 
     told(shown, monkeypatch)
 
@@ -97,6 +98,7 @@ def test_plan_reports_a_login_that_only_the_controller_has(monkeypatch: pytest.M
     async def unknown(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, _ = await _plan(staged, patch, mode="WorkloadIdentity")
         assert planned.targets[0].losses == ()
+        assert obstacles.CLOUD_UNCHECKED in planned.unchecked
         assert (
             "the losses of m1: the cloud was not called: its controller logs in with its own workload identity, which "
             "no other process has" in planned.unchecked

@@ -357,7 +357,7 @@ def _unobservable(planned: OperationForecast) -> Iterator[str]:
         if planned.kind == OperationKind.HOST_REPLACE:
             yield "whether the image fits the disk, in size and sector size: metalman alone reads it"
     if any(_is_of(one, ExecutorKind.CLOUD) for one in planned.targets):
-        yield "whether the provider accepts the login, and has the instance"
+        yield CLOUD_UNCHECKED
 
 
 def _first(names: Sequence[str]) -> str:
@@ -367,6 +367,7 @@ def _first(names: Sequence[str]) -> str:
 
 SHOWN_NAMES: Final = 3
 QUERIED_TARGETS: Final = 20  # targets for which the cloud is called
+CLOUD_UNCHECKED: Final = "whether the provider accepts the login, and has the instance"
 NOT_CALLED: Final = "the cloud was not called"
 BEYOND: Final = f"{NOT_CALLED}: a plan calls it for the first {QUERIED_TARGETS} Machines"
 
@@ -422,7 +423,10 @@ async def with_losses(
         if why:
             unknown.setdefault(why, []).append(one.machine)
     lines = tuple(f"the losses of {_first(names)}: {why}" for why, names in unknown.items())
-    return replace(planned, targets=(*(one for one, _ in queried), *others), unchecked=(*planned.unchecked, *lines))
+    found = tuple(one for one, _ in queried)
+    is_called = not lines and not any(one.fails_at_once for one in planned.targets if _provider(one))
+    unchecked = tuple(one for one in planned.unchecked if one != CLOUD_UNCHECKED or not is_called)
+    return replace(planned, targets=(*found, *others), unchecked=(*unchecked, *lines))
 
 
 async def _with_losses(
