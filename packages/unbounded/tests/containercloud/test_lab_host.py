@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +44,7 @@ ethernets:
 """
 FLAGS: Final = ("--container-cloud", "--min-other-managers", "0")
 WITHIN_S: Final = 200.0
-LAYOUT: Final = {
+LAYOUT: Final[Mapping[str, Any]] = {
     "devices": [
         {
             "device": {"minSize": "100Gi"},
@@ -184,6 +187,17 @@ async def patch(running: Up, kind: Kind[Any], namespace: str, name: str, spec: d
     await running.kubectl("patch", f"{kind.plural}.{kind.group}", "-n", namespace, name, "--type=merge", "-p", body)
 
 
+async def unbounded(running: Up, *arguments: str) -> None:
+    """Run a command of the plugin."""
+    program, config = Path(sys.executable).with_name("kubectl-unbounded"), running.data / "kubeconfig"
+    process = await asyncio.create_subprocess_exec(
+        *(str(program), *arguments, "--kubeconfig", str(config)), stdout=PIPE, stderr=STDOUT
+    )
+    async with asyncio.timeout(WITHIN_S):
+        output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+
+
 async def test_a_machine_becomes_a_node_is_updated_and_gives_its_host_back(tmp_path: Path) -> None:
     async with lab_hosts.site(tmp_path, *FLAGS) as lab, lab_bmc("master-0", lab.authority) as bmc:
         running = lab.running
@@ -251,7 +265,30 @@ async def test_a_misbehaving_host_is_named_and_goes_on_once_it_behaves(tmp_path:
             await patch(lab.running, kind, PROJECT, "no-rootfs", {"distribution": "ubuntu/jammy"})
             await status_when(lab.running, kind, PROJECT, "no-rootfs", "providerStatus.status", "Ready")
 
-        await asyncio.gather(*map(story, MISBEHAVIOURS), story_of_image())
+        async def story_of_data() -> None:
+            """A disk with the data of others, which the profile names by its path: a person consents to its erasure."""
+            name, entry = "data-of-others", {"device": {"byName": "/dev/sda", "wipe": True}}
+            devices = [{**LAYOUT["devices"][0], **entry}]
+            await lab.running.apply(
+                {**profile, "metadata": meta | {"name": "path"}, "spec": {**LAYOUT, "devices": devices}}
+            )
+            bmc = await stack.enter_async_context(lab_bmc(name, lab.authority))
+            board = bmc.boards["1"]
+            board.disks = (replace(board.disks[0], owner="another"), *board.disks[1:])
+            command = f"machine replace {name}.default --erase-disk {board.disks[0].serial_number}"
+            await in_stock(lab, bmc)
+            await lab.running.apply(machine(name, name, bareMetalHostProfile={"name": "path"}))
+            await status_when(
+                lab.running, kind, PROJECT, name, "execution.waiting.reason", "InstallFailed", says=command
+            )
+            await unbounded(lab.running, *command.split(), "--force")
+            retry = "unbounded-cloud.io/retry=1"
+            await lab.running.kubectl("annotate", f"{kind.plural}.{kind.group}", name, "-n", PROJECT, retry)
+            await status_when(lab.running, kind, PROJECT, name, "providerStatus.status", "Ready")
+            history = (await lab.running.get("mach", f"{name}.default"))["status"]["recentOperations"]
+            assert [one["phase"] for one in history if one["kind"] == "HostReplace"][-2:] == ["Complete", "Complete"]
+
+        await asyncio.gather(*map(story, MISBEHAVIOURS), story_of_image(), story_of_data())
         await patch(lab.running, kind, PROJECT, "second-client", {"delete": True})
         await status_when(lab.running, BARE_METAL_HOSTS, "default", "second-client", "provisioning.state", "available")
         assert "Traceback" not in lab.running.printed
