@@ -16,8 +16,12 @@ from unbounded_lab.hosts.wire import BootServer, HostFailed
 IMAGES: Final = ("disk.img.zst", "disk.img.gz")
 ROOTFS: Final = "rootfs.tar.zst"
 SEED: Final = {"meta-data": True, "user-data": True, "vendor-data": False, "network-config": False}  # needed or not
-NIC_NAMES: Final = ("eno1", "enp0s0")
-INSPECTED: Final = ("state", "contents")  # facts of a disk that only an installer looks for
+NIC_NAMES: Final = ("eno1", "enp0s0")  # udev of the installed system makes them of NIC_PLACES
+NIC_PLACES: Final[Sequence[dict[str, Any]]] = (
+    {"pciAddress": "0000:31:00.0", "onboardIndex": 1},
+    {"pciAddress": "0000:00:00.0"},
+)
+INSPECTED: Final = ("state", "contents", "onboardIndex")  # facts of disks and cards that only an installer looks for
 WAIT_S: Final = 1.0
 REPORTS: Final = 5  # reports without `final`, while metalman waits for late disks
 _WORD: Final = re.compile(r"unbounded\.([a-z0-9_]+)=(\S+)")
@@ -72,8 +76,8 @@ class LabHardware:
             "processor": {"architecture": "x86_64"},
             "memoryBytes": self.memory_bytes,
             "nics": [
-                {"name": name, "mac": mac, "link": True, "speedMbps": 10_000}
-                for name, mac in zip(NIC_NAMES, self.macs, strict=False)
+                {"name": f"eth{number}", "mac": mac, "link": True, "speedMbps": 10_000, **NIC_PLACES[number]}
+                for number, mac in enumerate(self.macs)
             ],
             "disks": [disk.facts(machine_uid) for disk in self.disks],
         }
@@ -82,7 +86,11 @@ class LabHardware:
         """Return the hardware as the agent of the installed system reports it."""
         found = self.facts("")
         disks = [{key: fact for key, fact in disk.items() if key not in INSPECTED} for disk in found["disks"]]
-        return {key: found[key] for key in ("cpus", "processor", "memoryBytes", "nics")} | {"disks": disks}
+        named = zip(NIC_NAMES, found["nics"], strict=False)
+        nics = [
+            {key: fact for key, fact in nic.items() if key not in INSPECTED} | {"name": name} for name, nic in named
+        ]
+        return {key: found[key] for key in ("cpus", "processor", "memoryBytes")} | {"disks": disks, "nics": nics}
 
 
 @dataclass(frozen=True)
