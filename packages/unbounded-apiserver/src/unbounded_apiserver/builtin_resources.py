@@ -86,6 +86,7 @@ class BuiltInType:
         obj: Object,
         old: Object | None,
         warnings: list[str] | None = None,  # noqa: ARG002 - the protocol's
+        others: Sequence[FieldError] = (),  # noqa: ARG002
     ) -> list[FieldError]:
         unqualified = metadata.unqualified_finalizers(obj["metadata"]) if self.qualified_finalizers else []
         return [*unqualified, *self.rules(obj, old)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -165,19 +165,6 @@ CUSTOM_RESOURCE_DEFINITION: Final = type_descriptor_parser.kind(_TYPES, "CustomR
 
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-UNCHECKED: Final = (
-    "some validation rules were not checked because the object was invalid; "
-    "correct the existing errors to complete validation"
-)
-_BLOCKING: Final = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
-)
 DEFINITIONS: Final = resource_model.Resource(
     "apiextensions.k8s.io",
     "v1",
@@ -238,9 +225,13 @@ class CustomType:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def validate(
-        self, obj: resource_model.Object, old: resource_model.Object | None, warnings: list[str] | None = None
+        self,
+        obj: resource_model.Object,
+        old: resource_model.Object | None,
+        warnings: list[str] | None = None,
+        others: Sequence[FieldError] = (),
     ) -> list[FieldError]:
-        errors = self.schema.validate(obj, old, warnings)
+        errors = self.schema.validate(obj, old, warnings, others)
         return errors if self.scale is None else [*errors, *scale.errors(self.scale, obj)]
 
     def advise(self, obj: resource_model.Object) -> list[str]:  # noqa: ARG002 - the protocol's
@@ -258,13 +249,6 @@ def _keep_all_but_status(obj: resource_model.Object, old: resource_model.Object,
 
 
 _STATUS: Final[Mapping[str, resource_model.Subresource]] = {"status": resource_model.Subresource(_keep_all_but_status)}
-
-
-def unchecked_notice(errors: list[FieldError]) -> list[FieldError]:
-    """Return the notice that rules were not checked because of errors outside of the schema."""
-    if any(e.reason in _BLOCKING for e in errors):
-        return [FieldError("FieldValueInvalid", "<nil>", f"Invalid value: null: {UNCHECKED}")]
-    return []
 
 
 def served_resources(definition: Mapping[str, Any]) -> list[resource_model.Resource]:

@@ -5,7 +5,7 @@ An object is stored in one version and converted to the requested one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -102,8 +102,19 @@ class ResourceType(Protocol):
         """Return warnings about an object that is accepted."""
         ...
 
-    def validate(self, obj: Object, old: Object | None, warnings: list[str] | None = None) -> list[FieldError]:
-        """Return the errors of an object without its metadata; `warnings` takes errors that the old object had too."""
+    def validate(
+        self,
+        obj: Object,
+        old: Object | None,
+        warnings: list[str] | None = None,
+        others: Sequence[FieldError] = (),
+    ) -> list[FieldError]:
+        """Return the errors of an object without its metadata.
+
+        Args:
+            warnings: takes errors that the old object had too.
+            others: the errors of the metadata, some of which keep rules from running.
+        """
         ...
 
 

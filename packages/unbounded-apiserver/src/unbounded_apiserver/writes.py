@@ -24,7 +24,6 @@ from unbounded_apiserver import (
 )
 from unbounded_apiserver.builtin_resources import NAMESPACES
 from unbounded_apiserver.collection import StoredObject
-from unbounded_apiserver.crd_types import unchecked_notice
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.managed_fields import ownership
 from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, UPDATE, FieldManager, ManagedFields
@@ -442,11 +441,7 @@ def _errors(resource: Resource, obj: Object, old: Object | None, warnings: list[
         return [field_errors.invalid("kind", obj["kind"], f"must be {resource.kind}")]
     check = resource.type.name_check if old is None else _any_name
     errors = metadata.validate(obj["metadata"], check)
-    more = resource.type.validate(obj, old, warnings)
-    if not errors:
-        return more
-    blocked = unchecked_notice(errors) if resource.custom else []
-    return [*errors, *more, *(b for b in blocked if b not in more)]
+    return [*errors, *resource.type.validate(obj, old, warnings, errors)]
 
 
 def _any_name(name: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Ratcheting: an update does not fail for an invalid value that it does not change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -104,25 +104,30 @@ class Schema:
         return sorted(dropped)
 
     def validate(
-        self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, warnings: list[str] | None = None
+        self,
+        obj: Mapping[str, Any],
+        old: Mapping[str, Any] | None = None,
+        warnings: list[str] | None = None,
+        others: Sequence[FieldError] = (),
     ) -> list[FieldError]:
         """Return the errors of an object that was defaulted and pruned before.
 
         Args:
             old: the object that it replaces. Rules about changes then run, and errors of unchanged values are ignored.
             warnings: takes the failures of rules about values that did not change.
+            others: errors outside of the schema, some of which keep rules from running, as errors in it do.
         """
         problems: list[SchemaProblem] = []
         self._check(obj, None, problems)
         if problems and old is not None:
             problems = self._new_problems(problems, obj, old)
         before = MISSING if old is None else old
-        if not problems:
+        if not problems and not others:
             return [] if self._rules is None else run_rules(self._rules, obj, before, warnings)
         errors = [problem.error for problem in sorted(problems, key=sort_key)]
         if self._rules is None:
             return errors
-        if any(error.reason in _BLOCKING for error in errors):
+        if any(error.reason in _BLOCKING for error in (*others, *errors)):
             return [*errors, invalid(NO_FIELD, None, _UNCHECKED)]
         return [*errors, *run_rules(self._rules, obj, before, warnings)]
 
