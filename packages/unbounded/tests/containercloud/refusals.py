@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
 from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -95,6 +98,9 @@ LIFE_WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] 
     "provider id": ("patch", NODES, lambda body: "providerID" in body.get("spec", {})),
     "status": ("status", CONTAINER_CLOUD_MACHINES, lambda _body: True),
     "status of the host": ("status", BARE_METAL_HOSTS, lambda _body: True),
+    "budget": ("create", MACHINE_DISRUPTION_BUDGETS, lambda _body: True),
+    "configuration": ("create", MACHINE_CONFIGURATIONS, lambda _body: True),
+    "status of the cluster": ("status", CLUSTERS, lambda _body: True),
 }
 """The writes until a Machine is Ready, of all controllers."""
 

@@ -16,6 +16,7 @@ from tests.containercloud.test_refusals import is_refused, message_of
 from tests.containercloud.test_site import LONE, begun
 from tests.explain.staging import ALIVE, why
 from tests.support.virtual_time import run_virtual
+from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.explain.links import Topic
 
 MOST_S: Final = 300.0  # between two attempts
@@ -35,7 +36,15 @@ OF_MACHINE: Final = {
     "network": "cannot write the network configuration of IpamHost example-ns/example-control-plane: ",
     "provider id": "cannot change Node master-0.default: ",
 }
-OF_STATUS: Final = {"status": "this Machine", "status of the host": "this host"}
+OF_CLUSTER: Final = {
+    "budget": "cannot create MachineDisruptionBudget example-cluster.example-ns.",
+    "configuration": "cannot create MachineConfiguration example-cluster.example-ns: ",
+}
+OF_STATUS: Final = {
+    "status": "this Machine",
+    "status of the host": "this host",
+    "status of the cluster": "this Cluster",
+}
 alive: Final = (*ALIVE, "unbounded-container-cloud")
 
 
@@ -53,7 +62,7 @@ def is_retried(world: Site) -> None:
 
 
 def test_each_write_has_a_test() -> None:
-    assert LIFE_WRITES.keys() == OF_HOST.keys() | OF_MACHINE.keys() | OF_STATUS.keys()
+    assert LIFE_WRITES.keys() == OF_HOST.keys() | OF_MACHINE.keys() | OF_CLUSTER.keys() | OF_STATUS.keys()
 
 
 @pytest.mark.parametrize(("write", "answer"), cases(OF_MACHINE, "install"))
@@ -112,6 +121,33 @@ def test_a_refused_write_of_a_host_is_in_its_condition(write: str, answer: str) 
             await world.until_word("Ready")
             host = await world.read("master-0")
             assert (host.status.operational_status, host.status.error_message) == ("OK", None)
+
+    run_virtual(scene())
+
+
+@pytest.mark.parametrize(("write", "answer"), cases(OF_CLUSTER, "configuration"))
+def test_a_refused_write_of_a_cluster_is_in_its_condition(write: str, answer: str) -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            world.refusals.begin(write, answer)
+            await begun(world)
+            await asyncio.sleep(3600)
+            is_retried(world)
+            cluster = await world.api.get(CLUSTERS, "example-cluster", namespace="example-ns")
+            found = {one.type: one for one in cluster.provider_status.conditions}["Update"]
+            assert (found.reason, found.ready, cluster.provider_status.ready) == ("WriteRefused", False, False)
+            assert (found.message or "").startswith(f"{HOLDERS[answer]} refuses a write: {OF_CLUSTER[write]}")
+            assert ANSWERS[answer][2] in (found.message or "")
+            (link, *_) = await why(
+                world.api, "example-cluster", topic=Topic.CLUSTER, namespace="example-ns", alive=alive
+            )
+            assert link.code == "WriteRefused"
+            assert ANSWERS[answer][2] in link.what
+            world.refusals.end()
+            await world.until_word("Ready")
+            await world.settle()
+            cluster = await world.api.get(CLUSTERS, "example-cluster", namespace="example-ns")
+            assert cluster.provider_status.ready
 
     run_virtual(scene())
 

@@ -43,6 +43,7 @@ from unbounded.api.core import Node
 from unbounded.api.disruption import MachineDisruptionBudget
 from unbounded.api.fields import ApiStruct
 from unbounded.api.machine import Machine
+from unbounded.containercloud.refused import RefusedWrite
 from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.reference import Digest, Reference
 
@@ -77,6 +78,7 @@ class ClusterReason(StrEnum):
     PAUSED = "Paused"
     HALTED = "Halted"
     DELETING = "Deleting"
+    WRITE_REFUSED = "WriteRefused"  # by the server, or a webhook
 
 
 # Releases
@@ -139,6 +141,7 @@ class ClusterView:
         budgets: by name; at least those with the names of the Cluster's.
         kept: names of the Machines whose hosts others have installed: they are not updated.
         strict_distribution: whether its Machines have to name their distribution.
+        refused: write for it that the server refuses now.
     """
 
     cluster: Cluster
@@ -150,6 +153,7 @@ class ClusterView:
     budgets: Mapping[str, MachineDisruptionBudget] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     strict_distribution: bool = False
+    refused: RefusedWrite | None = None
 
     @property
     def name(self) -> str:
@@ -243,7 +247,19 @@ ClusterAction = (
 
 
 def plan_cluster(view: ClusterView) -> tuple[ClusterAction, ...]:
-    """Return the writes of a Cluster, in their order; none where nothing is to be done."""
+    """Return the writes of a Cluster, in their order; none where nothing is to be done.
+
+    The status comes last, but for one with a refusal, as the write that the server refuses ends a pass.
+    """
+    writes = _writes(view)
+    if view.refused is None:
+        return writes
+    status = [one for one in writes if isinstance(one, WriteClusterStatus)]
+    others = (one for one in writes if not isinstance(one, WriteClusterStatus))
+    return (*(status or _status(view, _provider_status(view))), *others)
+
+
+def _writes(view: ClusterView) -> tuple[ClusterAction, ...]:
     if view.cluster.metadata.deletion_timestamp is not None:
         return _deletion(view)
     if FINALIZER_CLUSTER not in view.cluster.metadata.finalizers:
@@ -543,6 +559,8 @@ def _nodes_condition(view: ClusterView, ready: int) -> ProviderCondition:
 
 def _update_condition(view: ClusterView, references: ReleaseReferences) -> ProviderCondition:
     release, kind = view.usable_release, ClusterConditionType.UPDATE
+    if view.refused is not None:
+        return ProviderCondition(type=kind, reason=ClusterReason.WRITE_REFUSED, message=view.refused.with_holder)
     outdated = () if release is None else outdated_machines(view, release)
     if not outdated:
         current = references.current

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, assert_never
@@ -45,7 +45,8 @@ from unbounded.containercloud.cluster_plan import (
     release_fault,
 )
 from unbounded.containercloud.hosts.adoption import leaves_as_is
-from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
+from unbounded.containercloud.refused import RefusedWrite, RefusedWrites, WriteAttempt, refused_write
+from unbounded.kube.api import AlreadyExists, ApiError, NotFound, ObjectKey, is_refusal, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -55,6 +56,7 @@ from unbounded.operations.caches import node_of
 Raw = dict[str, Any]
 SETTLE_S: Final = 0.2  # before a pass, as changes of many Machines come together
 COUNTS_S: Final = 3.0  # from a change of the number of ready Machines until it is written, as more will follow
+WRITE_STATUS: Final = "write the status of this Cluster"
 CONDITION_USABLE: Final = "Usable"
 
 log = Log("clusters")
@@ -105,8 +107,12 @@ class ClusterController:
         self._epoch, self._now = context.epoch, context.now
         self._caches = caches = context.caches
         self._debounce = StatusDebounce()
+        self._emit = context.emit_event
+        self._refused = RefusedWrites()  # for Clusters
+        self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
         self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=context.metrics)
+        self._refused.subscribe(self._controller.enqueue)
         follow = partial(self._controller.follow, delay_s=SETTLE_S)
         follow(caches.clusters, lambda cluster: (key_of(cluster),))
         follow(caches.releases, self._of_release, parts=lambda release: release.spec)
@@ -148,14 +154,21 @@ class ClusterController:
     async def _reconcile(self, key: ObjectKey) -> float | None:
         cluster = self._caches.clusters.get(key.name, key.namespace)
         if cluster is None:
+            self._refused.forget(key)
+            self._unwritten.pop(key, None)
             return None
+        with self._refused.recorded(key, "clusters") as attempt:
+            return await self._pass(key, cluster, attempt)
+
+    async def _pass(self, key: ObjectKey, cluster: Cluster, attempt: WriteAttempt) -> float | None:
         left_s = 0.0
         with suppress(NotFound, AlreadyExists):  # the watch delivers the change
             for action in plan_cluster(self._observe(cluster)):
                 self._epoch.check_leads()
                 if isinstance(action, WriteClusterStatus):
                     left_s = self._debounce.left_s(key, self._now(), waits_s=COUNTS_S if action.counts else 0.0)
-                if not left_s:
+                attempt.what = _write_of(action)
+                if not left_s or not isinstance(action, WriteClusterStatus):
                     await self._perform(cluster, action)
         return left_s or None
 
@@ -177,6 +190,7 @@ class ClusterController:
             budgets={one: budget for one, budget in budgets.items() if budget is not None},
             kept=frozenset(one.name for one in machines if self._is_kept(one)),
             strict_distribution=self._strict_distribution,
+            refused=self._refused.of(key_of(cluster)),
         )
 
     def _is_kept(self, machine: ContainerCloudMachine) -> bool:
@@ -219,14 +233,50 @@ class ClusterController:
             case DeleteBudget(budget=budget):
                 await self._delete(MACHINE_DISRUPTION_BUDGETS, budget)
             case WriteClusterStatus(provider_status=status):
-                await self._status.write(cluster, {"providerStatus": status})
+                await self._write_status(cluster, status)
             case _:
                 assert_never(action)
+
+    async def _write_status(self, cluster: Cluster, status: Mapping[str, Any]) -> None:
+        key = key_of(cluster)
+        try:
+            await self._status.write(cluster, {"providerStatus": status})
+        except ApiError as error:
+            if is_refusal(error):  # with the first answer: equal Events are counted
+                refused = self._unwritten.setdefault(key, refused_write(WRITE_STATUS, error))
+                self._emit(cluster, "Warning", ClusterReason.WRITE_REFUSED.value, refused.with_holder)
+            raise
+        self._unwritten.pop(key, None)
 
     async def _delete(self, kind: Kind[Any], item: Object) -> None:
         key = key_of(item)
         with suppress(NotFound):
             await self._api.delete(kind, key.name, namespace=key.namespace, uid=item.metadata.uid)
+
+
+def _write_of(action: ClusterAction) -> str:
+    """Return an action in words, as a verb with its object."""
+    match action:
+        case SetClusterFinalizer(present=present):
+            return f"{'add' if present else 'remove'} the finalizer of this Cluster"
+        case DeleteMachine(machine=machine):
+            return f"delete Machine {key_of(machine)}"
+        case UnlabelHost(host=host):
+            return f"change the labels of Machine {host.name}"
+        case CreateConfiguration(body=body):
+            return f"create MachineConfiguration {body['metadata']['name']}"
+        case PatchConfiguration(configuration=configuration):
+            return f"change MachineConfiguration {configuration.name}"
+        case DeleteConfiguration(configuration=configuration):
+            return f"delete MachineConfiguration {configuration.name}"
+        case CreateBudget(body=body):
+            return f"create MachineDisruptionBudget {body['metadata']['name']}"
+        case PatchBudget(budget=budget):
+            return f"change MachineDisruptionBudget {budget.name}"
+        case DeleteBudget(budget=budget):
+            return f"delete MachineDisruptionBudget {budget.name}"
+        case WriteClusterStatus():
+            return WRITE_STATUS
 
 
 def _version(item: Object) -> Raw:

@@ -561,6 +561,9 @@ CLUSTER: Final[Mapping[str, ReasonRow]] = {
             (f"{PLUGIN} why configuration/{{configuration}}", "shows the failed Machines"),
         ),
     ),
+    _R.WRITE_REFUSED: ReasonRow(
+        "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
+    ),
     _R.DELETING: ReasonRow("it is deleted after its Machines", (_MACHINES,), Topic.CLAIM),
 }
 """Rows of Clusters: the reasons of their conditions."""
