@@ -276,7 +276,7 @@ WITHOUT_TEXT: Final = {
     "HostReboot: Evidence": "After, Time",
     "HostReboot: Last call": "Attempt, Earlier call, Read, Sent",
     "HostReboot: Losses": "Security",
-    "HostReboot: Machines": "Completed, Phase, Retry, Started",
+    "HostReboot: Machines": "Completed, Phase, Retry, Spent, Started",
     "HostReboot: Stages of the rollout": "Completed, Failed, Machines, Phase",
     "HostReboot: State": "Abandon, Cancel, Completed, Created, Paused, Phase, Spent, Started",
     "Hosts: Clusters": "Machines, Maintenance, Ready, Ready Machines",

@@ -164,6 +164,31 @@ def test_a_long_history_says_what_it_leaves_out() -> None:
     assert table(view, "Attempts")[0][5:7] == ("Unknown", "NoAnswer")
 
 
+def test_machines_of_a_rollout_show_their_stages_and_the_time_that_each_has_spent() -> None:
+    targets = [
+        {"machineRef": "m1", "phase": "Complete", "startedAt": AT, "completedAt": "2030-01-01T00:01:05Z"},
+        {"machineRef": "m2", "phase": "InProgress", "stage": "WaitingOff", "startedAt": "2030-01-01T00:09:30Z"},
+        {"machineRef": "m3", "phase": "Pending"},
+    ]
+    stages = [{"name": "canary", "phase": "InProgress", "targets": 3, "completed": 1}]
+    status = {
+        "phase": "InProgress",
+        "targets": [{"rolloutStage": "canary", **one} for one in targets],
+        "rollout": {"stages": stages},
+    }
+    spec = {"operationKind": "HostReboot", "machineSelector": {"matchLabels": {"rack": "1"}}}
+    body = {"metadata": {"name": "op"}, "spec": spec, "status": status}
+    view = operation_view(msgspec.convert(body, MachineOperation), None, None, NOW)
+    assert [(row[0], row[2], row[8]) for row in table(view, "Machines")] == [
+        ("m2", "canary: WaitingOff", "30 s"),
+        ("m3", "canary", "–"),
+        ("m1", "canary", "1 min 5 s"),
+    ]
+    assert view.runs
+    ended = {**body, "status": {**status, "phase": "Complete"}}
+    assert not operation_view(msgspec.convert(ended, MachineOperation), None, None, NOW).runs
+
+
 @story
 async def test_the_stage_in_which_an_operation_failed_is_marked(world: World) -> None:
     world.redfish().start()

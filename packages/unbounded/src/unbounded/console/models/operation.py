@@ -55,7 +55,7 @@ def operation_view(
         sections.append(blockers(explanation))
     sections += _timeline(timeline_of(operation, procedure, now))
     sections += _call(operation)
-    sections += _targets(operation)
+    sections += _targets(operation, now)
     sections.append(_evidence(operation))
     sections += _losses(operation)
     sections += _earlier(operation, machine)
@@ -64,8 +64,14 @@ def operation_view(
         f"{operation.spec.operation_kind} {operation.name}",
         phase(status),
         tuple(sections),
-        runs=operation.status.execution is not None and not operation.terminal,
+        runs=not operation.terminal and _is_worked_on(operation),
     )
+
+
+def _is_worked_on(operation: MachineOperation) -> bool:
+    """Return whether an executor has the operation, or that of one of its Machines."""
+    status = operation.status
+    return status.execution is not None or any(one.started_at and not one.completed_at for one in status.targets)
 
 
 def _state(operation: MachineOperation, now: datetime) -> FactList:
@@ -202,7 +208,7 @@ def _after(number: int, before: str | None, at: str) -> str:
     return f"{spent} more" if number else f"{spent} from the start"
 
 
-def _targets(operation: MachineOperation) -> Iterator[ViewTable]:
+def _targets(operation: MachineOperation, now: datetime) -> Iterator[ViewTable]:
     if operation.spec.machine_ref is not None:
         return
     rollout = operation.status.rollout
@@ -217,8 +223,8 @@ def _targets(operation: MachineOperation) -> Iterator[ViewTable]:
         )
     yield ViewTable(
         "Machines",
-        ("Machine", "Phase", "Stage", "Operation", "Retry", "Reason", "Started", "Completed", "Message"),
-        tuple(map(_target, sorted(operation.status.targets, key=_urgency))),
+        ("Machine", "Phase", "Stage", "Operation", "Retry", "Reason", "Started", "Completed", "Spent", "Message"),
+        tuple(_target(one, now) for one in sorted(operation.status.targets, key=_urgency)),
         empty="The selector is not resolved yet.",
     )
 
@@ -235,14 +241,16 @@ def _urgency(target: TargetStatus) -> int:
     return _URGENCY.get(target.phase or "", 2)
 
 
-def _target(target: TargetStatus) -> tuple[ViewText, ...]:
+def _target(target: TargetStatus, now: datetime) -> tuple[ViewText, ...]:
+    begin, end = target.started_at, target.completed_at
+    spent = "" if begin is None else duration(shown_seconds(begin, parsed_time(end) if end else now))
     return (
         ViewText(target.machine_ref, urls.machine(target.machine_ref)),
         phase(target.phase or OperationPhase.PENDING.value),
-        words(target.rollout_stage or target.stage),
+        words(": ".join(filter(None, (target.rollout_stage, target.stage)))),
         words(target.operation, urls.operation(target.operation) if target.operation else ""),
         words(str(target.retry) if target.retry else ""),
-        *map(words, (target.reason, target.started_at, target.completed_at, target.message)),
+        *map(words, (target.reason, begin, end, spent, target.message)),
     )
 
 
