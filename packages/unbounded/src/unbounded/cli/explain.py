@@ -214,10 +214,8 @@ def _times(link: ExplainLink, now: datetime) -> Iterator[str]:
 
 
 def _ago(since: str, now: datetime) -> str:
-    try:
-        return f" ({age(since, now)} by the local clock)"
-    except ValueError:
-        return ""
+    found = age(since, now)
+    return f" ({found} by the local clock)" if found else ""
 
 
 def _indent(depth: int) -> str:
