@@ -81,7 +81,7 @@ ethernets:
   {{nic 0}}: {match: {macaddress: "{{mac 0}}"}, set-name: {{nic 0}}, addresses: [{{ip "0:lcm"}}]}
 """
 WRITES: Final = frozenset({"create", "patch", "update", "delete"})
-APART: Final = ("events", "leases", "machineoperations")
+APART: Final = ("leases", "machineoperations")
 
 AMOUNT: Final = "{hosts:g} hosts that boot, on {sites:g} sites, and as many Machines; {updates:g} updates at a time"
 LIMITS: Final[Mapping[str, Limit]] = {
@@ -89,7 +89,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "update_vs_ideal": Limit("time of an update of the Cluster, over what its steps alone allow", most=1.15),
     "claims_vs_bare_writes": Limit("claims in a second by two leaders, over the same writes by a client", least=0.25),
     "api_writes_per_machine": Limit(
-        "API writes of container-cloud for a Machine to Ready; its operation and Events apart", most=20.0
+        "API writes of container-cloud for a Machine to Ready, Events included; its operation apart", most=20.0
     ),
     "idle_calls_per_s": Limit("idle: calls of container-cloud to the API in a second", most=1.0),
     "memory_per_host_kib": Limit("memory of container-cloud for a host with its Machine, KiB", most=40.0),

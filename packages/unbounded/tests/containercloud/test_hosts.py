@@ -301,6 +301,26 @@ async def test_online_is_carried_out_once_per_change(stock: Stock) -> None:
 
 
 @story
+async def test_power_that_an_operation_switches_is_written_with_what_follows(stock: Stock) -> None:
+    await stock.secret()
+    await stock.host("a", online=False)
+    await stock.state("available")
+    await stock.edit(consumerRef=CONSUMER)
+    await stock.state("provisioning")
+    since = rfc3339(virtual_now())
+    active = {"uid": "b1", "name": "r", "kind": "HostReplace", "executor": "metalman/lab", "since": since}
+    await stock.api.patch(MACHINES, "a.default", {"status": {"activeOperation": active}}, subresource="status")
+    await stock.settle()
+    before = (await stock.read("a")).metadata.resource_version
+    stock.power["a.default"] = "On"
+    await stock.settle()
+    assert (await stock.read("a")).metadata.resource_version == before
+    await stock.api.patch(MACHINES, "a.default", {"status": {"activeOperation": None}}, subresource="status")
+    await stock.settle()
+    assert (await stock.read("a")).status.powered_on is True  # the operation has ended without an image
+
+
+@story
 async def test_a_host_is_on_whose_image_was_written_after_the_last_reading(stock: Stock) -> None:
     await stock.secret()
     await stock.host("a", online=False)
@@ -426,6 +446,17 @@ async def test_a_used_host_returns_to_stock_once_seen_off(stock: Stock) -> None:
     assert machine.spec.pxe.image is None
     assert machine.spec.pxe.redfish is not None
     assert "unbounded-cloud.io/cluster" not in machine.metadata.labels
+
+
+@story
+async def test_events_of_a_host_tell_its_way_in_stock_and_leave_the_install_to_its_operation(stock: Stock) -> None:
+    await used(stock)
+    await stock.edit(consumerRef=None)
+    await stock.state("deprovisioning")
+    await stock.state("available")
+    await stock.settle()
+    told = {one.message for one in await stock.events() if one.reason == "StateChanged"}
+    assert told == {f"the host is {one}" for one in ("registering", "inspecting", "available", "deprovisioning")}
 
 
 @story

@@ -55,7 +55,7 @@ from unbounded.operations.caches import node_of
 
 Raw = dict[str, Any]
 SETTLE_S: Final = 0.2  # before a pass, as changes of many Machines come together
-COUNTS_S: Final = 3.0  # from a change of the number of ready Machines until it is written, as more will follow
+COUNTS_S: Final = 5.0  # from a change of the number of ready Machines until it is written, as more will follow
 WRITE_STATUS: Final = "write the status of this Cluster"
 CONDITION_USABLE: Final = "Usable"
 

@@ -454,24 +454,52 @@ async def test_hosts_that_race_get_one_address_each(world: NetworkWorld) -> None
     await race(world, 30)
 
 
-def test_hosts_that_ask_at_the_same_time_share_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    writes = 0
+@pytest.fixture
+def subnet_writes(monkeypatch: pytest.MonkeyPatch) -> list[Subnet]:
+    """Each Subnet whose status was written, as it was before."""
+    written: list[Subnet] = []
     write = StatusWriter.write
 
     async def counted(self: StatusWriter[Any], base: object, status: Any) -> object:
-        nonlocal writes
-        writes += isinstance(base, Subnet)
+        if isinstance(base, Subnet):
+            written.append(base)
         return await write(self, base, status)
 
+    monkeypatch.setattr(StatusWriter, "write", counted)
+    return written
+
+
+def test_hosts_that_ask_at_the_same_time_share_a_write(subnet_writes: list[Subnet]) -> None:
     async def told() -> None:
         world = NetworkWorld()
         world.start(weather=Weather(latency_s=0.2))
         await race(world, 30)
         await world.stop()
 
-    monkeypatch.setattr(StatusWriter, "write", counted)
     run_virtual(told())
-    assert writes < 30  # of 30 allocations and 10 releases
+    assert len(subnet_writes) < 30  # of 30 allocations and 10 releases
+
+
+def test_hosts_that_ask_one_after_the_other_share_a_write(subnet_writes: list[Subnet]) -> None:
+    count = 6
+
+    async def told() -> None:
+        world = NetworkWorld()
+        world.start()
+        await world.subnet(includeRanges=[f"10.0.0.10-10.0.0.{9 + count}"])
+        await world.template()
+        for number in range(count):
+            await world.machine(f"m{number}")
+        await asyncio.sleep(5)
+        subnet_writes.clear()
+        for number in range(count):
+            await world.claim(f"m{number}", number)
+            await asyncio.sleep(0.15)
+        await world.until(world.subnet_now, lambda subnet: len(allocated(subnet)) == count)
+        await world.stop()
+
+    run_virtual(told())
+    assert len(subnet_writes) == 1
 
 
 @pytest.mark.parametrize("weather", [STORM, Weather(latency_s=0.2, staleness_s=1.0)], ids=["storm", "late"])

@@ -110,10 +110,13 @@ FIELDS: Final = (
     "conditions",
 )
 NEWS_S: Final = 5.0  # a change of the power can wait for so long
-FACTS_S: Final = 60.0  # and one of the hardware alone, as an installer reports it shortly before it writes the image
+# one of the hardware, as an installer reports it shortly before it writes the image, or of the power by an operation
+FACTS_S: Final = 120.0
 PUT_BACK: Final = "PutBack"
 WRITER: Final = "hosts"  # of the register of refused writes
 WRITE_STATUS: Final = "write the status of this host"
+# States of an install: its operation has an Event, and the status of the Machine that claimed the host its stages
+_OF_INSTALL: Final = frozenset({ProvisioningState.PROVISIONING, ProvisioningState.PROVISIONED})
 
 log = Log("hosts")
 
@@ -329,7 +332,8 @@ class HostController:
         before, after = host.status, plan.status
         if before.provisioning.state != after.provisioning.state:
             log.info("state of a host", host=str(host_key(host)), state=after.provisioning.state)
-            self._emit(host, "Normal", "StateChanged", f"the host is {after.provisioning.state}")
+            if after.provisioning.state not in _OF_INSTALL:
+                self._emit(host, "Normal", "StateChanged", f"the host is {after.provisioning.state}")
         if after.error_message and before.error_message != after.error_message:
             self._emit(host, "Warning", plan.reason.value, after.error_message)
         return written or host
@@ -459,7 +463,8 @@ def _can_wait_s(view: HostView, plan: HostPlan) -> float:
     facts = replace(host.status, hardware=plan.status.hardware, powered_on=plan.status.powered_on)
     if host.status == plan.status or plan.status != facts or _conditions(host, plan, rfc3339(view.now)) is not None:
         return 0.0
-    return FACTS_S if host.status.powered_on == plan.status.powered_on else NEWS_S
+    is_switched = view.machine is not None and view.machine.status.active_operation is not None
+    return FACTS_S if is_switched or host.status.powered_on == plan.status.powered_on else NEWS_S
 
 
 def _conditions(host: BareMetalHost, plan: HostPlan, now: str) -> list[Raw] | None:

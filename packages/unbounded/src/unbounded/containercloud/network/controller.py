@@ -79,6 +79,7 @@ T = TypeVar("T")
 
 MAX_GONE: Final = 1000
 TOGETHER_S: Final = 0.2  # before addresses are allocated, as many Machines ask for some together
+MAX_TOGETHER: Final = 5  # such pauses before one write, while more Machines ask
 OUTDATED: Final = "the host was installed with another network; the present one counts at the next install"
 
 log = Log("containercloud.network")
@@ -268,7 +269,11 @@ class NetworkController:
         async with self._turns[key]:
             if uid not in waiting:  # the turn before has served it
                 return
-            await asyncio.sleep(TOGETHER_S)
+            for _ in range(MAX_TOGETHER):
+                before = len(waiting)
+                await asyncio.sleep(TOGETHER_S)
+                if len(waiting) == before:
+                    break
             self._epoch.check_leads()
             requests = dict(waiting)
             waiting.clear()
