@@ -19,6 +19,7 @@ from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.kube.api import Api
 from unbounded.kube.object_codec import error_from
 
@@ -98,6 +99,7 @@ LIFE_WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] 
     "provider id": ("patch", NODES, lambda body: "providerID" in body.get("spec", {})),
     "status": ("status", CONTAINER_CLOUD_MACHINES, lambda _body: True),
     "status of the host": ("status", BARE_METAL_HOSTS, lambda _body: True),
+    "layout": ("create", MACHINE_PROFILES, lambda _body: True),
     "budget": ("create", MACHINE_DISRUPTION_BUDGETS, lambda _body: True),
     "configuration": ("create", MACHINE_CONFIGURATIONS, lambda _body: True),
     "status of the cluster": ("status", CLUSTERS, lambda _body: True),

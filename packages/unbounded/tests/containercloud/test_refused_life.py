@@ -17,6 +17,7 @@ from tests.containercloud.test_site import LONE, begun
 from tests.explain.staging import ALIVE, why
 from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.cluster import CLUSTERS
+from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES
 from unbounded.explain.links import Topic
 
 MOST_S: Final = 300.0  # between two attempts
@@ -34,6 +35,7 @@ OF_MACHINE: Final = {
     "target": "cannot change ",
     "install": "cannot create HostReplace cc-",
     "network": "cannot write the network configuration of IpamHost example-ns/example-control-plane: ",
+    "layout": "cannot write the MachineProfile of BareMetalHostProfile default/default: ",
     "provider id": "cannot change Node master-0.default: ",
 }
 OF_CLUSTER: Final = {
@@ -185,6 +187,18 @@ def test_a_ready_machine_names_a_write_that_is_refused() -> None:
             assert machine.provider_status.status != "Maintenance"
             world.refusals.end()
             await world.until_word("Maintenance")
+
+    run_virtual(scene())
+
+
+def test_a_refused_layout_is_forgotten_with_its_profile() -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            world.refusals.begin("layout", "denied")
+            await begun(world)
+            await world.until_machine(is_refused)
+            await world.api.delete(BARE_METAL_HOST_PROFILES, "default", namespace="default")
+            await world.until_machine(lambda one: one.status.execution is not None and not is_refused(one))
 
     run_virtual(scene())
 

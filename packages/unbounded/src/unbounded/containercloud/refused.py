@@ -72,10 +72,11 @@ class RefusedWrites:
         known = self._found.get(machine)
         if known is None:
             return
-        if writer:
-            known.pop(writer, None)
+        is_known = not writer or known.pop(writer, None) is not None
         if not writer or not known:
             del self._found[machine]
+        if is_known:
+            self._changed(machine)
 
     @contextmanager
     def recorded(self, machine: ObjectKey, writer: str) -> Iterator[WriteAttempt]:
@@ -95,7 +96,6 @@ class RefusedWrites:
             raise
         if known is not None:
             self.forget(machine, writer)
-            self._changed(machine)
 
     def _changed(self, machine: ObjectKey) -> None:
         for notify in self._notify:

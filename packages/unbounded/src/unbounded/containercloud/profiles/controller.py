@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from unbounded.containercloud.profiles.plan import (
     ProfilePlan,
     ProfileReason,
     ProfileView,
+    choose_profile,
     layout_name,
     plan_profile,
     plan_reference,
@@ -101,9 +103,24 @@ class ProfileController:
             with self._refused.recorded(ObjectKey(key.namespace, key.name), "profiles") as attempt:
                 await self._refer(key, attempt)
         else:
-            view = self._view(key)
-            await self._perform(view, plan_profile(view))
+            view, writer = self._view(key), f"profile {key}"
+            users = self._users(view)
+            for machine in self._machines.all():
+                if key_of(machine) not in users:
+                    self._refused.forget(key_of(machine), writer)
+            with ExitStack() as stack:
+                for user in users:
+                    attempt = stack.enter_context(self._refused.recorded(user, writer))
+                    attempt.what = f"write the MachineProfile of {key}"
+                await self._perform(view, plan_profile(view))
         return None
+
+    def _users(self, view: ProfileView) -> set[ObjectKey]:
+        """Return the Machines whose next install is by a profile."""
+        if view.profile is None:
+            return set()
+        profiles = self._profiles.all()
+        return {key_of(one) for one in self._machines.all() if choose_profile(one, profiles).profile is view.profile}
 
     def _view(self, key: ProfileKey) -> ProfileView:
         profile = self._profiles.get(key.name, key.namespace)
