@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
+from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS
 from unbounded.api.machine import MachinePower, PowerStatus
 from unbounded.metalman.power_reader import INTERVAL_S, UNSETTLED_S, ReadBudget, power_change
@@ -41,6 +42,10 @@ def test_condition_follows_the_reading() -> None:
         "conditions": [READY],
     }
     assert power_change(None, [IS_OFF], OFF, AT) == {"power": {"state": "Off", "at": AT}}, "its message stays"
+    rising = IS_OFF | {"reason": "PoweringOn"}
+    off = power_change(PowerStatus(state="Off", at=AT), [rising], OFF, LATER)
+    assert off is not None
+    assert [one["reason"] for one in off["conditions"]] == ["PoweredOff"], "no operation has the host any more"
     assert power_change(None, [IS_OFF], UNKNOWN, AT) == {"power": {"state": "Unknown", "at": AT}}
 
 
@@ -200,5 +205,41 @@ def test_a_power_that_the_bmc_does_not_name_is_read_again_soon() -> None:
             assert await power_of(cluster, machine) is None
             await asyncio.sleep(UNSETTLED_S)
             assert await power_of(cluster, machine) == "On"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("reads_once", [False, True])
+def test_no_reading_from_before_an_operation_has_switched_a_host_on_counts_after_it(reads_once: bool) -> None:
+    """The BMC fails once it has been asked to switch the host on, at once or after one more reading of Off."""
+
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(power=HostPower.OFF, boot_s=20.0) as bmc, metalman(cluster, reads_per_s=30.0):
+            (machine,) = await cluster.add(bmc)
+            await asyncio.sleep(TRUE_WITHIN_S)
+            assert await cluster.condition(machine, "PoweredOff") == ("True", "PoweredOff")
+            await bmc.set_faults(power_lie_s=10.0)
+            name = await cluster.ask("HostPowerOn", machine)
+
+            async def is_switched_on() -> bool:
+                return any(each.what == "pressed" for each in bmc.history())
+
+            async def is_read_again() -> bool:
+                return any(each.path.endswith("/Systems/1") for each in list(bmc.bmc.journal)[asked:])
+
+            await eventually(is_switched_on, within_s=60, every_s=0.1)
+            asked = len(bmc.bmc.journal)
+            if reads_once:
+                await eventually(is_read_again, within_s=60, every_s=0.1)
+            await bmc.set_faults(unavailable_s=3600.0)
+            assert (await cluster.ended(name)).status.phase == "Failed"
+            assert bmc.power() is HostPower.ON
+            assert await cluster.condition(machine, "PoweredOff") is None
+            await asyncio.sleep(1.0)
+            assert await cluster.condition(machine, "PoweredOff") is None
+            await asyncio.sleep(4 * INTERVAL_S)
+            assert await power_of(cluster, machine) == "Unknown"
+            assert await cluster.condition(machine, "PoweredOff") is None
 
     run(scene())

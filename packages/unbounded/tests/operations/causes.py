@@ -145,7 +145,10 @@ def _machines(judge: Judge, transitions: Transitions) -> Iterator[str]:
             if holder is not None and holder.claimed_at is None and marks and marks[0]["reason"] != "PoweredOff":
                 yield f"{name} shows {marks} of {holder.name}, which was never claimed"
             continue
-        fact = (last.status.get("execution") or {}).get("fact")
+        execution = last.status.get("execution") or {}
+        fact, is_open = execution.get("fact"), bool(execution.get("action")) and last.status["phase"] != "Complete"
+        if fact == "Off" and is_open:  # its action may have its effect later: neither state is proven
+            fact = "On"
         if judge._was_lost(last):  # the host that the Machine names then was read when the slot was given back
             host = next(judge._owned(name, last.released_at, last.released_at)).host
             fact = [state for at, state in transitions[host] if at <= last.released_at][-1]

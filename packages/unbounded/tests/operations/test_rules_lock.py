@@ -318,10 +318,11 @@ async def test_a_crash_between_slot_and_claim_leaves_no_slot_behind(world: World
 @pytest.mark.parametrize(
     ("before", "acted", "after"),
     [
-        ([("PoweredOff", "True", "PoweringOn")], False, [("PoweredOff", "True", "PoweredOff")]),
+        ([("PoweredOff", "True", "PoweringOn")], False, []),
         ([("PoweredOff", "True", "PoweringOn")], True, []),
         ([("PoweredOff", "False", "PoweringOff")], False, []),
-        ([("PoweredOff", "True", "PoweredOff")], True, [("PoweredOff", "True", "PoweredOff")]),
+        ([("PoweredOff", "True", "PoweredOff")], False, [("PoweredOff", "True", "PoweredOff")]),
+        ([("PoweredOff", "True", "PoweredOff")], True, []),  # it was read before the operation, or in it
         (
             [("Repaved", "False", "Pending"), ("Attested", "True", "Succeeded")],
             False,

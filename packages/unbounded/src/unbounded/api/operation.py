@@ -255,9 +255,14 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
         ),
     ] = None
     fact: Annotated[
-        str | None, Field("The same observation, as the tables of the operation kind name it.", max_length=128)
+        str | None,
+        Field(
+            "The same observation, as the tables of the operation kind name it. Absent until the stage, and the effect "
+            "of its last action, were observed.",
+            max_length=128,
+        ),
     ] = None
-    read_at: Annotated[Time | None, Field("Time of that observation.")] = None
+    read_at: Annotated[Time | None, Field("Time of that observation; absent like fact.")] = None
 
 
 class ReplacementLoss(ApiStruct, frozen=True, kw_only=True):

@@ -413,6 +413,7 @@ class RedfishExecutor:
             self._access.forget(redfish_of(target.machine).password_ref)
         access = await self._access.of(target.machine)
         bmc = self._pool.bmc(access)
+        self._readings.forget(target.machine)
         try:
             accepted = await self._acted(target, bmc, action, before)
         except TaskFailed as error:
@@ -530,7 +531,7 @@ class RedfishExecutor:
                 raise await self._refusal(machine, access, error) from error
             raise
         self._boot_override.record(machine, state)
-        self._readings.record(machine, state)
+        self._readings.record(machine, state, awaits_effect=target.run.action is not None)
         self._events.record(machine.name, state.power)
         if self._recorder is not None:
             self._recorder.observed(target.operation, machine, state.consoles)

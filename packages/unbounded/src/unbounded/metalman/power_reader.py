@@ -42,6 +42,7 @@ UNSETTLED_S: Final = 10.0  # to the next reading of a host that was neither On n
 UNKNOWN_AFTER: Final = 3  # readings in a row that give no power
 CONCURRENT: Final = 32  # a BMC that does not answer occupies one until its connection times out
 POWER_CHANGED: Final = "PowerChanged"
+_OFF: Final = (ConditionStatus.TRUE, ConditionReason.POWERED_OFF)
 
 log = Log("metalman")
 
@@ -69,12 +70,21 @@ class PowerReadings:
     def __init__(self) -> None:
         self._read: dict[str, MachinePower] = {}
 
-    def record(self, machine: Machine, state: SystemState) -> None:
+    def record(self, machine: Machine, state: SystemState, *, awaits_effect: bool = False) -> None:
+        """Record a reading.
+
+        Args:
+            awaits_effect: the operation waits for the effect of an action, which may come after this reading.
+        """
         power = POWER.get(state.power)
-        if power is None:
-            self._read.pop(machine.metadata.uid, None)
+        if power is None or (awaits_effect and power is MachinePower.OFF):
+            self.forget(machine)
         else:
             self._read[machine.metadata.uid] = power
+
+    def forget(self, machine: Machine) -> None:
+        """Forget the last reading, as an action may change the power."""
+        self._read.pop(machine.metadata.uid, None)
 
     def take(self, uid: str) -> MachinePower | None:
         """Return the last reading of a Machine once."""
@@ -92,7 +102,7 @@ def power_change(
 ) -> dict[str, Any] | None:
     """Return the status fields to write after a reading; None if they stay.
 
-    Condition PoweredOff follows the reading, and keeps its message where it is True already. It stays while the power
+    Condition PoweredOff follows the reading, and keeps its message where it says Off already. It stays while the power
     is unknown.
     """
     change: dict[str, Any] = {}
@@ -100,7 +110,7 @@ def power_change(
         change["power"] = {"state": power.value, "at": at}
     kind = ConditionType.POWERED_OFF
     present = find_condition(conditions, kind)
-    is_off = present is not None and present.get("status") == ConditionStatus.TRUE
+    is_off = present is not None and (present.get("status"), present.get("reason")) == _OFF
     if power is MachinePower.OFF and not is_off:
         change["conditions"] = set_condition(
             conditions, kind, ConditionStatus.TRUE, ConditionReason.POWERED_OFF, SWITCHED_OFF, at
@@ -108,6 +118,11 @@ def power_change(
     elif power is MachinePower.ON and present is not None:
         change["conditions"] = [dict(one) for one in conditions if one is not present]
     return change or None
+
+
+def _last_operation(machine: Machine) -> str:
+    """Return the UID of the last operation in a Machine's history; empty for none."""
+    return machine.status.recent_operations[-1].uid if machine.status.recent_operations else ""
 
 
 class PowerReader:
@@ -257,8 +272,8 @@ class PowerReader:
         def status(raw: dict[str, Any]) -> dict[str, Any] | None:
             nonlocal before
             present = msgspec.convert(raw, Machine)
-            if present.status.active_operation is not None:  # its readings decide
-                return None
+            if present.status.active_operation is not None or _last_operation(present) != _last_operation(machine):
+                return None  # that operation's readings decide
             before = present.status.power
             return power_change(before, raw.get("status", {}).get("conditions") or [], power, at)
 

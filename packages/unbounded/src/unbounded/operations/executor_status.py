@@ -192,6 +192,8 @@ class ExecutorStatus:
             answer=NO_ANSWER,
             evidence=context.run.with_evidence(step.evidence, at=self.now(), where=where),
             failing=step.failing or context.run.failing,
+            fact="",  # the call of this record may change it
+            read_at=None,
             history=self._with_earlier_attempt(context, observed),
         )
 

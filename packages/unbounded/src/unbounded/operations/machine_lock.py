@@ -217,17 +217,18 @@ def _end_updates(
 def _read_mark(
     operation: MachineOperation, procedure: Procedure, read: Observation | None, now: str
 ) -> ConditionUpdate | None:
-    """Return the condition of the Machine for the fact that was read last."""
+    """Return the condition of the Machine for the fact that was read last; None where a call may have changed it since.
+
+    The recorded fact is of the last stage. A stage whose call has not had its effect yet may still see it.
+    """
     if read is not None:
         update = procedure.fact_conditions.get(read.fact)
         return None if update is None else replace(update, text=f"{read.detail or read.fact}, observed at {now}")
-    execution = operation.status.execution
-    update = (
-        None
-        if execution is None or not execution.fact
-        else procedure.fact_conditions.get(procedure.facts(execution.fact))
-    )
-    if execution is None or update is None:
+    execution, is_complete = operation.status.execution, operation.status.phase == OperationPhase.COMPLETE
+    if execution is None or not execution.fact or (execution.action is not None and not is_complete):
+        return None
+    update = procedure.fact_conditions.get(procedure.facts(execution.fact))
+    if update is None:
         return None
     return replace(update, text=f"{execution.standing or execution.fact}, observed at {execution.read_at}")
 

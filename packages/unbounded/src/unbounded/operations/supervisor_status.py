@@ -246,21 +246,18 @@ def _finalizers(machine: Machine) -> list[str] | None:
 def _stale_updates(machine: Machine) -> tuple[ConditionUpdate, ...]:
     """Return the condition updates of a Machine whose stale lock is cleared.
 
-    The claim writes the first conditions with the lock. An operation without a claim has called nothing, so a host
-    that was about to be switched on is off. An operation in the history has acted, and the resulting power state was
-    not read.
+    The claim writes the first conditions with the lock: one that names a transition of the power is not true any more,
+    and the next reading shows the power. An operation in the history has acted, after all that was read before it.
     """
     active = machine.status.active_operation
     off = next((one for one in machine.status.conditions if one.type == ConditionType.POWERED_OFF), None)
     updates = [_NOT_REPAVING] if active is not None and active.kind == OperationKind.HOST_REPLACE else []
-    if off is None or off.reason not in (ConditionReason.POWERING_OFF, ConditionReason.POWERING_ON):
-        return tuple(updates)
     acted = active is not None and any(one.uid == active.uid for one in machine.status.recent_operations)
-    is_off = off.status == ConditionStatus.TRUE and not acted
-    return (*updates, _IS_OFF if is_off else ConditionUpdate(ConditionType.POWERED_OFF, None))
+    if off is None or (off.reason == ConditionReason.POWERED_OFF and not acted):
+        return tuple(updates)
+    return (*updates, ConditionUpdate(ConditionType.POWERED_OFF, None))
 
 
-_IS_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, ConditionStatus.TRUE, ConditionReason.POWERED_OFF)
 _NOT_REPAVING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=ConditionStatus.FALSE)
 
 

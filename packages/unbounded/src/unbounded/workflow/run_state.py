@@ -150,6 +150,7 @@ class RunState:
 
     def _begin_call(self, run: RunRecord, reader: RecordReader) -> None:
         self.cancel_observation()
+        self.read = None  # the next call may change it
         again = self.intent is not None and self.intent[:2] == run.intent[:2]
         lost, self.intent = again and self.answer.leaves_open, run.intent
         # the process's earlier call: it was answered, else the process would not have continued
