@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from tests.containercloud.refusals import Refusals, RefusingApi
@@ -44,6 +45,8 @@ from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime
 from unbounded.kube.process_epoch import ProcessEpoch
 from unbounded.machina.configuration_binding import candidate_of
+from unbounded.metalman.executor import procedure_of_machine
+from unbounded.operations import machine_lock
 from unbounded.operations.claim_gates import disruption_gate
 
 KINDS: Final[dict[str, Kind[Any]]] = {
@@ -409,16 +412,13 @@ class Site(Stock):
         name = operation.spec.machine_ref or ""
         status = {"phase": phase, "reason": reason or None, "message": message or None, "completedAt": self._now()}
         await self.api.patch(MACHINE_OPERATIONS, operation.name, {"status": status}, subresource="status")
-        machine = await self.api.get(MACHINES, name)
-        recent = {"name": operation.name, "uid": operation.metadata.uid, "kind": operation.spec.operation_kind,
-                  "phase": phase, "reason": reason, "message": message}  # fmt: skip
-        raw = await self.api.get(MACHINES.raw(), name)
-        known = raw.get("status", {}).get("recentOperations", [])
-        active = machine.status.active_operation
-        ends = active is not None and active.uid == operation.metadata.uid
-        await self._status(
-            machine, recentOperations=[*known, recent][-10:], **({"activeOperation": None} if ends else {})
-        )
+        ended, raw = await self.api.get(MACHINE_OPERATIONS, operation.name), await self.api.get(MACHINES.raw(), name)
+        machine = msgspec.convert(raw, Machine)
+        if machine_lock.holds_lock(ended, machine):
+            procedure = procedure_of_machine(ended, machine)
+            await self._status(machine, **machine_lock.release_change(raw, ended, procedure, now=self._now()))
+        elif (change := machine_lock.result_change(raw, ended)) is not None:
+            await self._status(machine, **change)
 
     # ---- the process
 

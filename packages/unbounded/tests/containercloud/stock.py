@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from tests.containercloud.unread import watched_caches
 from tests.support.memory_api import MemoryApi
@@ -19,16 +21,17 @@ from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.names import BAREMETAL, LABEL_CLUSTER, LABEL_PROVIDER, PROVIDER_API_VERSION
 from unbounded.api.core import EVENTS, SECRETS, Event, Secret
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine import MACHINES, Machine, MachinePower
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.containercloud.caches import ContainerCloudCaches, ControllerContext
 from unbounded.containercloud.claims import ClaimController
 from unbounded.containercloud.hosts.controller import HostController
 from unbounded.containercloud.hosts.credentials import CredentialController
-from unbounded.kube.api import NotFound
+from unbounded.kube.api import Conflict, NotFound
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.events import EventRecorder, event_sink
 from unbounded.kube.process_epoch import ProcessEpoch
+from unbounded.metalman.power_reader import power_change
 
 PASSWORD: Final = "0penSesame"
 HARDWARE: Final[Mapping[str, Any]] = {
@@ -55,6 +58,7 @@ class Stock:
     caches: ContainerCloudCaches
     power: dict[str, str] = field(default_factory=dict)  # of each Machine's host
     silent: set[str] = field(default_factory=set)  # Machines whose BMC does not answer
+    unread: set[str] = field(default_factory=set)  # the same for so short that the last reading stands
     failing: set[str] = field(default_factory=set)  # Machines whose power operations fail
     operated: list[str] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -183,17 +187,19 @@ class Stock:
             await asyncio.sleep(1)
 
     async def _observe(self, machine: Machine) -> None:
-        pxe, at = machine.spec.pxe, rfc3339(virtual_now())
-        if pxe is None or pxe.redfish is None:
+        """Read the BMC of an idle Machine, as metalman does, and write what it writes."""
+        pxe, name, at = machine.spec.pxe, machine.name, rfc3339(virtual_now())
+        if pxe is None or pxe.redfish is None or machine.status.active_operation is not None or name in self.unread:
             return
-        power = "Unknown" if machine.name in self.silent else self.power.setdefault(machine.name, "Off")
-        status: dict[str, Any] = {}
-        if machine.status.power is None or machine.status.power.state != power:
-            status["power"] = {"state": power, "at": at}
-        if machine.status.hardware is None and machine.name not in self.silent:
+        power = MachinePower.UNKNOWN if name in self.silent else MachinePower(self.power.setdefault(name, "Off"))
+        conditions = [msgspec.to_builtins(one) for one in machine.status.conditions]
+        status = power_change(machine.status.power, conditions, power, at) or {}
+        if machine.status.hardware is None and name not in self.silent:
             status["hardware"] = {**HARDWARE, "at": at}
         if status:
-            await self.api.patch(MACHINES, machine.name, {"status": status}, subresource="status")
+            patch = {"metadata": {"resourceVersion": machine.metadata.resource_version}, "status": status}
+            with suppress(Conflict):  # in the next pass
+                await self.api.patch(MACHINES, name, patch, subresource="status")
 
     async def _operate(self, operation: MachineOperation) -> None:
         name = operation.spec.machine_ref or ""

@@ -31,7 +31,13 @@ from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine, MachineStage
-from unbounded.api.container_cloud.names import ANNOTATION_FOR_UID, GROUP_CLUSTER, LABEL_CLUSTER, LABEL_CONTROL_PLANE
+from unbounded.api.container_cloud.names import (
+    ANNOTATION_FOR_UID,
+    ANNOTATION_NETWORK_OF,
+    GROUP_CLUSTER,
+    LABEL_CLUSTER,
+    LABEL_CONTROL_PLANE,
+)
 from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODE_LEASES, NODES, Node
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
@@ -82,6 +88,8 @@ class Judge:
         self._claimants: set[str] = set()  # UIDs of Machines that have had a host
         self._installs: defaultdict[str, list[str]] = defaultdict(list)  # HostReplaces by the UID of their Machine
         self.counts: defaultdict[str, int] = defaultdict(int)
+        self.power: Mapping[str, str] = {}  # the true power of the hosts, by Machine
+        self.runs_for: dict[str, str] = {}  # UID of the consumer for which a host was switched on last, by Machine
 
     def fault(self, text: str) -> None:
         at = asyncio.get_running_loop().time()
@@ -114,6 +122,7 @@ class Judge:
                 self._requested(new)
             case "Subnet":
                 self._addresses((old or {}).get("status", {}), new.get("status", {}))
+                self._freed((old or {}).get("status", {}), new.get("status", {}))
 
     def gone(self, kind: Kind[Any], body: Raw) -> None:
         name = body["metadata"]["name"]
@@ -128,7 +137,9 @@ class Judge:
             self.counts["gone"] += 1
 
     def _host(self, old: BareMetalHost, new: BareMetalHost) -> None:
-        """Check that a host changes hands only through its Machine's release."""
+        """Check that a host changes hands only through its Machine's release, and is in stock only while it is off."""
+        if new.state == "available" != old.state and self.power.get(machine_of_host(new)) == "On":
+            self.fault(f"host {new.name} is available, and runs")
         before, after = (consumer_of(old), consumer_uid(old)), (consumer_of(new), consumer_uid(new))
         if before == after or before[0] is None:
             return
@@ -232,6 +243,21 @@ class Judge:
             if ipam is not None and not owners & self._claimants:
                 self.fault(f"{entry} was allocated for {ipam.name}, whose Machine has not claimed a host")
 
+    def _freed(self, old: Raw, new: Raw) -> None:
+        """Check that no address is freed with which a host truly runs: it was not off since its claim."""
+        for entry in set(old.get("allocatedIPs", [])) - set(new.get("allocatedIPs", [])):
+            uid = entry.partition(":")[2].partition("/")[0]
+            ipam = next((one for one in self.all(IPAM_HOSTS) if one.metadata.uid == uid), None)
+            name = "" if ipam is None else ipam.metadata.annotations.get(ANNOTATION_NETWORK_OF, "")
+            owners = set() if ipam is None else {one.uid for one in ipam.metadata.owner_references}
+            if self.power.get(name) == "On" and self.runs_for.get(name) in owners:
+                self.fault(f"{entry} was freed, and {name} runs")
+
+    def switched_on(self, machine: str) -> None:
+        """Note the consumer of a host that is switched on."""
+        host = next((one for one in self.all(BARE_METAL_HOSTS) if machine_of_host(one) == machine), None)
+        self.runs_for[machine] = "" if host is None else consumer_uid(host)
+
     # ---- executors
 
     def starts(self, operation: MachineOperation, target: Machine) -> None:
@@ -307,6 +333,9 @@ class CrashSite(Site):
     between: Between = field(default_factory=Between)
     freezes: set[str] = field(default_factory=set)  # kinds of operations
     stuck: set[str] = field(default_factory=set)  # Machines whose operations nobody executes
+    breaks: bool = False  # a BMC may fail just after it has switched its host on
+    broken: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Loop times at which the power of a host becomes Unknown, and at which its BMC answers again, by Machine."""
     boots: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     # ---- processes
@@ -336,6 +365,7 @@ class CrashSite(Site):
 
     async def world(self) -> None:
         while True:
+            self._age_readings()
             for machine in self.judge.all(MACHINES):
                 await self._observe(machine)
                 await self._mark(machine)
@@ -346,6 +376,18 @@ class CrashSite(Site):
             for node in self.judge.all(NODES):
                 await self._kubelet(node)
             await asyncio.sleep(1)
+
+    def _break(self, name: str) -> None:
+        """Have a BMC fail for some time. Its last reading stands until three others have failed."""
+        now = asyncio.get_running_loop().time()
+        self.broken[name] = now + self.chance.uniform(200, 300), now + self.chance.uniform(20, 900)
+
+    def _age_readings(self) -> None:
+        """Let the readings of BMCs that fail grow old, and those that answer again be read."""
+        now = asyncio.get_running_loop().time()
+        self.broken = {name: times for name, times in self.broken.items() if now < times[1]}
+        self.unread = {name for name, (unknown_at, _back_at) in self.broken.items() if now < unknown_at}
+        self.silent = self.broken.keys() - self.unread
 
     async def _kubelet(self, node: Node) -> None:
         """Renew the lease of a Node, and report that it is not Ready while its host is off."""
@@ -396,6 +438,10 @@ class CrashSite(Site):
         match operation.spec.operation_kind:
             case "HostReplace" if operation.spec.cancel:
                 await self._end(operation, "Failed", "Cancelled", "cancelled")
+            case kind if name in self.broken and kind != "AgentReset":
+                is_of_update = kind == "HostReplace" and ANNOTATION_FOR_UID not in operation.metadata.annotations
+                if after_s >= 20 and not is_of_update:  # a failed update would need a person
+                    await self._end(operation, "Failed", "NoAnswer", "no answer from the BMC")
             case "HostReplace" if name in self.failing:
                 await self._end(operation, "Failed", "InstallFailed", "no disk of this size")
             case "HostReplace":
@@ -442,7 +488,12 @@ class CrashSite(Site):
         if image is None:
             await self._end(operation, "Failed", "NoImage", "spec.pxe.image is absent")
             return
-        self.power[name] = "On"
+        if self.power.get(name) != "On":
+            self.power[name] = "On"
+            self.judge.switched_on(name)
+            if self.breaks and self.chance.random() < 0.2:
+                self._break(name)
+                return
         hardware, written = machine.status.hardware, machine.status.image
         if hardware is None or hardware.boot != boot:
             mac = f"02:00:00:00:01:{sorted(self.power).index(name):02x}"
@@ -661,6 +712,7 @@ async def crash_site(seed: int, weather: Weather = FAIR) -> AsyncIterator[CrashS
     settings = ContainerCloudSettings(site="lab", min_other_managers=0)
     site = CrashSite(api, watched_caches(api), settings=settings, judge=judge)
     site.chance, site.weather, site.refusals.names = random.Random(seed), weather, judge.refused
+    judge.power = site.power
     world = asyncio.create_task(site.world())
     try:
         yield site
@@ -731,8 +783,9 @@ async def meddle(site: CrashSite) -> None:
     for _ in range(chance.randrange(10, 30)):
         names = [one.name for one in site.machines()]
         deed = chance.choice(
-            ("make", "make", "delete", "delete", "waver", "waver", "withdraw", "remove", "update", "maintain", "stick")
-        )
+            ("make", "make", "delete", "delete", "waver", "waver", "withdraw", "remove", "update", "maintain", "stick",
+             "break")
+        )  # fmt: skip
         name = chance.choice(names) if names else ""
         if deed == "make" and made < 6:
             pin = chance.choice(("default/master-0", "default/rack-0")) if chance.random() < 0.5 else ""
@@ -751,10 +804,14 @@ async def meddle(site: CrashSite) -> None:
             await site.edit_machine(name, delete=False)
         elif deed == "stick":
             site.stuck ^= {chance.choice(("master-0.default", "host-0.example-ns", "host-1.example-ns"))}
+        elif deed == "break" and (readable := sorted(site.power.keys() - site.judge.kept.keys())):
+            site._break(chance.choice(readable))
         elif deed in ("delete", "withdraw") and name:
             await site.edit_machine(name, delete=deed == "delete")
         await asyncio.sleep(chance.uniform(0, 30) if chance.random() < 0.7 else chance.uniform(0, 1))
     site.stuck.clear()
+    site.breaks = False
+    site.broken.clear()
     site.weather = FAIR
     for one in site.lives:
         one.weather = FAIR
@@ -810,7 +867,7 @@ async def run_cut(who: str, at: int, story: Callable[[CrashSite], Awaitable[None
 async def run_storm(seed: int) -> None:
     """Run random deeds with two leaders at once, both of which freeze and crash."""
     async with crash_site(seed, STORM) as site:
-        chance = site.chance
+        chance, site.breaks = site.chance, True
         crashes = [[chance.randrange(400) for _ in range(chance.randrange(4))] for _ in range(3)]
         updater = site.updater().start(weather=FAIR)  # its own storms are elsewhere
         processes = [site.container_cloud(), site.container_cloud(), site.disrupter()]

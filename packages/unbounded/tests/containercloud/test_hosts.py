@@ -336,6 +336,7 @@ async def test_a_host_is_on_whose_image_was_written_after_the_last_reading(stock
         await stock.api.patch(MACHINES, "a.default", {"status": status}, subresource="status")
         await stock.settle()
 
+    stock.unread.add("a.default")
     await observe(image=image, activeOperation=active, conditions=[off])
     assert (await stock.state("provisioned")).status.powered_on is True
     await observe(activeOperation=None, conditions=[])  # the operation has ended, and its reading is not written yet

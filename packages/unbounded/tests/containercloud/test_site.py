@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -20,8 +21,10 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.containercloud.settings import ContainerCloudSettings
+from unbounded.kube.api import NotFound
 
 NAME: Final = "example-control-plane"
+TARGET: Final = "master-0.default"
 LONE: Final = ContainerCloudSettings(site="lab", min_other_managers=0)
 ORDER: Final = ["Provision", "Uninitialized", "Pending", "Prepare", "Deploy", "Reconfigure", "Ready"]
 HOST: Final = """
@@ -196,6 +199,55 @@ def test_a_machine_that_is_made_anew_waits_for_the_addresses_of_a_host_that_may_
             assert target.spec.pxe.cloud_init is not None
 
     run_virtual(scene())
+
+
+@pytest.mark.parametrize("stage", ["claimed", "reported", "written"])
+def test_an_old_reading_frees_nothing_of_a_host_whose_install_was_cut(stage: str) -> None:
+    """The BMC fails while the install runs: the reading Off from the stock stays, and the host runs."""
+
+    async def scene() -> None:
+        async with site(LONE) as world:
+            await begun(world)
+            await eventually(lambda: _reaches(world, stage), lambda: world.words, within_s=20_000, every_s=0.05)
+            assert (world.power[TARGET] == "On") is (stage != "claimed")
+            world.unread.add(TARGET)
+            world.failing.add(TARGET)
+            await world.change(deletionPolicy="forced")
+            await world.api.delete(CONTAINER_CLOUD_MACHINES, NAME, namespace="example-ns")
+            await world.until_gone()
+            for _ in range(2):  # also after another leader has begun
+                await asyncio.sleep(120)
+                await _is_kept(world)
+                await world.stop()
+                world.start()
+            world.failing.clear()
+            world.unread.clear()
+            await in_stock(world)
+            assert "Dirty" not in {one.type for one in (await world.read("master-0")).status.conditions}
+
+    run_virtual(scene())
+
+
+async def _reaches(world: Site, stage: str) -> bool:
+    """Return whether the install is at work, and its installer has reported, or written the image."""
+    with suppress(NotFound):
+        status = (await world.machine(TARGET)).status
+        is_at_work = status.active_operation is not None and status.active_operation.kind == "HostReplace"
+        is_reported = status.hardware is not None and status.hardware.source == "Installer"
+        return is_at_work and {"claimed": True, "reported": is_reported, "written": status.image is not None}[stage]
+    return False
+
+
+async def _is_kept(world: Site) -> None:
+    """Assert that an old reading Off stands, and that the host is Dirty and keeps its addresses."""
+    target, host = await world.machine(TARGET), await world.read("master-0")
+    assert target.status.power is not None
+    assert (target.status.power.state, target.status.active_operation) == ("Off", None)
+    assert host.state == "deprovisioning"
+    dirty = [(one.status, one.reason) for one in host.status.conditions if one.type == "Dirty"]
+    assert dirty == [("True", "NotSeenOff")]
+    (subnet,) = (await world.api.list(SUBNETS)).items
+    assert [one.partition(":")[0] for one in subnet.status.allocated_ips] == ["10.0.0.10"]
 
 
 def test_the_addresses_of_a_host_in_use_stay_when_a_user_deletes_its_ipam_host() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePower
 from unbounded.api.operation import OperationKind, OperationPhase
 
@@ -14,6 +14,8 @@ _ENDS_IN: Final = {
     OperationKind.HOST_POWER_ON: "On",
     OperationKind.HOST_POWER_OFF: "Off",
 }
+
+_IS_OFF: Final = (ConditionType.POWERED_OFF, ConditionStatus.TRUE, ConditionReason.POWERED_OFF)
 
 
 class BmcState(StrEnum):
@@ -35,6 +37,17 @@ def bmc_state(machine: Machine) -> BmcState | None:
     if redfish is not None and redfish.refused_secret_version is not None:
         return BmcState.REFUSED
     return BmcState.UNREAD if power is None else BmcState.UNREACHABLE
+
+
+def read_power(machine: Machine) -> MachinePower:
+    """Return the power by metalman's last reading; Unknown where an operation may have switched the host on since.
+
+    `status.power` has the time of the first of equal readings. Condition PoweredOff has the order: each reading Off
+    sets it, and an operation that may have switched the host on ends without it.
+    """
+    power = MachinePower(machine.status.power.state) if machine.status.power is not None else MachinePower.UNKNOWN
+    is_off = any((one.type, one.status, one.reason) == _IS_OFF for one in machine.status.conditions)
+    return power if power is not MachinePower.OFF or is_off else MachinePower.UNKNOWN
 
 
 def power_of(machine: Machine) -> str:

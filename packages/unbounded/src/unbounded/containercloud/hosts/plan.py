@@ -8,12 +8,10 @@ host that others have installed gets its Machine's own fields back, and runs on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
 
-from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.container_cloud.host import (
     BareMetalHost,
     BareMetalHostStatus,
@@ -77,6 +75,7 @@ from unbounded.containercloud.hosts.model import (
 from unbounded.containercloud.network.model import CONFIG_PREFIX
 from unbounded.kube.api import key_of
 from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.operations.observed_power import read_power
 
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)  # after so many attempts to change the power
 SECRET_S: Final = 30.0  # until a Secret that does not exist is read again: one without its label has no event
@@ -266,8 +265,14 @@ def _is_registered(view: HostView) -> bool:
 
 
 def _is_off(view: HostView) -> bool:
+    """Return whether the host was seen Off after all that may have switched it on.
+
+    The Machine of a host has the reading: one that is gone is made again, and read.
+    """
     machine = view.machine
-    return machine is None or (machine.status.active_operation is None and _is_on(machine) is False)
+    if machine is None or machine.status.active_operation is not None:
+        return False
+    return read_power(machine) is MachinePower.OFF
 
 
 def _is_returned(view: HostView) -> bool:
@@ -364,7 +369,7 @@ def _may_leave(view: HostView) -> bool:
         return True
     attempts = view.host.status.power.attempt if view.host.status.power is not None else 0
     is_open = view.operation is not None and not view.operation.terminal
-    return _is_off(view) or (attempts >= MAX_OFF_ATTEMPTS and not is_open)
+    return view.machine is None or _is_off(view) or (attempts >= MAX_OFF_ATTEMPTS and not is_open)
 
 
 def _dirty(view: HostView, state: ProvisioningState) -> tuple[HostReason, str] | None:
@@ -448,7 +453,7 @@ def _power(view: HostView, state: ProvisioningState) -> tuple[HostPowerRequest, 
         return record, None, None
     if view.operation is not None and not view.operation.terminal:
         return record, None, None
-    observed = machine.status.power.state if machine.status.power is not None else MachinePower.UNKNOWN
+    observed = read_power(machine)
     if observed == desired and machine.status.active_operation is None:
         online = record.online if state is _S.DEPROVISIONING else host.spec.online
         return replace(record, online=online, attempt=0), None, None
@@ -529,20 +534,11 @@ def _leave(view: HostView) -> Iterator[HostAction]:
 
 
 def _is_on(machine: Machine) -> bool | None:
-    """Return the power that the BMC reported; on where an image was written since, and no reading is newer."""
-    power, image = machine.status.power, machine.status.image
+    """Return the power that the BMC reported; on where an operation may have switched the host on since."""
+    power = machine.status.power
     if power is None or power.state == MachinePower.UNKNOWN:
         return None
-    if power.state == MachinePower.ON:
-        return True
-    is_older = image is not None and seconds_since(power.at, datetime.fromisoformat(image.at)) >= 0
-    is_off = any(
-        one.type == ConditionType.POWERED_OFF
-        and one.status == ConditionStatus.TRUE
-        and one.reason != ConditionReason.POWERING_ON
-        for one in machine.status.conditions
-    )
-    return is_older and not is_off
+    return read_power(machine) is not MachinePower.OFF
 
 
 def _status(
