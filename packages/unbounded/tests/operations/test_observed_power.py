@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from unbounded.api.machine import Machine
-from unbounded.operations.observed_power import bmc_state, power_of
+from unbounded.operations.observed_power import bmc_state, power_of, read_power
 
 MADE = "2030-01-01T00:00:00Z"
 Raw = dict[str, Any]
@@ -45,6 +45,24 @@ def ended(kind: str, phase: str = "Complete") -> dict[str, Any]:
 )
 def test_power_is_what_operations_saw_last(status: dict[str, Any], shown: str) -> None:
     assert power_of(machine(**status)) == shown
+
+
+@pytest.mark.parametrize(
+    ("reading", "conditions", "power"),
+    [
+        (None, {}, "Unknown"),
+        ("On", {}, "On"),
+        ("On", powered_off("True", "PoweredOff"), "Off"),  # an operation saw it Off, and its reading is written next
+        ("On", powered_off("False", "PoweringOff"), "On"),
+        ("Off", powered_off("True", "PoweredOff"), "Off"),
+        ("Off", powered_off("True", "PoweringOn"), "Unknown"),
+        ("Off", {}, "Unknown"),  # an operation may have switched it on since
+        ("Unknown", powered_off("True", "PoweredOff"), "Unknown"),
+    ],
+)
+def test_a_reading_counts_until_an_operation_has_a_newer_one(reading: str | None, conditions: Raw, power: str) -> None:
+    given: Raw = {} if reading is None else {"power": {"state": reading, "at": MADE}}
+    assert read_power(machine(**given, **conditions)) == power
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,16 @@ def bmc_state(machine: Machine) -> BmcState | None:
 def read_power(machine: Machine) -> MachinePower:
     """Return the power by metalman's last reading; Unknown where an operation may have switched the host on since.
 
-    `status.power` has the time of the first of equal readings. Condition PoweredOff has the order: each reading Off
-    sets it, and an operation that may have switched the host on ends without it.
+    `status.power` has the time of the first of equal readings, and the reading of an operation only after its end.
+    Condition PoweredOff has the order: each reading Off sets it, each reading On removes it, and an operation that may
+    have switched the host on ends without it.
     """
     power = MachinePower(machine.status.power.state) if machine.status.power is not None else MachinePower.UNKNOWN
-    is_off = any((one.type, one.status, one.reason) == _IS_OFF for one in machine.status.conditions)
-    return power if power is not MachinePower.OFF or is_off else MachinePower.UNKNOWN
+    if power is MachinePower.UNKNOWN:
+        return power
+    if any((one.type, one.status, one.reason) == _IS_OFF for one in machine.status.conditions):
+        return MachinePower.OFF
+    return MachinePower.UNKNOWN if power is MachinePower.OFF else power
 
 
 def power_of(machine: Machine) -> str:
