@@ -178,7 +178,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
     _C.DELETING: ReasonRow("it is deleted without a host", (_ABORT,)),
     # the install
     _M.HOST_NOT_PREPARED: ReasonRow(
-        "container-cloud writes the fields of the host's Machine within seconds", (_PREPARED,), Topic.HOST
+        "container-cloud writes the host's state and its Machine within seconds", (_PREPARED,), Topic.HOST
     ),
     _M.INSTALLING: ReasonRow(
         "the host boots the installer, which writes the image", (_OPERATIONS, _SERIAL), Topic.HOST

@@ -405,6 +405,16 @@ def test_updates_and_maintenance_change_the_stage(
     assert stage(seen) == after
 
 
+@pytest.mark.parametrize("state", ["available", "registering", ""])
+def test_an_install_waits_until_the_status_of_the_host_shows_the_claim(state: str) -> None:
+    plan = plan_life(view(machine("Planning"), host=bare_metal_host(state)))
+    assert not any(isinstance(one, RequestOperation) for one in plan.actions)
+    assert plan.obstacle is not None
+    assert (plan.obstacle.reason, plan.obstacle.held_by) == ("HostNotPrepared", "BareMetalHost default/master-0")
+    assert plan.obstacle.until == "BareMetalHost default/master-0 is provisioning"
+    assert stage(view(machine("Planning"), host=bare_metal_host("provisioning"))) == "Provisioning"
+
+
 def test_the_token_of_a_host_is_that_of_its_machine_and_one_of_others_stays() -> None:
     token = {"unbounded-cloud.io/bootstrap-token": "bootstrap-token-abcdef"}
     host = msgspec.structs.replace(bare_metal_host(), metadata=ObjectMeta(name="master-0", annotations=token))

@@ -47,6 +47,8 @@ _DRIVERS: Final[Mapping[str, BootMode]] = {
 }
 """Drivers of metal3 that speak Redfish, and how they boot a host."""
 _TRANSPORTS: Final[Mapping[str, str]] = {"": "https", "https": "https", "http": "http"}
+IN_USE: Final = (ProvisioningState.PROVISIONING, ProvisioningState.PROVISIONED)
+"""States of a claimed host. One that is released in them is switched off before its addresses are free."""
 SERVED: Final = f"{', '.join(_DRIVERS)}, each alone or with +http or +https"
 
 

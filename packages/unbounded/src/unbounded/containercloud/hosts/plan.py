@@ -42,6 +42,7 @@ from unbounded.api.machine import Machine, MachinePhase, MachinePower
 from unbounded.api.operation import OperationKind, OperationPhase
 from unbounded.containercloud.hosts.machine_fields import change, claim_fields, link, manifest, owned, released
 from unbounded.containercloud.hosts.model import (
+    IN_USE,
     KEY_PASSWORD,
     KEY_SOURCE,
     KEY_SOURCE_USER,
@@ -83,7 +84,6 @@ MAX_OFF_ATTEMPTS: Final = 3  # after which a deletion does not wait for the powe
 MIB: Final = 1 << 20
 _S = ProvisioningState
 _R = HostReason
-_IN_USE: Final = (_S.PROVISIONING, _S.PROVISIONED)
 _UNTAKEN: Final = (_S.UNMANAGED, _S.REGISTERING, _S.EXTERNALLY_PROVISIONED)  # as it was before, without an install
 _UNBLOCKED: Final = (_R.CREDENTIALS_REFUSED, _R.BMC_SILENT)  # faults that a change of the Machine may cure
 _SWITCHED: Final = (_S.INSPECTING, _S.AVAILABLE, _S.PROVISIONED, _S.EXTERNALLY_PROVISIONED)
@@ -241,7 +241,7 @@ def _with_refusal(view: HostView, state: ProvisioningState, fault: HostFault | N
     text = view.refused.with_holder
     if fault is not None:
         return HostFault(fault.type, fault.reason, f"{fault.message}; {text}")
-    kind = HostErrorType.PROVISIONING if state in _IN_USE else HostErrorType.REGISTRATION
+    kind = HostErrorType.PROVISIONING if state in IN_USE else HostErrorType.REGISTRATION
     return HostFault(kind, _R.WRITE_REFUSED, text)
 
 
@@ -307,7 +307,7 @@ def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
     present = _present(host)
     is_used = consumer_of(host) is not None
     has_late = _has_marks(view) or (present is _S.AVAILABLE and _has_late_network(view))
-    if not is_used and (present in _IN_USE or has_late):
+    if not is_used and (present in IN_USE or has_late):
         return _S.DEPROVISIONING
     if _is_leaving(view):
         waits = host.spec.consumer_ref is not None or (present is _S.DEPROVISIONING and not _may_leave(view))
@@ -318,7 +318,7 @@ def _state(view: HostView, fault: HostFault | None) -> ProvisioningState:
     if host.spec.bmc is None and not is_adopted(host):
         return _S.UNMANAGED
     if not _is_registered(view):
-        return present if present in _IN_USE else _S.REGISTERING
+        return present if present in IN_USE else _S.REGISTERING
     if host.spec.externally_provisioned:
         return _S.EXTERNALLY_PROVISIONED
     return _registered(view, present, fault, is_used=is_used)

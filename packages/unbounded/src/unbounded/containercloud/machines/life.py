@@ -33,7 +33,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import claim_wait, disallowed
 from unbounded.containercloud.cluster_plan import claim_labels, image_reference, reference_to
 from unbounded.containercloud.hosts.adoption import maintenance_reasons, record_change, record_of
-from unbounded.containercloud.hosts.model import machine_of_host
+from unbounded.containercloud.hosts.model import IN_USE, host_key, machine_of_host
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
     MachineAction,
@@ -206,7 +206,20 @@ def install_obstacle(view: MachineView) -> MachineWait | None:
     if target_changes(view, view.execution) or label_changes(view, view.execution):
         text = f"{name} is given the image and the labels"
         return MachineWait(_R.HOST_NOT_PREPARED, text, CONTAINER_CLOUD, f"{name} has the image and the labels")
-    return None
+    return _unfollowed_claim(view)
+
+
+def _unfollowed_claim(view: MachineView) -> MachineWait | None:
+    """Return the wait for the host's status to follow the claim.
+
+    A release of the host that finds it in stock still would free its addresses, though an install may have begun.
+    """
+    host = view.host
+    if host is None or host.state in IN_USE:
+        return None
+    name = f"BareMetalHost {host_key(host)}"
+    text = f"{name} is {host.state or 'not registered'} by its status, which does not show the claim yet"
+    return MachineWait(_R.HOST_NOT_PREPARED, text, name, f"{name} is {IN_USE[0]}")
 
 
 def image_of(view: MachineView) -> str | None:

@@ -47,7 +47,7 @@ class MachineReason(StrEnum):
     CLUSTER_MISSING = "ClusterMissing"
     RELEASE_MISSING = "ReleaseMissing"
     INVALID_CONFIGURATION = "InvalidConfiguration"
-    HOST_NOT_PREPARED = "HostNotPrepared"  # its Machine does not have the fields of the claim yet
+    HOST_NOT_PREPARED = "HostNotPrepared"  # its Machine and its own status do not have the claim yet
     NETWORK_PENDING = "NetworkPending"
     INSTALLING = "Installing"
     INSTALL_FAILED = "InstallFailed"
