@@ -41,6 +41,7 @@ from unbounded.containercloud.caches import (
 from unbounded.containercloud.hosts.model import (
     CONDITION_AVAILABLE,
     CONDITION_DIRTY,
+    IN_USE,
     KEY_PASSWORD,
     KEY_SOURCE,
     KEY_SOURCE_USER,
@@ -115,8 +116,6 @@ FACTS_S: Final = 120.0
 PUT_BACK: Final = "PutBack"
 WRITER: Final = "hosts"  # of the register of refused writes
 WRITE_STATUS: Final = "write the status of this host"
-# States of an install: its operation has an Event, and the status of the Machine that claimed the host its stages
-_OF_INSTALL: Final = frozenset({ProvisioningState.PROVISIONING, ProvisioningState.PROVISIONED})
 
 log = Log("hosts")
 
@@ -332,7 +331,7 @@ class HostController:
         before, after = host.status, plan.status
         if before.provisioning.state != after.provisioning.state:
             log.info("state of a host", host=str(host_key(host)), state=after.provisioning.state)
-            if after.provisioning.state not in _OF_INSTALL:
+            if after.provisioning.state not in IN_USE:  # an install has the Event of its operation
                 self._emit(host, "Normal", "StateChanged", f"the host is {after.provisioning.state}")
         if after.error_message and before.error_message != after.error_message:
             self._emit(host, "Warning", plan.reason.value, after.error_message)
