@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from unbounded.operations import reasons
 
 PAGE: Final = "docs/reference/api.md"
 CONTAINER_CLOUD_PAGE: Final = "docs/reference/container-cloud.md"
+WIDTH: Final = 120
 SHARED_LISTS: Final = frozenset({"conditions"})  # the fields of a condition are the same everywhere
 
 INTRODUCTION: Final = f"""\
@@ -113,7 +115,11 @@ def _kind_part(definition: KindDefinition) -> str:
 
 
 def _rules_part(schema: dict[str, Any]) -> str:
-    found = "".join(f"- {message}\n" for message in dict.fromkeys(rules(schema)))
+    items = (
+        textwrap.fill(message, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+        for message in dict.fromkeys(rules(schema))
+    )
+    found = "".join(f"{item}\n" for item in items)
     return found and f"Rules:\n\n{found}"
 
 
