@@ -37,7 +37,7 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
-from unbounded.containercloud.machines.report import FACTS_S, NEWS_S, can_wait_s, status_change
+from unbounded.containercloud.machines.report import FACTS_S, NEWS_S, OWN_WORK_S, can_wait_s, status_change
 from unbounded.containercloud.profiles.plan import ProfileReason, profile_wait
 from unbounded.containercloud.waits import MachineWait
 
@@ -753,6 +753,18 @@ def test_a_node_that_registers_is_written_with_the_next_stage_if_that_follows_so
     assert can_wait_s(seen, plan, change) == NEWS_S
     ready = view(written, target=started, node=node(), operation=operation("Complete"))
     assert can_wait_s(ready, plan_life(ready), status_change(ready, plan_life(ready))) == 0
+
+
+def test_a_step_of_the_controller_itself_is_written_only_where_it_lasts() -> None:
+    pending = MachineWait("NetworkPending", f"{IPAM} has no addresses yet", IPAM, "it has its addresses")
+    before = view(machine("Planning"), target=target(claimed=False), network=pending)
+    written = told(before, plan_life(before))
+    seen = view(written, target=target(claimed=False))
+    plan = plan_life(seen)
+    assert (plan.obstacle and plan.obstacle.reason) == "HostNotPrepared"
+    assert can_wait_s(seen, plan, status_change(seen, plan)) == OWN_WORK_S
+    missing = view(written, target=target(claimed=False), cluster=None)
+    assert can_wait_s(missing, plan_life(missing), status_change(missing, plan_life(missing))) <= NEWS_S
 
 
 def test_a_status_without_a_change_is_not_written() -> None:

@@ -33,12 +33,13 @@ from unbounded.api.hardware import DiskFacts, HardwareSource
 from unbounded.api.machine import Machine
 from unbounded.api.machine_status import MAX_ADDRESSES
 from unbounded.containercloud.claims import claim_wait
-from unbounded.containercloud.machines.model import DELETION_STAGES, MachineStep, MachineView, Raw
+from unbounded.containercloud.machines.model import DELETION_STAGES, MachineReason, MachineStep, MachineView, Raw
 from unbounded.containercloud.network.waits import rendering_wait
 from unbounded.containercloud.waits import MachineWait, wait_text, waiting_of
 from unbounded.kube.clock import rfc3339
 
 NEWS_S: Final = 5.0  # what only informs can wait for so long
+OWN_WORK_S: Final = 30.0  # and a wait for a next step of container-cloud itself, of which few last as long
 FACTS_S: Final = 120.0  # and facts of the host, on which nobody waits: until its Node has joined, as a rule
 GB: Final = 1_000_000_000
 GIB: Final = 1 << 30
@@ -120,7 +121,10 @@ def can_wait_s(view: MachineView, plan: MachineStep, change: Raw) -> float:
     is_fact = change.keys() <= {"addresses", "lastUpdated", "providerStatus"} and provider.keys() <= _FACTS
     known = {one.type: one.ready for one in view.machine.provider_status.conditions}
     turned = [one for one in provider.get("conditions", ()) if known.get(one["type"]) != one["ready"]]
-    return FACTS_S if is_fact and all(one["type"] == _C.REBOOT for one in turned) else NEWS_S
+    if is_fact and all(one["type"] == _C.REBOOT for one in turned):
+        return FACTS_S
+    is_own = plan.obstacle is not None and plan.obstacle.reason == MachineReason.HOST_NOT_PREPARED
+    return OWN_WORK_S if is_own and not is_first else NEWS_S
 
 
 def _raw(status: ContainerCloudMachineStatus) -> Raw:
