@@ -108,7 +108,7 @@ class Size:
     blocks: int  # with the console, each between two with plain watches
 
 
-FULL: Final = Size(machines=10_000, operations=500, sessions=5, loads=7, filters=15, changes=60, busy=1000, blocks=3)
+FULL: Final = Size(machines=10_000, operations=500, sessions=5, loads=7, filters=15, changes=60, busy=1000, blocks=6)
 QUICK: Final = Size(machines=120, operations=20, sessions=2, loads=2, filters=3, changes=6, busy=100, blocks=1)
 BUSY_RATE: Final = 100
 FAILING, FAILED, REASON = 10, "Failed", "ProbeFailed"  # so many Machines fail, the ones of the first page
