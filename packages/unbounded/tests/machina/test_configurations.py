@@ -500,8 +500,8 @@ async def test_machina_pauses_after_a_stage_and_replaces_a_host_with_its_rights(
             written = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": rfc3339(utc_now())}
             await admin.patch(MACHINES, host, {"status": {"image": written}}, subresource="status")
         await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 1))
-        first, second = sorted(hosts)
-        for host in hosts:
+        first, second = sorted(hosts)  # host10 comes before host9
+        for host in (first, second):  # the update may begin between the two writes
             await admin.patch(MACHINES, host, {"spec": {"pxe": {"image": "os:v2"}}})
         pulled = {"type": "NetbootImageReady", "status": "True", "reason": "Pulled", "message": ""}
         ready = {**pulled, "lastTransitionTime": rfc3339(utc_now())}
