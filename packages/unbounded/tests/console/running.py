@@ -16,6 +16,7 @@ from unbounded.kube.config import from_kubeconfig
 
 START_S = 60.0
 PLUGIN = ("-m", "unbounded.cli.plugin.main")
+CLUSTER_CONSOLE = ("-m", "unbounded.console.main")
 URL = re.compile(r"http://127\.0\.0\.1:[0-9]+/start/[-_A-Za-z0-9]+")
 
 
@@ -87,13 +88,18 @@ async def cluster_console(
 
 @asynccontextmanager
 async def console_of(
-    server: str, authority: bytes, folder: Path, *flags: str, environment: Mapping[str, str] | None = None
+    server: str,
+    authority: bytes,
+    folder: Path,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = CLUSTER_CONSOLE,
 ) -> AsyncIterator[tuple[str, list[str]]]:
     """Run `unbounded-console` before an API server; yields host and port, and what it prints by the end."""
     ca = folder / "ca.crt"
     ca.write_bytes(authority)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "unbounded.console.main", "--api-server", server, "--api-server-ca", str(ca)),
+        *(sys.executable, *program, "--api-server", server, "--api-server-ca", str(ca)),
         *("--health-addr", "0", "--log-format", "text", *flags),
         env={**os.environ, **(environment or {})},
         stdin=DEVNULL,

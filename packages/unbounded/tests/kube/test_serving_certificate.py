@@ -68,6 +68,7 @@ async def test_a_listener_without_its_certificate_says_what_it_waits_for(
     waiting.cancel()
     [record] = caplog.records
     assert vars(record)["fields"] == {"certificate": "test", "files": f"{files.chain}, {files.key}"}
+    assert files.certificate.missing() == f"awaited from {files.chain}, {files.key}"
 
 
 @pytest.mark.slow
@@ -113,5 +114,7 @@ def test_files_that_cannot_be_used_are_reported_at_once(tmp_path: Path) -> None:
     leaf, end = issued(1)
     leaf.cert_chain_pems[0].write_to_path(files.chain)
     leaf.private_key_pem.write_to_path(files.key)
+    assert files.certificate.missing() is not None
     assert files.certificate.load() is files.certificate.load()
+    assert files.certificate.missing() is None
     assert files.expiry() == end

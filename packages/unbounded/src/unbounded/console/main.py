@@ -115,7 +115,9 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
         now = asyncio.get_running_loop().time
         sessions = BrowserSessions(idle_s=IDLE_S, absolute_s=ABSOLUTE_S, now=now, forget=forget)
         addresses = () if settings.health is None else (settings.health,)
-        await stack.enter_async_context(serving_health(metrics, addresses))
+        health = await stack.enter_async_context(serving_health(metrics, addresses))
+        served = asyncio.Event()
+        health.check("console", lambda: None if served.is_set() else "it does not serve yet")
         listener = stack.enter_context(listen(address))
         port = listener.getsockname()[1]
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -130,11 +132,14 @@ async def serve(settings: ExplainSettings, oidc: OidcSettings | None = None, *, 
         closing.create_task(sessions.end_when_due())
         if settings.tls is None:
             await stack.enter_async_context(serving(app, listener))
+            served.set()
             await asyncio.Event().wait()
         elif settings.certificate is not None and settings.key is not None:
             expiry = certificate_expiry(metrics.registry)
             certificate = ServingCertificate(settings.certificate, settings.key, "console", expiry)
+            health.check("certificate", certificate.missing)
             await stack.enter_async_context(serving(app, listener, await certificate.wait_usable()))
+            served.set()
             await certificate.follow()
 
 

@@ -70,12 +70,17 @@ class ServingCertificate:
         """Wait until the files exist and belong together; return the context."""
         await self._renew()
         if self._content is None:
-            files = ", ".join(map(str, self._files))
-            log.warning("the certificate is awaited: a file cannot be read", certificate=self._purpose, files=files)
+            log.warning(
+                "the certificate is awaited: a file cannot be read", certificate=self._purpose, files=self._names()
+            )
         while self._context is None:
             await asyncio.sleep(self._renewal_s)
             await self._renew()
         return self._context
+
+    def missing(self) -> str | None:
+        """Return which files are awaited, as a readiness check; None once there was a usable certificate."""
+        return None if self._context is not None else f"awaited from {self._names()}"
 
     async def follow(self) -> None:
         """Load new files until cancelled; keep the former certificate until both belong together."""
@@ -93,6 +98,9 @@ class ServingCertificate:
             log.warning("cannot use the certificate", certificate=self._purpose, error=error)
         else:
             log.info("certificate loaded", certificate=self._purpose)
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self._files))
 
     def _read(self) -> tuple[bytes, ...] | None:
         """Return the content of both files; None while one of them cannot be read."""

@@ -447,6 +447,31 @@ async def test_install_runs_the_console_on_request(cluster_cli: Cli, cluster_api
     assert (await cluster_cli("uninstall", "--delete-data", "--force")).status == 0
 
 
+async def test_install_waits_for_the_console_only_once_it_has_its_certificate(
+    cluster_cli: Cli, cluster_api: HttpApi
+) -> None:
+    image = f"{HERE}/machina:waited"
+    words = ("install", "--image", image, "--console")
+    pair = {"tls.crt": "eA==", "tls.key": "eA=="}
+    secret = {"metadata": {"name": CONSOLE_TLS}, "type": "kubernetes.io/tls", "data": pair}
+    try:
+        installing = asyncio.create_task(cluster_cli(*words))
+        await roll_out(cluster_api, image=image)
+        first = await installing
+        assert first.status == 0, first.err
+        assert f"deployment.apps/{CONSOLE}: " not in first.out + first.err
+        assert "without which its Pod is not ready: `kubectl create secret tls" in first.out + first.err
+        await cluster_api.create(SECRETS, secret, namespace=NAMESPACE)
+        installing = asyncio.create_task(cluster_cli(*words))
+        await roll_out(cluster_api, CONSOLE, replicas=1)
+        second = await installing
+        assert second.status == 0, second.err
+        assert f"deployment.apps/{CONSOLE}: 1 of 1 Pods are available" in second.out + second.err
+    finally:
+        await cluster_cli("uninstall", "--force")
+        await cluster_cli("uninstall", "--delete-data", "--force")
+
+
 async def console_args(api: HttpApi) -> tuple[str, ...]:
     return args_in(await live_deployment(api, CONSOLE), CONSOLE)
 

@@ -203,10 +203,10 @@ async def _ca_in(api: Api, config_map: str) -> str:
 
 async def report_next_steps(session: CommandSession, console: ConsoleWorkload, changes: Mapping[str, Any]) -> None:
     """Print how to give the console the Secrets that it lacks, and how to make it known to a new provider."""
-    if await _lacks(session.api, CONSOLE_TLS):
+    if not await has_certificate(session.api):
         session.printer.info(
-            f"Next: give the console its certificate: `kubectl create secret tls {CONSOLE_TLS} -n {NAMESPACE} "
-            "--cert FILE --key FILE`"
+            "Next: give the console its certificate, without which its Pod is not ready: "
+            f"`kubectl create secret tls {CONSOLE_TLS} -n {NAMESPACE} --cert FILE --key FILE`"
         )
     oidc = console.oidc
     if oidc is None:
@@ -226,6 +226,11 @@ async def report_next_steps(session: CommandSession, console: ConsoleWorkload, c
             f"Next: at {oidc.issuer}, register https://HOST[:PORT]{OIDC_CALLBACK} as a redirect URI of the client "
             f"{oidc.client_id}, with the address at which browsers reach the console"
         )
+
+
+async def has_certificate(api: Api) -> bool:
+    """Return whether the Secret of the certificate exists, so that the Pod can become ready."""
+    return not await _lacks(api, CONSOLE_TLS)
 
 
 async def _lacks(api: Api, secret: str, key: str = "") -> bool:

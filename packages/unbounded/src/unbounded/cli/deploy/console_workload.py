@@ -99,7 +99,7 @@ def console_deployment(workload: ConsoleWorkload) -> Raw:
         "image": workload.image,
         "command": [CONSOLE],
         **pods.tls_server("console", "metrics", "tls", CONSOLE_TLS_FOLDER, objects.copied(_CONSOLE_RESOURCES)),
-        "readinessProbe": pods.probe("/healthz", delay_s=3, period_s=5, port="metrics"),
+        "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5, port="metrics"),
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - the Pod's own, and empty
     }
     container["args"] += [ALLOW_OPERATIONS] * workload.allow_operations

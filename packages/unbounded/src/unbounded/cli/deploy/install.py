@@ -95,7 +95,7 @@ async def run(session: CommandSession) -> int:
     apply.report_embedded(session, where, given)
     if machina is not None and args.wait:
         names = [MACHINA, *(one.name for one in clouds), *[CONTAINER_CLOUD_CONTROLLER] * bool(own)]
-        names += [CONSOLE] * (console is not None)
+        names += [CONSOLE] * (console is not None and await console_install.has_certificate(session.api))
         status = await apply.wait_available(session, names, args.timeout)
         if status != DONE:
             return status
