@@ -38,6 +38,7 @@ from unbounded.join.agent_config import (
     Kubelet,
 )
 from unbounded.join.labels_and_taints import newest
+from unbounded.metalman.flags import OPTIONS as METALMAN_OPTIONS
 
 CONFIG = AgentConfig(
     machine_name="m1",
@@ -120,8 +121,10 @@ def test_the_image_of_the_configuration_counts_first(configured: str, facts: Hos
 
 
 def test_a_node_without_an_image_is_refused_unless_debootstrap_is_asked_for() -> None:
-    with pytest.raises(Rejected, match="the image of the node's root file system is not configured: set "):
+    with pytest.raises(Rejected, match="the image of the node's root file system is not configured: set ") as refused:
         require_image(made(), HostFacts())
+    assert "for all hosts that do not boot from the network, --agent-image;" in str(refused.value)
+    assert "agent-image" not in {one.name for one in METALMAN_OPTIONS}  # which has the configuration of the others
     assert require_image(made(), HostFacts(debootstrap=True)).image == ""
     assert require_image(made(oci_image="mine:1"), HostFacts()).image == "mine:1"
 

@@ -27,8 +27,8 @@ from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, 
 
 NO_IMAGE: Final = (
     "the image of the node's root file system is not configured: set spec.agent.image of the "
-    "Machine, spec.template.agent.image of its MachineConfiguration, or --agent-image for all hosts; "
-    "with AGENT_DISABLE_OCI_IMAGE=true, debootstrap creates it"
+    "Machine, spec.template.agent.image of its MachineConfiguration, or, for all hosts that do not boot from the "
+    "network, --agent-image; with AGENT_DISABLE_OCI_IMAGE=true, debootstrap creates it"
 )
 CONTAINERD: Final = "2.1.8"
 RUNC: Final = "1.5.0"

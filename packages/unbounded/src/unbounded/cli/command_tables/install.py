@@ -56,7 +56,12 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
             "KEY",
             "Publish this public key of releases (PEM): hosts run only agents that it signed",
         ),
-        ("--agent-image", "IMAGE", "Use this image as the root file system of nodes for Machines that name none"),
+        (
+            "--agent-image",
+            "IMAGE",
+            "Use this image as the root file system of nodes for Machines that name none and do not boot from the "
+            "network",
+        ),
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)
 
