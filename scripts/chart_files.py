@@ -46,6 +46,7 @@ FOLDER: Final = "deploy/chart"
 SOURCES: Final = ROOT / "scripts" / "chart"
 SITE, PROVIDER, INTERFACE, RELAYS = "xsitex", "xproviderx", "xinterfacex", "xrelaysx"
 MEDIA_SECRET, MEDIA_URL = "xmediasecretx", "xmediaurlx"
+CLUSTER_DNS, MIRROR = "xclusterdnsx", "xmirrorx"
 OIDC_SECRET: Final = SecretKey("xsecretx", "xsecretkeyx")
 OIDC: Final = ConsoleOidc("xissuerx", "xclientx", OIDC_SECRET, "xcax", ("xscopesx",))
 KEEP_CONSOLE: Final = "--keep-console-output=false"
@@ -248,7 +249,12 @@ def _metalman() -> str:
                     site,
                     INTERFACE,
                     (RELAYS,),
-                    (f"--media-url={MEDIA_URL}", KEEP_CONSOLE),
+                    (
+                        f"--cluster-dns={CLUSTER_DNS}",
+                        f"--artifact-mirror={MIRROR}",
+                        f"--media-url={MEDIA_URL}",
+                        KEEP_CONSOLE,
+                    ),
                     media_secret=MEDIA_SECRET,
                 )
             ),
@@ -271,7 +277,7 @@ def _cases(cases: Iterable[tuple[str, str]]) -> str:
 
 
 def _scoped(text: str) -> str:
-    """Replace the placeholders of site, provider, interface, relays and virtual media."""
+    """Replace the placeholders of site, provider, interface, relays, node settings and virtual media."""
     text = re.sub(rf": {SITE}$", ": {{ .site | quote }}", text, flags=re.MULTILINE)
     text = text.replace(SITE, "{{ .site }}").replace(PROVIDER, "{{ .provider }}")
     none = '{{ if eq (.dhcpMode | default "") "none" }}--dhcp-mode=none{{ else '
@@ -280,8 +286,13 @@ def _scoped(text: str) -> str:
     )
     some = '{{- with .relays }}\n        - --dhcp-relay={{ join "," . }}\n        {{- end }}'
     text = text.replace(f"--dhcp-interface={INTERFACE}", either).replace(f"- --dhcp-relay={RELAYS}", some)
-    url = "{{- with .mediaURL }}\n        - --media-url={{ . }}\n        {{- end }}"
-    text = text.replace(f"- --media-url={MEDIA_URL}", url)
+    for flag, placeholder, value in (
+        ("--cluster-dns", CLUSTER_DNS, "clusterDNS"),
+        ("--artifact-mirror", MIRROR, "artifactMirror"),
+        ("--media-url", MEDIA_URL, "mediaURL"),
+    ):
+        given = f"{{{{- with .{value} }}}}\n        - {flag}={{{{ . }}}}\n        {{{{- end }}}}"
+        text = text.replace(f"- {flag}={placeholder}", given)
     keep = (
         '{{- if eq (toString .keepConsoleOutput) "false" }}\n        - --keep-console-output=false\n        {{- end }}'
     )

@@ -39,6 +39,7 @@ from unbounded.cli.deploy.workloads import (
 from unbounded.console import main as console_main
 from unbounded.console.oidc_settings import OidcSettings
 from unbounded.containercloud.settings import add_arguments, parse_settings
+from unbounded.metalman import flags as metalman_flags
 
 Raw = dict[str, Any]
 CHART: Final = ROOT / "deploy" / "chart"
@@ -311,6 +312,28 @@ def test_recordings_of_consoles_are_turned_off_by_a_value(keeps: bool | None, tm
     assert ("--keep-console-output=false" in container["args"]) is (keeps is False)
 
 
+def test_a_site_names_the_mirror_and_the_dns_server_of_its_nodes(tmp_path: Path) -> None:
+    site = {"site": "rack1", "interface": "eth1", "artifactMirror": "https://mirror.example.com/all"}
+    sites = [site | {"clusterDNS": "10.96.0.10"}, {"site": "rack2", "interface": "eth1"}]
+    rendered = objects(helm(HERE | {"metalman": {"sites": sites}}, tmp_path))
+    flags = ("--cluster-dns=10.96.0.10", "--artifact-mirror=https://mirror.example.com/all")
+    desired = by_name(metalman_objects(MetalmanWorkload(image_of("metalman", REGISTRY), "rack1", "eth1", (), flags)))
+    assert metalman_args(rendered, "rack1") == metalman_args(desired, "rack1")
+    parser = argparse.ArgumentParser()
+    metalman_flags.add_arguments(parser, {}, netboot=True)
+    args = parser.parse_args(metalman_args(rendered, "rack1")[1:])
+    netboot = metalman_flags.parse_settings(args, {}, netboot=True)[0].netboot
+    assert netboot is not None
+    assert (netboot.cluster_dns, netboot.artifact_mirror) == ("10.96.0.10", "https://mirror.example.com/all")
+    assert not [one for one in metalman_args(rendered, "rack2") if "mirror" in one or "dns" in one]
+
+
+def metalman_args(bodies: dict[tuple[str, str], Raw], site: str) -> list[str]:
+    pod = bodies["Deployment", f"metalman-controller-{site}"]["spec"]["template"]["spec"]
+    args: list[str] = pod["containers"][0]["args"]
+    return args
+
+
 def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
     """`helm uninstall` on a real cluster took the namespace with the SSH keys and credentials of all Machines."""
     rendered = objects(helm({"imageRegistry": REGISTRY}, tmp_path))
@@ -357,6 +380,10 @@ def console(**oidc: Any) -> Raw:
             "metalman.sites[1]: dhcpMode none excludes interface and relays",
         ),
         ({"metalman": {"sites": [{"keepConsoleOutput": "no"}]}}, "metalman/sites/0/keepConsoleOutput"),
+        ({"metalman": {"sites": [{"artifactMirror": "mirror.example.com"}]}}, "metalman/sites/0/artifactMirror"),
+        ({"metalman": {"sites": [{"artifactMirror": "https://u:p@mirror"}]}}, "metalman/sites/0/artifactMirror"),
+        ({"metalman": {"sites": [{"artifactMirror": "https://mirror/?a"}]}}, "metalman/sites/0/artifactMirror"),
+        ({"metalman": {"sites": [{"clusterDNS": "kube-dns"}]}}, "metalman/sites/0/clusterDNS"),
         ({"machina": {"resources": {"limit": {}}}}, "machina/resources"),
         ({"machineOps": {"deployments": [{"provider": "a/b"}]}}, "machineOps/deployments/0/provider"),
         (
