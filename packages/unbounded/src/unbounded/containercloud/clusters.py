@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, assert_never
@@ -45,8 +45,8 @@ from unbounded.containercloud.cluster_plan import (
     release_fault,
 )
 from unbounded.containercloud.hosts.adoption import leaves_as_is
-from unbounded.containercloud.refused import RefusedWrite, RefusedWrites, WriteAttempt, refused_write
-from unbounded.kube.api import AlreadyExists, ApiError, NotFound, ObjectKey, is_refusal, key_of
+from unbounded.containercloud.refused import RefusalEvents, RefusedWrites, WriteAttempt
+from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
@@ -107,9 +107,8 @@ class ClusterController:
         self._epoch, self._now = context.epoch, context.now
         self._caches = caches = context.caches
         self._debounce = StatusDebounce()
-        self._emit = context.emit_event
         self._refused = RefusedWrites()  # for Clusters
-        self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
+        self._unwritten = RefusalEvents(context.emit_event)  # about the status itself
         self._status = StatusWriter(api, CLUSTERS, fields=("providerStatus",), cache=caches.clusters)
         self._controller: Controller[ObjectKey] = Controller("clusters", self._reconcile, metrics=context.metrics)
         self._refused.subscribe(self._controller.enqueue)
@@ -155,7 +154,7 @@ class ClusterController:
         cluster = self._caches.clusters.get(key.name, key.namespace)
         if cluster is None:
             self._refused.forget(key)
-            self._unwritten.pop(key, None)
+            self._unwritten.forget(key)
             return None
         with self._refused.recorded(key, "clusters") as attempt:
             return await self._pass(key, cluster, attempt)
@@ -233,20 +232,10 @@ class ClusterController:
             case DeleteBudget(budget=budget):
                 await self._delete(MACHINE_DISRUPTION_BUDGETS, budget)
             case WriteClusterStatus(provider_status=status):
-                await self._write_status(cluster, status)
+                with self._unwritten.recorded(cluster, WRITE_STATUS):
+                    await self._status.write(cluster, {"providerStatus": status})
             case _:
                 assert_never(action)
-
-    async def _write_status(self, cluster: Cluster, status: Mapping[str, Any]) -> None:
-        key = key_of(cluster)
-        try:
-            await self._status.write(cluster, {"providerStatus": status})
-        except ApiError as error:
-            if is_refusal(error):  # with the first answer: equal Events are counted
-                refused = self._unwritten.setdefault(key, refused_write(WRITE_STATUS, error))
-                self._emit(cluster, "Warning", ClusterReason.WRITE_REFUSED.value, refused.with_holder)
-            raise
-        self._unwritten.pop(key, None)
 
     async def _delete(self, kind: Kind[Any], item: Object) -> None:
         key = key_of(item)

@@ -1,6 +1,7 @@
-"""Writes for a Machine of cluster.k8s.io that the API server refuses now, from all controllers of a leadership term.
+"""Writes that the API server refuses now, for the status of the object that they are for, or an Event on it.
 
-The controller that writes retries after backoff. The Machine's status names the refusal until a write is accepted.
+The controller that writes retries after backoff. `RefusedWrites` has those for Machines of cluster.k8s.io from all
+controllers of a leadership term: the Machine's status names the refusal until a write is accepted.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.kube.api import ApiError, ObjectKey, is_refusal, refused_by
+from unbounded.kube.api import ApiError, ObjectKey, is_refusal, key_of, refused_by
+from unbounded.kube.events import AnyEventSink, EventSubject
 from unbounded.kube.logs import Log
 
 MAX_ANSWER: Final = 512  # characters of an answer in a status
+WRITE_REFUSED: Final = "WriteRefused"  # reason of Events
 
 log = Log("refused")
 
@@ -46,10 +49,11 @@ def refused_write(what: str, error: ApiError) -> RefusedWrite:
     return RefusedWrite(what, refused_by(error), str(error)[:MAX_ANSWER])
 
 
+@dataclass
 class WriteAttempt:
-    """The write that a controller tries for a Machine; it names each write before it."""
+    """The write that a controller tries for an object; it names each write before it."""
 
-    what = "write"
+    what: str = "write"
 
 
 class RefusedWrites:
@@ -100,3 +104,38 @@ class RefusedWrites:
     def _changed(self, machine: ObjectKey) -> None:
         for notify in self._notify:
             notify(machine)
+
+
+class RefusalEvents:
+    """Events on objects of one kind, about refused writes that their status cannot show."""
+
+    def __init__(self, emit: AnyEventSink) -> None:
+        self._emit = emit
+        self._first: dict[ObjectKey, RefusedWrite] = {}
+
+    @contextmanager
+    def recorded(self, item: EventSubject, what: str) -> Iterator[WriteAttempt]:
+        """Create an Event for a write that is refused.
+
+        Args:
+            what: the write, as a verb with its object, until the attempt names another one.
+        """
+        attempt = WriteAttempt(what)
+        try:
+            yield attempt
+        except ApiError as error:
+            if is_refusal(error):
+                self.record(item, attempt.what, error)
+            raise
+        self.forget(key_of(item))
+
+    def record(self, item: EventSubject, what: str, error: ApiError) -> None:
+        """Create an Event for a refusal, with the first answer of who refuses the write: equal Events are counted."""
+        found, first = refused_write(what, error), self._first.get(key_of(item))
+        if first is None or (first.what, first.by) != (found.what, found.by):
+            self._first[key_of(item)] = first = found
+        self._emit(item, "Warning", WRITE_REFUSED, first.with_holder)
+
+    def forget(self, item: ObjectKey) -> None:
+        """Forget the refusal for an object that is gone, or was written."""
+        self._first.pop(item, None)

@@ -77,15 +77,13 @@ from unbounded.containercloud.hosts.surroundings import (
     secret_of_credential,
     site_of,
 )
-from unbounded.containercloud.refused import RefusedWrite, RefusedWrites, WriteAttempt, refused_write
+from unbounded.containercloud.refused import RefusalEvents, RefusedWrites, WriteAttempt
 from unbounded.kube.api import (
     AlreadyExists,
-    ApiError,
     Conflict,
     Forbidden,
     NotFound,
     ObjectKey,
-    is_refusal,
     key_of,
 )
 from unbounded.kube.clock import rfc3339
@@ -136,7 +134,7 @@ class HostController:
         self._debounce = StatusDebounce()
         self._settled: dict[ObjectKey, tuple[str, str]] = {}  # host and login whose Machine had all its fields
         self._refused = RefusedWrites()  # for hosts
-        self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
+        self._unwritten = RefusalEvents(context.emit_event)  # about the status itself
         self._controller: Controller[ObjectKey] = Controller("hosts", self._reconcile, metrics=context.metrics)
         self._refused.subscribe(self._controller.enqueue)
         follow = self._controller.follow
@@ -212,7 +210,7 @@ class HostController:
         if host is None:
             self._settled.pop(key, None)
             self._refused.forget(key)
-            self._unwritten.pop(key, None)
+            self._unwritten.forget(key)
             return None
         with self._refused.recorded(key, WRITER) as attempt:
             attempt.what = "read and label the Secret of the host"
@@ -320,14 +318,8 @@ class HostController:
         del status["conditions"]
         if conditions is not None:
             status["conditions"] = conditions
-        try:
+        with self._unwritten.recorded(host, WRITE_STATUS):
             written = await self._status.write(host, status)
-        except ApiError as error:
-            if is_refusal(error):  # with the first answer: equal Events are counted
-                refused = self._unwritten.setdefault(host_key(host), refused_write(WRITE_STATUS, error))
-                self._emit(host, "Warning", HostReason.WRITE_REFUSED.value, refused.with_holder)
-            raise
-        self._unwritten.pop(host_key(host), None)
         before, after = host.status, plan.status
         if before.provisioning.state != after.provisioning.state:
             log.info("state of a host", host=str(host_key(host)), state=after.provisioning.state)

@@ -62,7 +62,7 @@ from unbounded.containercloud.network.controller import network_view
 from unbounded.containercloud.network.plan import owns, plan_network
 from unbounded.containercloud.network.waits import addresses_wait
 from unbounded.containercloud.profiles.plan import profile_obstacle
-from unbounded.containercloud.refused import RefusedWrite, WriteAttempt, refused_write
+from unbounded.containercloud.refused import RefusalEvents, WriteAttempt
 from unbounded.containercloud.waits import MachineWait
 from unbounded.kube.api import AlreadyExists, ApiError, NotFound, ObjectKey, is_refusal, key_of, refused_by
 from unbounded.kube.controller import Controller
@@ -105,7 +105,7 @@ class ContainerCloudMachineController:
         self._min_other_managers = min_other_managers
         self._strict_distribution = strict_distribution
         self._emit, self._now, self._refusals = context.emit_event, context.now, context.refused
-        self._unwritten: dict[ObjectKey, RefusedWrite] = {}  # refusals of the status itself
+        self._unwritten = RefusalEvents(context.emit_event)  # about the status itself
         self._progress: dict[ObjectKey, ContainerCloudMachine] = {}  # of forced deletions whose status is refused
         self._debounce = StatusDebounce()
         self._turn = asyncio.Lock()  # held by a Machine whose step depends on what those before it have written
@@ -183,7 +183,7 @@ class ContainerCloudMachineController:
         machine = self._caches.machines.get(key.name, key.namespace)
         if machine is None:
             self._refusals.forget(key)
-            self._unwritten.pop(key, None)
+            self._unwritten.forget(key)
             self._progress.pop(key, None)
             return None
         view = self.view(self._with_progress(machine))
@@ -330,7 +330,7 @@ class ContainerCloudMachineController:
         except ApiError as error:
             if not is_refusal(error):
                 raise
-            self._announce(view.machine, error)
+            self._unwritten.record(view.machine, WRITE_STATUS, error)
             if not is_deleting(view) or policy_of(view) is not DeletionPolicy.FORCED:
                 raise
             written = msgspec.structs.replace(view.machine, status=desired_status(view, plan))
@@ -338,7 +338,7 @@ class ContainerCloudMachineController:
         else:
             if written is None:
                 return view.machine
-            self._unwritten.pop(key_of(written), None)
+            self._unwritten.forget(key_of(written))
             self._progress.pop(key_of(written), None)
         before, after = view.execution, plan.execution
         if before.stage != after.stage:
@@ -350,11 +350,6 @@ class ContainerCloudMachineController:
             if known != plan.obstacle.reason or key_of(written) in self._progress:  # an Event is all that is left then
                 self._emit(written, "Warning", str(plan.obstacle.reason), plan.obstacle.message)
         return written
-
-    def _announce(self, machine: ContainerCloudMachine, error: ApiError) -> None:
-        """Create an Event for a status that cannot be written, with the first answer: equal ones are counted."""
-        refused = self._unwritten.setdefault(key_of(machine), refused_write(WRITE_STATUS, error))
-        self._emit(machine, "Warning", MachineReason.WRITE_REFUSED.value, refused.with_holder)
 
     async def _execute(self, view: MachineView, machine: ContainerCloudMachine, action: MachineAction) -> None:
         match action:
