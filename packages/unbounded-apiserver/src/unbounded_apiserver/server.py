@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from unbounded_apiserver.access.default_roles import GrantedResources
-from unbounded_apiserver.access.delegated_tokens import DelegatedTokens
 from unbounded_apiserver.access.reviews import Reviews
-from unbounded_apiserver.access.tokens import AccountTokens, BootstrapTokens, TokenKey
+from unbounded_apiserver.access.tokens import AccountTokens, BootstrapTokens, DelegatedTokens, TokenKey
 from unbounded_apiserver.auth import AuthChain, ClientCertificates
 from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES, NodeTimes
 from unbounded_apiserver.http.app import NO_EXTENSIONS, ApiHandler

@@ -1,10 +1,12 @@
-"""Bearer tokens: of service accounts, and bootstrap tokens.
+"""Bearer tokens: of service accounts, bootstrap tokens, and delegated tokens of running requests.
 
 Service account tokens are issued on request, with a lifetime and audiences, and valid while the account exists. A token
 is bound to its account, and to a Secret, Pod or Node if the request names one. It is a JSON Web Token with ES256 (RFC
 7515, 7518, 7519), and no other algorithm of these.
 
 Bootstrap tokens are Secrets of kube-system with which a new machine authenticates.
+
+With a delegated token an extension acts as the user of the request that it answers, and as no other one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +60,7 @@ TYPE: Final = "bootstrap.kubernetes.io/token"
 GROUP: Final = "system:bootstrappers"
 _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
 _EXTRA_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+DELEGATED_BYTES: Final = 32
 
 
 class BadToken(Exception):
@@ -354,3 +359,23 @@ def expiration(secret: Mapping[str, Any]) -> datetime | None:
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
     return end if end.tzinfo is not None else end.replace(tzinfo=UTC)
+
+
+class DelegatedTokens:
+    """The tokens of running requests (an Authenticator). They are in memory alone."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, User] = {}
+
+    @contextmanager
+    def lend(self, user: User) -> Iterator[str]:
+        """Return a token that is good for the user while inside."""
+        token = secrets.token_urlsafe(DELEGATED_BYTES)
+        self._users[token] = user
+        try:
+            yield token
+        finally:
+            del self._users[token]
+
+    def authenticate(self, credentials: RequestCredentials) -> User | None:
+        return self._users.get(bearer(credentials.headers)) if self._users else None

@@ -16,9 +16,9 @@ from aiohttp import HttpVersion11, web
 
 from unbounded.kube.logs import Log
 from unbounded_apiserver import status
-from unbounded_apiserver.access.delegated_tokens import DelegatedTokens
 from unbounded_apiserver.access.impersonation import impersonate
 from unbounded_apiserver.access.reviews import Answer
+from unbounded_apiserver.access.tokens import DelegatedTokens
 from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
 from unbounded_apiserver.http import discovery, metrics, openapi_v2, paths
 from unbounded_apiserver.http.api_call import (
