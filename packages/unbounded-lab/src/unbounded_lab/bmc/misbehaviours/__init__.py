@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Final
 
 from unbounded_lab.bmc.faults import BmcFaults
-from unbounded_lab.bmc.misbehaviours import hosts, power, service
+from unbounded_lab.bmc.misbehaviours import host, service
 
 Turn = Callable[[BmcFaults], BmcFaults]
 
@@ -25,7 +25,7 @@ def _turns(module: ModuleType) -> Iterator[Turn]:
 
 
 MISBEHAVIOURS: Final[dict[str, Turn]] = {
-    turn.__name__.replace("_", "-"): turn for module in (power, service, hosts) for turn in _turns(module)
+    turn.__name__.replace("_", "-"): turn for module in (host, service) for turn in _turns(module)
 }
 """By name, in the order of the files and in them; the name of a function with dashes for underscores."""
 

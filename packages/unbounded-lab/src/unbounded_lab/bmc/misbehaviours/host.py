@@ -1,11 +1,17 @@
-"""Misbehaviours of the host's power and boot: resets, reports of the power, boot overrides, and events of changes."""
+"""Misbehaviours of the host, as far as its BMC shows it, and of what it boots.
+
+Resets, reports of the power, boot overrides, events of changes; disks, network cards and agents of installed hosts.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from unbounded_lab.bmc.faults import RESET_TYPES, BmcFaults
 from unbounded_lab.faults import FOR_EVER
+
+GB: Final = 1_000_000_000
 
 
 def _without(*reset_types: str) -> tuple[str, ...]:
@@ -113,7 +119,7 @@ def task_that_vanishes(faults: BmcFaults) -> BmcFaults:
     return replace(faults, reset_task="vanishes")
 
 
-# The host
+# Power and boot
 
 
 def os_ignores_shutdown(faults: BmcFaults) -> BmcFaults:
@@ -252,6 +258,9 @@ def boot_mode_reverts(faults: BmcFaults) -> BmcFaults:
     return replace(faults, override_mode_reverts=True)
 
 
+# Events
+
+
 def sends_events(faults: BmcFaults) -> BmcFaults:
     """No fault: an EventService streams an event of each change of the power at once.
 
@@ -330,3 +339,38 @@ def events_in_many_lines(faults: BmcFaults) -> BmcFaults:
     Lenovo's guide of XClarity Controller.
     """
     return replace(faults, event_service="works", event_lines="many")
+
+
+# Installs
+
+
+def small_disks(faults: BmcFaults) -> BmcFaults:
+    """The disks have 1 GB each, although the BMC reports 960 GB.
+
+    The project's own tests: a drive that was clipped by its host protected area.
+    """
+    return replace(faults, disk_bytes=GB)
+
+
+def nic_vanishes(faults: BmcFaults) -> BmcFaults:
+    """The second network card is missing in the installer's report, although the BMC shows it.
+
+    The project's own tests: a card whose firmware has hung.
+    """
+    return replace(faults, lost_nics=1)
+
+
+def second_client(faults: BmcFaults) -> BmcFaults:
+    """Another client takes part in each boot of the installer, from another address.
+
+    The project's own tests: a boot URL that was copied.
+    """
+    return replace(faults, second_client=True)
+
+
+def agent_never_joins(faults: BmcFaults) -> BmcFaults:
+    """The host is installed and starts, and its agent does not join the cluster while this lasts.
+
+    The project's own tests: an agent that was masked by another configuration.
+    """
+    return replace(faults, never_joins=True)
