@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
-from unbounded.api.container_cloud.cluster import CLUSTERS
-from unbounded.api.container_cloud.host import BARE_METAL_HOSTS
+from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
+from unbounded.api.container_cloud.host import (
+    BARE_METAL_HOST_CREDENTIALS,
+    BARE_METAL_HOST_PROFILES,
+    BARE_METAL_HOSTS,
+)
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES
 from unbounded.api.container_cloud.names import FINALIZER_MACHINE
-from unbounded.api.container_cloud.network import IPAM_HOSTS, SUBNETS
+from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
@@ -105,6 +109,23 @@ LIFE_WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] 
     "status of the cluster": ("status", CLUSTERS, lambda _body: True),
 }
 """The writes until a Machine is Ready, of all controllers."""
+OBJECT_WRITES: Final[Mapping[str, tuple[str, Kind[Any], Callable[[Body], bool]]]] = {
+    **{
+        f"status of {kind.kind}": ("status", kind, lambda _body: True)
+        for kind in (
+            BARE_METAL_HOST_CREDENTIALS,
+            BARE_METAL_HOST_PROFILES,
+            CLUSTER_RELEASES,
+            L2_TEMPLATES,
+            MACHINE_POOLS,
+            SUBNETS,
+        )
+    },
+    "Secret of BareMetalHostCredential": ("create", SECRETS, lambda body: body["metadata"]["name"] == "spare"),
+    "erasure of BareMetalHostCredential": ("patch", BARE_METAL_HOST_CREDENTIALS, lambda _body: True),
+    "layout of BareMetalHostProfile": ("create", MACHINE_PROFILES, lambda _body: True),
+}
+"""Writes for objects beside Machines, hosts and Clusters."""
 
 
 @dataclass
@@ -136,7 +157,7 @@ class Refusals:
             ApiError: it is refused now.
         """
         for write in filter(None, (self.write, self.also)):
-            refused_verb, refused_kind, is_refused = {**WRITES, **LIFE_WRITES}[write]
+            refused_verb, refused_kind, is_refused = {**WRITES, **LIFE_WRITES, **OBJECT_WRITES}[write]
             is_kind = (kind.plural, kind.group) == (refused_kind.plural, refused_kind.group)
             if verb == refused_verb and is_kind and is_refused(body):
                 self._refuse(kind, name)

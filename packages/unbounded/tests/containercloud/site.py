@@ -27,7 +27,11 @@ from tests.support.virtual_time import virtual_now
 from tests.support.waiting import eventually
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS, MACHINE_POOLS
-from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES, BARE_METAL_HOSTS
+from unbounded.api.container_cloud.host import (
+    BARE_METAL_HOST_CREDENTIALS,
+    BARE_METAL_HOST_PROFILES,
+    BARE_METAL_HOSTS,
+)
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
 from unbounded.api.container_cloud.network import L2_TEMPLATES, SUBNETS
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
@@ -56,6 +60,7 @@ KINDS: Final[dict[str, Kind[Any]]] = {
         CLUSTERS,
         MACHINE_POOLS,
         BARE_METAL_HOSTS,
+        BARE_METAL_HOST_CREDENTIALS,
         BARE_METAL_HOST_PROFILES,
         CONTAINER_CLOUD_MACHINES,
         L2_TEMPLATES,

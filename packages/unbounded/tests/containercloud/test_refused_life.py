@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.containercloud.refusals import ANSWERS, HOLDERS, LIFE_WRITES
+from tests.containercloud.refusals import ANSWERS, HOLDERS, LIFE_WRITES, OBJECT_WRITES
 from tests.containercloud.site import Site, site
 from tests.containercloud.test_refusals import is_refused, message_of
 from tests.containercloud.test_site import LONE, begun
@@ -18,6 +18,7 @@ from tests.explain.staging import ALIVE, why
 from tests.support.virtual_time import run_virtual
 from unbounded.api.container_cloud.cluster import CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_PROFILES
+from unbounded.explain.container_cloud_objects import OBJECTS as EXPLAINED
 from unbounded.explain.links import Topic
 
 MOST_S: Final = 300.0  # between two attempts
@@ -47,6 +48,27 @@ OF_STATUS: Final = {
     "status of the host": "this host",
     "status of the cluster": "this Cluster",
 }
+OF_OBJECT: Final = {
+    "Secret of BareMetalHostCredential": "write Secret default/spare",
+    "erasure of BareMetalHostCredential": "erase the password of this BareMetalHostCredential",
+    "layout of BareMetalHostProfile": "write the MachineProfile of this BareMetalHostProfile",
+}
+OBJECTS: Final = """
+apiVersion: kaas.mirantis.com/v1alpha1
+kind: BareMetalHostCredential
+metadata: {name: spare, namespace: default}
+spec: {username: admin, password: {value: secret}}
+---
+apiVersion: kaas.mirantis.com/v1alpha1
+kind: MachinePool
+metadata: {name: spare, namespace: example-ns, labels: {cluster.sigs.k8s.io/cluster-name: example-cluster}}
+spec:
+  replicas: 0
+  machineSpec:
+    providerSpec:
+      value: {apiVersion: baremetal.k8s.io/v1alpha1, kind: BareMetalMachineProviderSpec}
+"""
+TOPICS: Final = {"MachinePool": Topic.POOL} | {kind.kind: topic for topic, kind in EXPLAINED.items()}
 alive: Final = (*ALIVE, "unbounded-container-cloud")
 
 
@@ -172,6 +194,44 @@ def test_a_refused_status_is_an_event(write: str, answer: str) -> None:
             assert world.operated.count("HostReplace") == 1
 
     run_virtual(scene())
+
+
+@pytest.mark.parametrize(
+    ("write", "answer"),
+    [(write, answer) for write in OBJECT_WRITES for answer in ANSWERS if answer == "denied" or "Subnet" in write],
+)
+def test_a_refused_write_of_another_object_is_an_event(write: str, answer: str) -> None:
+    async def scene() -> None:
+        async with site(LONE) as world:
+            kind = write.rpartition(" ")[2]
+            world.refusals.begin(write, answer)
+            await world.surroundings()
+            await world.apply(OBJECTS)
+            await asyncio.sleep(3600)
+            is_retried(world)
+            events = [one for one in await world.events() if one.reason == "WriteRefused"]
+            (event,) = (one for one in events if one.involved_object.kind == kind)
+            what = OF_OBJECT.get(write, f"write the status of this {kind}")
+            assert (event.message or "").startswith(f"{HOLDERS[answer]} refuses a write: cannot {what}: ")
+            assert ANSWERS[answer][2] in (event.message or "")
+            assert (event.count or 0) > 5
+            about = event.involved_object
+            is_processed = partial(_is_processed, world, about.name, kind, about.namespace or "")
+            assert not await is_processed()
+            world.refusals.end()
+            await asyncio.sleep(MOST_S + 60)
+            assert await is_processed()
+
+    run_virtual(scene())
+
+
+async def _is_processed(world: Site, name: str, kind: str, namespace: str) -> bool:
+    """Return whether `why` finds a status of an object; it prints the command that shows the Events of one without."""
+    (link, *_) = await why(world.api, name, topic=TOPICS[kind], namespace=namespace, alive=alive)
+    is_processed = link.code != "NotProcessed"
+    describes = any(fix.command.startswith("kubectl describe ") for fix in link.fixes)
+    assert is_processed or describes or kind == "MachinePool"
+    return is_processed
 
 
 def test_a_ready_machine_names_a_write_that_is_refused() -> None:

@@ -69,6 +69,7 @@ class ReleaseController:
         self._releases = releases = context.caches.releases
         self._status = StatusWriter(context.api, CLUSTER_RELEASES, fields=("conditions",), cache=releases)
         self._now = context.now
+        self._unwritten = RefusalEvents(context.emit_event)
         self._controller: Controller[str] = Controller("releases", self._reconcile, workers=1, metrics=context.metrics)
         self._controller.follow(releases, lambda release: (release.name,))
 
@@ -79,6 +80,7 @@ class ReleaseController:
     async def _reconcile(self, name: str) -> float | None:
         release = self._releases.get(name)
         if release is None or release.metadata.deletion_timestamp is not None:
+            self._unwritten.forget(ObjectKey("", name))
             return None
         fault = release_fault(release)
         conditions = set_condition(
@@ -90,7 +92,8 @@ class ReleaseController:
             rfc3339(self._now()),
         )
         if conditions is not None:
-            await self._status.write(release, {"conditions": conditions})
+            with self._unwritten.recorded(release, "write the status of this ClusterRelease"):
+                await self._status.write(release, {"conditions": conditions})
         return None
 
 

@@ -27,6 +27,7 @@ from unbounded.api.container_cloud.names import (
 )
 from unbounded.containercloud.caches import INDEX_CLUSTER, INDEX_POOL, ControllerContext
 from unbounded.containercloud.cluster_plan import as_json
+from unbounded.containercloud.refused import RefusalEvents
 from unbounded.kube.api import AlreadyExists, Forbidden, InvalidObject, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -210,6 +211,7 @@ class PoolController:
             fields=("replicas", "readyReplicas", "observedGeneration", "conditions"),
             cache=caches.pools,
         )
+        self._unwritten = RefusalEvents(context.emit_event)  # about the status itself
         self._controller: Controller[ObjectKey] = Controller(
             "pools", self._reconcile, workers=4, metrics=context.metrics
         )
@@ -228,6 +230,7 @@ class PoolController:
     async def _reconcile(self, key: ObjectKey) -> float | None:
         pool = self._caches.pools.get(key.name, key.namespace)
         if pool is None:
+            self._unwritten.forget(key)
             return None
         plan = plan_pool(self._observe(pool))
         try:
@@ -285,7 +288,8 @@ class PoolController:
         )
         if conditions is not None:
             change["conditions"] = conditions
-        await self._status.write(pool, change)
+        with self._unwritten.recorded(pool, "write the status of this MachinePool"):
+            await self._status.write(pool, change)
 
 
 def _pool_of(machine: ContainerCloudMachine) -> tuple[ObjectKey, ...]:

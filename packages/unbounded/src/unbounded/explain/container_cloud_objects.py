@@ -55,13 +55,14 @@ def explain_object(item: ContainerCloudObject) -> tuple[ExplainLink, bool]:
     kind, meta = OBJECTS[topic_of(item)], item.metadata
     where = f" -n {meta.namespace}" if kind.namespaced else ""
     about = f"{kind.kind.lower()}.{kind.group}/{meta.name}{where}"
+    name = f"{kind.plural}.{kind.group} {meta.name}{where}"
     found = _state(item)
     if found is None:
         text = "has not been processed by container-cloud"
-        return ExplainLink(about, text, LinkCode.NOT_PROCESSED, held_by=CONTAINER_CLOUD), False
+        events = Fix(f"kubectl describe {name}", "shows its Events, such as a write that the server refuses")
+        return ExplainLink(about, text, LinkCode.NOT_PROCESSED, held_by=CONTAINER_CLOUD, fixes=(events,)), False
     if isinstance(found, str):
         return ExplainLink(about, found, LinkCode.READY), True
-    name = f"{kind.plural}.{kind.group} {meta.name}{where}"
     fix = Fix(f"kubectl edit {name}", "corrects the field that the message names")
     if topic_of(item) in _IMMUTABLE:
         fix = Fix(f"kubectl get {name} -o yaml", "shows it: its spec cannot be changed, so create another one")

@@ -11,9 +11,24 @@ from sys import intern
 from typing import Any, Final, NamedTuple
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS, MachineConfiguration
-from unbounded.api.container_cloud.cluster import CLUSTERS, MACHINE_POOLS, Cluster, MachinePool
-from unbounded.api.container_cloud.host import BARE_METAL_HOSTS, BareMetalHost
+from unbounded.api.container_cloud.cluster import (
+    CLUSTER_RELEASES,
+    CLUSTERS,
+    MACHINE_POOLS,
+    Cluster,
+    ClusterRelease,
+    MachinePool,
+)
+from unbounded.api.container_cloud.host import (
+    BARE_METAL_HOST_CREDENTIALS,
+    BARE_METAL_HOST_PROFILES,
+    BARE_METAL_HOSTS,
+    BareMetalHost,
+    BareMetalHostCredential,
+    BareMetalHostProfile,
+)
 from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, ContainerCloudMachine
+from unbounded.api.container_cloud.network import L2_TEMPLATES, SUBNETS, L2Template, Subnet
 from unbounded.api.core import EVENTS, ObjectReference
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
@@ -31,7 +46,18 @@ MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
 CLUSTER_SCOPED: Final = "default"  # the namespace in which clients search for Events of cluster-scoped objects
 
 EventSubject = (
-    MachineOperation | Machine | MachineConfiguration | ContainerCloudMachine | BareMetalHost | Cluster | MachinePool
+    MachineOperation
+    | Machine
+    | MachineConfiguration
+    | ContainerCloudMachine
+    | BareMetalHost
+    | BareMetalHostCredential
+    | BareMetalHostProfile
+    | Cluster
+    | ClusterRelease
+    | MachinePool
+    | L2Template
+    | Subnet
 )
 _KINDS: Final[Mapping[type[EventSubject], Kind[Any]]] = {
     MachineOperation: MACHINE_OPERATIONS,
@@ -39,8 +65,13 @@ _KINDS: Final[Mapping[type[EventSubject], Kind[Any]]] = {
     MachineConfiguration: MACHINE_CONFIGURATIONS,
     ContainerCloudMachine: CONTAINER_CLOUD_MACHINES,
     BareMetalHost: BARE_METAL_HOSTS,
+    BareMetalHostCredential: BARE_METAL_HOST_CREDENTIALS,
+    BareMetalHostProfile: BARE_METAL_HOST_PROFILES,
     Cluster: CLUSTERS,
+    ClusterRelease: CLUSTER_RELEASES,
     MachinePool: MACHINE_POOLS,
+    L2Template: L2_TEMPLATES,
+    Subnet: SUBNETS,
 }
 EventSink = Callable[[MachineOperation | Machine, str, str, str], None]
 """A function that creates an Event: (object, Normal or Warning, reason, message)."""

@@ -15,6 +15,7 @@ from unbounded.api.core import SECRETS, Secret
 from unbounded.api.failures import Stale
 from unbounded.containercloud.caches import ControllerContext
 from unbounded.containercloud.hosts.model import KEY_PASSWORD, KEY_USER
+from unbounded.containercloud.refused import RefusalEvents, WriteAttempt
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -122,6 +123,7 @@ class CredentialController:
         self._status = StatusWriter(
             context.api, BARE_METAL_HOST_CREDENTIALS, fields=("conditions",), cache=caches.credentials
         )
+        self._refused = RefusalEvents(context.emit_event)
         self._controller: Controller[ObjectKey] = Controller("credentials", self._reconcile, metrics=context.metrics)
         self._controller.follow(caches.credentials, lambda credential: (key_of(credential),))
         self._controller.follow(caches.secrets, self._credentials_of)
@@ -137,15 +139,23 @@ class CredentialController:
     async def _reconcile(self, key: ObjectKey) -> float | None:
         credential = self._caches.credentials.get(key.name, key.namespace)
         if credential is None or credential.metadata.deletion_timestamp is not None:
+            self._refused.forget(key)
             return None
+        with self._refused.recorded(credential, "read the Secret of this BareMetalHostCredential") as attempt:
+            await self._pass(key, credential, attempt)
+        return None
+
+    async def _pass(self, key: ObjectKey, credential: BareMetalHostCredential, attempt: WriteAttempt) -> None:
         password = credential.spec.password
         name = (password.name if password is not None else None) or key.name
         secret = await self._secret(ObjectKey(key.namespace, name))
         plan = plan_credential(credential, secret)
         self._epoch.check_leads()
         if plan.data:
+            attempt.what = f"write Secret {key.namespace}/{plan.secret}"
             await self._store(credential, secret, plan)
         if plan.patch is not None:
+            attempt.what = "erase the password of this BareMetalHostCredential"
             credential = await self._api.patch(
                 BARE_METAL_HOST_CREDENTIALS, key.name, plan.patch, namespace=key.namespace
             )
@@ -155,8 +165,8 @@ class CredentialController:
         status = ConditionStatus.TRUE if plan.reason == STORED else ConditionStatus.FALSE
         conditions = set_condition(present, CONDITION_STORED, status, plan.reason, plan.message, rfc3339(self._now()))
         if conditions is not None:
+            attempt.what = "write the status of this BareMetalHostCredential"
             await self._status.write(credential, {"conditions": conditions})
-        return None
 
     async def _secret(self, key: ObjectKey) -> Secret | None:
         cached = self._caches.secrets.get(key.name, key.namespace)

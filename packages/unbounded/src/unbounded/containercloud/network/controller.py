@@ -66,7 +66,7 @@ from unbounded.containercloud.network.model import (
 from unbounded.containercloud.network.plan import config_name, plan_network, subnet_finalizers
 from unbounded.containercloud.network.selection import GLOBAL_NAMESPACE, check_layout
 from unbounded.containercloud.network.subnets import OK, allocate_all, release, subnet_status
-from unbounded.containercloud.refused import WriteAttempt
+from unbounded.containercloud.refused import RefusalEvents, WriteAttempt
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -110,6 +110,7 @@ class NetworkController:
     def __init__(self, context: ControllerContext) -> None:
         self._api, self._epoch, self._now = context.api, context.epoch, context.now
         self._refused = context.refused
+        self._refused_subnets, self._refused_templates = (RefusalEvents(context.emit_event) for _ in range(2))
         api, self._caches = context.api, context.caches
         caches = self._caches
         self._machines = caches.machines
@@ -382,8 +383,14 @@ class NetworkController:
     async def _reconcile_subnet(self, namespace: str, name: str) -> float | None:
         subnet = self._subnets.get(name, namespace)
         if subnet is None:
+            self._refused_subnets.forget(ObjectKey(namespace, name))
             return None
         self._epoch.check_leads()
+        with self._refused_subnets.recorded(subnet, "write the finalizer of this Subnet") as attempt:
+            return await self._update_subnet(subnet, attempt)
+
+    async def _update_subnet(self, subnet: Subnet, attempt: WriteAttempt) -> float | None:
+        namespace, name = key_of(subnet)
         if (finalizers := subnet_finalizers(subnet)) is not None:
             version = subnet.metadata.resource_version
             patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version}}
@@ -395,18 +402,21 @@ class NetworkController:
         async with self._turns[key_of(subnet)]:
             current = self._subnets.get(name, namespace)
             if current is not None:
+                attempt.what = "write the status of this Subnet"
                 await self._write_subnet(current, release(current, self._gone))
         return None
 
     async def _reconcile_template(self, namespace: str, name: str) -> float | None:
         template = self._templates.get(name, namespace)
         if template is None:
+            self._refused_templates.forget(ObjectKey(namespace, name))
             return None
         fault = check_layout(template, [one for one in self._subnets.all() if _concerns(one, namespace, "")])
         state, reason = ("ERR", fault) if fault else (OK, None)
         if (template.status.state, template.status.reason) != (state, reason):
             self._epoch.check_leads()
-            await self._template_status.write(template, {"state": state, "reason": reason})
+            with self._refused_templates.recorded(template, "write the status of this L2Template"):
+                await self._template_status.write(template, {"state": state, "reason": reason})
         return None
 
 

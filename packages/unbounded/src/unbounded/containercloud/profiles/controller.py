@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +32,7 @@ from unbounded.containercloud.profiles.plan import (
     plan_profile,
     plan_reference,
 )
-from unbounded.containercloud.refused import WriteAttempt
+from unbounded.containercloud.refused import RefusalEvents, WriteAttempt
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
@@ -59,6 +59,7 @@ class ProfileController:
     def __init__(self, context: ControllerContext) -> None:
         self._api, self._epoch, self._now = context.api, context.epoch, context.now
         self._refused, caches = context.refused, context.caches
+        self._events = RefusalEvents(context.emit_event)
         self._profiles = caches.profiles
         self._machines = caches.machines
         self._targets = caches.host_machines
@@ -103,22 +104,45 @@ class ProfileController:
             with self._refused.recorded(ObjectKey(key.namespace, key.name), "profiles") as attempt:
                 await self._refer(key, attempt)
         else:
-            view, writer = self._view(key), f"profile {key}"
-            users = self._users(view)
-            for machine in self._machines.all():
-                if key_of(machine) not in users:
-                    self._refused.forget(key_of(machine), writer)
-            with ExitStack() as stack:
-                for user in users:
-                    attempt = stack.enter_context(self._refused.recorded(user, writer))
-                    attempt.what = f"write the MachineProfile of {key}"
-                await self._perform(view, plan_profile(view))
+            await self._reconcile_profile(key)
         return None
+
+    async def _reconcile_profile(self, key: ProfileKey) -> None:
+        view = self._view(key)
+        plan = plan_profile(view)
+        self._epoch.check_leads()
+        if view.profile is None:
+            self._events.forget(ObjectKey(key.namespace, key.name))
+            self._forget_others(key, set())
+            await self._delete(plan)
+            return
+        with self._events.recorded(view.profile, "write the MachineProfile of this BareMetalHostProfile") as attempt:
+            with self._recorded_at_users(key, view):
+                if not await self._create(plan):
+                    return
+            attempt.what = "write the status of this BareMetalHostProfile"
+            await self._write(view.profile, plan)
+            attempt.what = "delete the former MachineProfiles of this BareMetalHostProfile"
+            await self._delete(plan)
+
+    @contextmanager
+    def _recorded_at_users(self, key: ProfileKey, view: ProfileView) -> Iterator[None]:
+        """Record a refusal at each Machine whose next install is by the profile."""
+        users = self._users(view)
+        self._forget_others(key, users)
+        with ExitStack() as stack:
+            for user in users:
+                attempt = stack.enter_context(self._refused.recorded(user, f"profile {key}"))
+                attempt.what = f"write the MachineProfile of {key}"
+            yield
+
+    def _forget_others(self, key: ProfileKey, users: set[ObjectKey]) -> None:
+        for machine in self._machines.all():
+            if key_of(machine) not in users:
+                self._refused.forget(key_of(machine), f"profile {key}")
 
     def _users(self, view: ProfileView) -> set[ObjectKey]:
         """Return the Machines whose next install is by a profile."""
-        if view.profile is None:
-            return set()
         profiles = self._profiles.all()
         return {key_of(one) for one in self._machines.all() if choose_profile(one, profiles).profile is view.profile}
 
@@ -141,16 +165,18 @@ class ProfileController:
                 if (target := self._targets.get(name)) is not None:
                     yield machine, target
 
-    async def _perform(self, view: ProfileView, plan: ProfilePlan) -> None:
-        self._epoch.check_leads()
-        if plan.create is not None:
-            try:
-                self._layouts.observe(await self._api.create(MACHINE_PROFILES, plan.create))
-            except AlreadyExists:
-                return  # the watch delivers it
-            log.info("MachineProfile created", profile=plan.create["metadata"]["name"])
-        if view.profile is not None:
-            await self._write(view.profile, plan)
+    async def _create(self, plan: ProfilePlan) -> bool:
+        """Create the MachineProfile; return whether the plan goes on."""
+        if plan.create is None:
+            return True
+        try:
+            self._layouts.observe(await self._api.create(MACHINE_PROFILES, plan.create))
+        except AlreadyExists:
+            return False  # the watch delivers it
+        log.info("MachineProfile created", profile=plan.create["metadata"]["name"])
+        return True
+
+    async def _delete(self, plan: ProfilePlan) -> None:
         for layout in plan.delete:
             self._epoch.check_leads()
             try:
