@@ -201,10 +201,11 @@ async def test_rollback_is_to_name_an_older_version(kept: HttpApi) -> None:
 
 
 async def test_a_reference_to_nothing_is_pending_until_there_is_something(kept: HttpApi) -> None:
-    host = await machine(kept, configurationRef={"name": "later"})
-    words = "True: spec.configurationRef names MachineConfiguration later, which does not exist"
+    later = f"later{next(NUMBERS)}"
+    host = await machine(kept, configurationRef={"name": later})
+    words = f"True: spec.configurationRef names MachineConfiguration {later}, which does not exist"
     await machine_that(kept, host, lambda one: pending(one) == words)
-    await kept.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": "later"}, "spec": template("v1.33.0")})
+    await kept.create(MACHINE_CONFIGURATIONS, {"metadata": {"name": later}, "spec": template("v1.33.0")})
     await machine_that(kept, host, lambda one: pending(one).startswith("False: "))
 
 
@@ -448,7 +449,7 @@ async def test_a_rolling_update_needs_no_more_than_the_rights_of_machina(admin: 
         uid = await _ready_node(admin, host)
         await version_that(admin, f"{name}-v1")
         await make_node(admin, host, name, 1)
-        await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 1))
+        await configuration_that(admin, name, _is_complete_with(1))
         await edit(admin, name, **template("v1.34.0"))
 
         def prepares(one: Machine) -> bool:
@@ -499,7 +500,7 @@ async def test_machina_pauses_after_a_stage_and_replaces_a_host_with_its_rights(
             await make_node(admin, host, name, 1)
             written = {"image": "os:v1", "digest": "sha256:1", "boot": "b", "at": rfc3339(utc_now())}
             await admin.patch(MACHINES, host, {"status": {"image": written}}, subresource="status")
-        await configuration_that(admin, name, lambda one: _phase(one) == ("Complete", 1))
+        await configuration_that(admin, name, _is_complete_with(2))
         first, second = sorted(hosts)  # host10 comes before host9
         for host in (first, second):  # the update may begin between the two writes
             await admin.patch(MACHINES, host, {"spec": {"pxe": {"image": "os:v2"}}})
@@ -556,6 +557,16 @@ async def test_machina_may_only_pause_a_configuration(admin: HttpApi) -> None:
             await runtime.api.patch(MACHINE_CONFIGURATIONS, name, {"spec": template("v1.35.0")})
         with pytest.raises(Forbidden, match="machina may change neither labels, annotations"):
             await runtime.api.patch(MACHINE_CONFIGURATIONS, name, {"metadata": {"labels": {"a": "b"}}})
+
+
+def _is_complete_with(nodes: int) -> Callable[[MachineConfiguration], bool]:
+    """Return a check for version 1 on so many Nodes: it is complete on none, too, while no Machine is bound."""
+
+    def holds(one: MachineConfiguration) -> bool:
+        rollout = one.status.rollout
+        return _phase(one) == ("Complete", 1) and rollout is not None and rollout.updated == nodes
+
+    return holds
 
 
 def _phase(one: MachineConfiguration) -> tuple[str, int] | None:

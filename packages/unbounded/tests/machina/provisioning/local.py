@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from tests.support.waiting import eventually
@@ -20,7 +21,7 @@ from unbounded.machina.ssh.model import SshCommandResult
 
 UID: Final = "6f1c9a52-8a5e-4c44-9f5c-2d8a9f5e7b10"
 ATTEMPT: Final = "0123456789abcdef"
-TOKEN: Final = "abcdef.0123456789abcdef"
+TOKEN: Final = f"{token_hex(3)}.{token_hex(8)}"  # looked for in all processes of this machine, of other tests too
 PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 WITHIN_S: Final = 60.0
 
