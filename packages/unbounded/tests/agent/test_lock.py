@@ -80,7 +80,7 @@ async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
     process = await _other_process(tmp_path)
 
     async def take() -> None:
-        async with host_lock(HostPaths(tmp_path), "unbounded-agent reset", within_s=10):
+        async with host_lock(HostPaths(tmp_path), "unbounded-agent reset", within_s=60):
             assert holder(HostPaths(tmp_path)) == f"unbounded-agent reset (pid {os.getpid()})"
 
     waiting = asyncio.create_task(take())

@@ -85,6 +85,13 @@ async def reported(admin: Client) -> bool:
     return bool((await machine(admin)).get("status", {}).get("agent", {}).get("version"))
 
 
+async def settled(admin: Client) -> bool:
+    """Return whether the Machine has all that its agent writes at the start: in two writes, of two controllers."""
+    status = (await machine(admin)).get("status", {})
+    agent, conditions = status.get("agent", {}), {one["type"] for one in status.get("conditions", ())}
+    return bool(agent.get("version")) and agent.get("stage") == "Running" and "RepavePending" in conditions
+
+
 def test_a_pending_reboot_is_reported_with_its_packages(tmp_path: Path) -> None:
     paths = HostPaths(tmp_path)
     assert observe_system(paths) == HostSystem(hostname=socket.gethostname())
@@ -135,9 +142,15 @@ async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
 ) -> None:
     server, admin, host = joined
     all_requests_noted(monkeypatch)
-    async with running(host):
-        await eventually(lambda: reported(admin))
+
+    async def quiet() -> bool:
+        calls = len(requests_of(server, AGENT))
         await asyncio.sleep(1)
+        return len(requests_of(server, AGENT)) == calls
+
+    async with running(host):
+        await eventually(lambda: settled(admin))
+        await eventually(quiet)
         calls = len(requests_of(server, AGENT))
         await asyncio.sleep(5)
         assert len(requests_of(server, AGENT)) == calls
@@ -170,7 +183,7 @@ async def test_the_status_is_written_when_it_says_something_else_and_only_then(
 ) -> None:
     _server, admin, host = joined
     async with running(host):
-        await eventually(lambda: reported(admin))
+        await eventually(lambda: settled(admin))
         await asyncio.sleep(1)
     before = await machine(admin)
     async with running(host):
@@ -248,7 +261,7 @@ async def test_nothing_is_claimed_before_the_slot_of_a_recreation_is_taken_back(
             status = (await machine(admin)).get("status", {})
             return status.get("activeOperation")
 
-        holder = await eventually(held, within_s=20)
+        holder = await eventually(held)
         task.cancel()
         await asyncio.wait({task})
     assert (holder["kind"], holder["uid"]) == ("NodeRecreation", "rec")
@@ -313,15 +326,18 @@ async def test_systemd_hears_that_the_daemon_is_up_whatever_the_api_server_does(
 async def test_a_loop_that_hangs_sends_no_sign_of_life(tmp_path: Path) -> None:
     with listening(tmp_path / "notify") as line:
         alive = asyncio.create_task(SystemdNotifier(str(tmp_path / "notify"), 0.15).keep_alive())
-        await asyncio.sleep(0.2)
-        before = len(received(line))
+        heard = list[str]()
+
+        def signs(count: int) -> bool:
+            heard.extend(received(line))
+            return len(heard) >= count
+
+        await eventually(lambda: signs(2))
         import time
 
         time.sleep(0.5)  # noqa: ASYNC251  # a loop that hangs is what is tested
         assert received(line) == []
-        await asyncio.sleep(0.2)
-        assert received(line)
-        assert before >= 2
+        await eventually(lambda: signs(3))
         alive.cancel()
 
 
