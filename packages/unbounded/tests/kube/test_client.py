@@ -246,7 +246,7 @@ async def test_write_with_lost_answer_is_uncertain_and_read_is_not(how: str) -> 
             case _:
                 exchange.drop()
 
-    async with talking(handler, call_s=0.3) as (api, server):
+    async with talking(handler, call_s=1.0 if how == "stall" else 60.0) as (api, server):
         with pytest.raises(ResponseLost):
             await api.patch(CONFIG_MAPS, "a", {}, namespace="n")
         assert len(server.exchanges) == 1  # not sent again

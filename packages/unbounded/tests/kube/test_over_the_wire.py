@@ -114,9 +114,13 @@ async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, nam
         await eventually(done, lambda: [item.status.message for item in cache.all()])
         lease = await api.get(LEASES, "wire", namespace=namespace)
         assert lease.spec.holder_identity == "me"
+
+        async def told() -> bool:
+            return bool((await api.list(EVENTS, namespace="default")).items)
+
+        await eventually(told)
     lease = await api.get(LEASES, "wire", namespace=namespace)
     assert lease.spec.holder_identity is None
-    assert (await api.list(EVENTS, namespace="default")).items
 
 
 @pytest.mark.slow
