@@ -248,6 +248,16 @@ def slow(seconds: float, then: Handler) -> Handler:
     return answer
 
 
+def held(until: asyncio.Event, then: Handler) -> Handler:
+    """Return a handler that answers once an event is set."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        await until.wait()
+        return await then(request)
+
+    return answer
+
+
 def says(response: Callable[[], web.StreamResponse]) -> Handler:
     """A handler that answers what `response` makes."""
 

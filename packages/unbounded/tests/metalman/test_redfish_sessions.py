@@ -282,11 +282,11 @@ async def test_nothing_is_sent_after_the_time_that_the_caller_gave(bmc: FakeBmc,
 
 
 async def test_an_action_whose_log_in_took_too_long_is_not_sent(bmc: FakeBmc) -> None:
-    async with BmcPool(BmcLimits(start_s=0.1)) as pool:
+    async with BmcPool(BmcLimits(start_s=0.5)) as pool:
         handle = pool.bmc(bmc.access())
         await handle.system()
         bmc.tokens.clear()
-        bmc.once("POST", SESSIONS, slow(0.4, bmc.normal))
+        bmc.once("POST", SESSIONS, slow(1.0, bmc.normal))
         with pytest.raises(BmcBusy, match="nothing was sent"):
             await handle.reset(ResetType.FORCE_OFF)
     assert not bmc.resets

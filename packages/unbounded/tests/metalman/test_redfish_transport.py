@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import Fingerprint, web
 
-from tests.metalman.fake_bmc import RESET, ROOT, SYSTEM, FakeBmc, error, hang_up, says, slow
+from tests.metalman.fake_bmc import RESET, ROOT, SYSTEM, FakeBmc, error, hang_up, held, says, slow
 from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.bmc_interface import (
@@ -177,11 +177,13 @@ async def test_a_change_that_waits_too_long_for_its_turn_is_not_sent(bmc: FakeBm
     async with BmcPool(BmcLimits(start_s=0.2)) as pool:
         handle = pool.bmc(bmc.access())
         await handle.system()
-        bmc.once("GET", SYSTEM, slow(0.6, bmc.normal))
+        tried = asyncio.Event()
+        bmc.once("GET", SYSTEM, held(tried, bmc.normal))
         reading = asyncio.create_task(handle.system())
         await eventually(lambda: bmc.count("GET", SYSTEM) == 2)
         with pytest.raises(BmcBusy, match="nothing was sent"):
             await handle.reset(ResetType.FORCE_OFF)
+        tried.set()
         await reading
     assert bmc.count("POST", RESET) == 0
 
@@ -200,11 +202,13 @@ async def test_circuit_opens_after_silences_and_one_call_probes(bmc: FakeBmc, po
     assert open_.value.retry_after_s is not None
     assert 0 < open_.value.retry_after_s <= 1
     await bmc.listen()
-    bmc.once("GET", SYSTEM, slow(0.2, bmc.normal))
+    tried = asyncio.Event()
+    bmc.once("GET", SYSTEM, held(tried, bmc.normal))
     probe = asyncio.create_task(_until_admitted(handle.system))
     await eventually(lambda: bmc.count("GET", SYSTEM))
     with pytest.raises(CircuitOpen):
         await handle.system()
+    tried.set()
     assert await probe is BmcPowerState.ON
     assert (await handle.system()).power is BmcPowerState.ON
 

@@ -67,7 +67,7 @@ class Place:
             return set(self.missing) == set(missing)
 
         try:
-            await eventually(there, within_s=20)
+            await eventually(there)
         except AssertionError:
             raise AssertionError(f"wanted {missing}, missing are {self.missing}") from None
 

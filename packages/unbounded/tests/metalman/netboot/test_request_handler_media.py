@@ -117,7 +117,10 @@ async def test_an_image_that_may_be_in_the_drive_stays_after_a_change_of_the_mod
         assert await image(world, ticket(boot, uid)) is not None
 
 
-async def test_a_request_that_comes_before_the_stage_waits_for_it(tmp_path: Path) -> None:
+async def test_a_request_that_comes_before_the_stage_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(media_content, "OPEN_S", 60.0)
     async with netboot_site(tmp_path, now=lambda: NOW, files=FILES) as world:
         boot, uid = await booting(world, "ShuttingDown")
         asked = asyncio.create_task(image(world, ticket(boot, uid)))
