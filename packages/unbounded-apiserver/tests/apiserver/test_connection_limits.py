@@ -77,7 +77,7 @@ async def test_silent_connections_do_not_lock_an_administrator_out(
         for number in range(PLACES - KNOWN):
             address = f"127.0.0.{2 + number % spread}"
             await stack.enter_async_context(stranger(server, address, shakes_hands=shakes_hands))
-        async with asyncio.timeout(5), administrator(server) as admin:
+        async with asyncio.timeout(WAIT_S), administrator(server) as admin:
             assert await answered(admin)
             samples = await scraped(admin)
         assert of(samples, "unbounded_apiserver_connections_closed_total", reason="makes_room") > 0
@@ -174,7 +174,7 @@ WHOLE: Final = [
 
 
 async def test_a_head_behind_a_whole_request_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HEAD_S", 0.3)
+    monkeypatch.setattr(listener, "HEAD_S", 1.0)
 
     async def statuses(packets: list[bytes]) -> list[bytes]:
         async with connection(server) as (reader, writer):
@@ -191,7 +191,7 @@ async def test_a_head_behind_a_whole_request_has_a_time_limit(tmp_path: Path, mo
 async def test_between_requests_a_connection_may_be_silent_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "HEAD_S", 0.6)
+    monkeypatch.setattr(listener, "HEAD_S", 1.0)
 
     async def send(packets: list[bytes]) -> None:
         async with connection(server) as (reader, writer):
@@ -200,7 +200,7 @@ async def test_between_requests_a_connection_may_be_silent_for_longer(
                     writer.write(packet)
                     await asyncio.sleep(0.02)
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200"), packets
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(1.4)
 
     async with serving(tmp_path) as server:
         await asyncio.gather(*map(send, WHOLE))
@@ -208,12 +208,12 @@ async def test_between_requests_a_connection_may_be_silent_for_longer(
 
 async def test_many_requests_at_once_are_followed_by_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the parser reads at once; the connection stays."""
-    monkeypatch.setattr(listener, "HEAD_S", 0.3)
+    monkeypatch.setattr(listener, "HEAD_S", 1.0)
     async with serving(tmp_path) as server, connection(server) as (reader, writer):
         writer.write(HEAD * 300)
         for _ in range(300):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.4)
         writer.write(HEAD)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
 

@@ -7,6 +7,7 @@ import copy
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from unbounded_apiserver.controllers.nodes.pods import tolerated_s
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/demo/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-SOON = NodeTimes(grace_s=2.0, startup_s=0.5, quarantine_s=0.3, taint_interval_s=0.05)
+SOON = NodeTimes(grace_s=3.0, startup_s=0.5, quarantine_s=0.3, taint_interval_s=0.05)
 NEVER = NodeTimes()
 STATIC = "/api/v1/namespaces/kube-system/pods"
 
@@ -200,14 +201,17 @@ async def test_pods_leave_a_silent_node_among_others_when_their_time_is_over(tmp
         async with beating(client, "node-2", "node-3"):
             await stay(client)
             before = await client.get(f"{PODS}/stays")
-            await tainted(client, [OWN, UNREACHABLE, ("unreachable", "NoExecute")])
-            assert "deletionTimestamp" not in (await client.get(f"{PODS}/stays"))["metadata"]
+            node = await tainted(client, [OWN, UNREACHABLE, ("unreachable", "NoExecute")])
 
             async def leaving() -> Any:
                 pod = await client.get(f"{PODS}/stays")
                 return pod if "deletionTimestamp" in pod["metadata"] else None
 
             pod = await eventually(leaving)
+            grace = timedelta(seconds=pod["metadata"]["deletionGracePeriodSeconds"])
+            deleted = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"]) - grace
+            added = datetime.fromisoformat(node["spec"]["taints"][-1]["timeAdded"])
+            assert deleted - added >= timedelta(seconds=1), "it tolerates the taint for so long"
             real = recorded.response(474)
             for tolerations in (pod["spec"]["tolerations"], real["spec"]["tolerations"]):
                 tolerations[0]["tolerationSeconds"] = 0
@@ -267,12 +271,12 @@ async def test_a_kubelet_that_never_reported_leaves_its_node_unknown(tmp_path: P
 
 @pytest.mark.slow
 async def test_pods_of_a_deleted_node_are_collected_unless_it_returns_in_time(tmp_path: Path) -> None:
-    times = NodeTimes(quarantine_s=1.0)
+    times = NodeTimes(quarantine_s=2.0)
     async with running(tmp_path, times) as (_, client):
         await register(client)
         await stay(client)
         await client.ask("DELETE", f"{NODES}/node-1")
-        await asyncio.sleep(0.4 * times.quarantine_s)
+        await asyncio.sleep(0.1 * times.quarantine_s)
         await register(client)
         await asyncio.sleep(1.2 * times.quarantine_s)
         pod = await client.get(f"{PODS}/stays")

@@ -189,7 +189,7 @@ async def test_a_client_that_goes_ends_the_kubelets_connection(tmp_path: Path) -
         here.kubelet.handler = watched
         async with connected(here) as (_, writer):
             writer.close()
-            await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(ended.wait(), 30)
 
         async def all_ended() -> bool:
             return "unbounded_apiserver_kubelet_streams 0.0" in (await here.client.ask("GET", "/metrics")).text
@@ -207,7 +207,7 @@ async def test_a_kubelet_that_goes_ends_the_clients_connection(tmp_path: Path) -
     async with lab(tmp_path) as here:
         here.kubelet.handler = cut
         async with connected(here) as (reader, _):
-            assert await asyncio.wait_for(reader.read(), 10) == b"last words"
+            assert await asyncio.wait_for(reader.read(), 30) == b"last words"
 
 
 async def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
@@ -215,9 +215,9 @@ async def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:
         here.kubelet.handler = echo_raw
         async with connected(here) as (reader, _):
             await reader.readexactly(5)
-            await asyncio.wait_for(here.server.stop(), 10)
+            await asyncio.wait_for(here.server.stop(), 30)
             with suppress(OSError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                assert await asyncio.wait_for(reader.read(), 30) == b""
 
 
 async def test_a_client_that_does_not_read_holds_the_kubelet_back(tmp_path: Path) -> None:
@@ -377,7 +377,9 @@ async def test_kubelets_are_verified_where_that_is_wanted(tmp_path: Path, host: 
 
 
 async def test_a_kubelet_that_does_not_answer_is_an_error_in_time(tmp_path: Path) -> None:
-    client = KubeletClient(CertificateAuthority(tmp_path), utc_now, verify=False, connect_s=0.2)
+    authority = CertificateAuthority(tmp_path)
+    client = KubeletClient(authority, utc_now, verify=False)
+    hasty = KubeletClient(authority, utc_now, verify=False, connect_s=0.2)
 
     async def silent(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
@@ -400,9 +402,10 @@ async def test_a_kubelet_that_does_not_answer_is_an_error_in_time(tmp_path: Path
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as mute:
             endpoint = KubeletEndpoint("127.0.0.1", mute.sockets[0].getsockname()[1])
             with pytest.raises(KubeletUnreachable, match=rf"^dial tcp {endpoint.address}: i/o timeout$"):
-                await client.open("GET", endpoint, "/", {})
+                await hasty.open("GET", endpoint, "/", {})
         async with kubelet(tmp_path, late) as node:
             with pytest.raises(KubeletUnreachable, match=r"^net/http: timeout awaiting response headers$"):
                 await client.open("GET", KubeletEndpoint("127.0.0.1", node.port), "/", {}, head_within_s=0.3)
     finally:
         await client.close()
+        await hasty.close()
