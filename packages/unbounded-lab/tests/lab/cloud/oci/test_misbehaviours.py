@@ -139,6 +139,7 @@ async def given_up(scene: Scene) -> None:
     scene.sdk.compute.base_client.timeout = (5.0, 0.2)
     with pytest.raises(LOST, match="Read timed out"):
         await scene.act("STOP")
+    await all_wait(scene)  # the thread of the SDK may have given up before this loop has read the request
     scene.sdk.compute.base_client.timeout = (5.0, 5.0)
 
 
@@ -174,7 +175,7 @@ async def slow(scene: Scene) -> None:
 
 async def all_wait(scene: Scene) -> None:
     """Until a request waits for the clock, which real time brings about."""
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while not scene.clock.sleepers:  # noqa: ASYNC110 - the clock tells nobody
             await asyncio.sleep(0.005)
 
