@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -246,6 +246,42 @@ async def test_a_log_in_of_another_browser_is_refused(served: Served, browser: B
         await victim.shows("the provider has refused: invalid_grant")  # as the verifier is another one (PKCE)
         done(attacker)
         done(victim)
+
+
+async def test_a_copy_of_the_cookie_of_a_log_in_is_of_no_use_after_it(served: Served, browser: Browser) -> None:
+    async with tab(browser, served.url) as found:
+        caught = await caught_callback(found)
+        [copied] = [one for one in await found.page.context.cookies(served.url) if "-login" in one.get("name", "")]
+        await found.page.goto(caught)
+        await found.shows("120 Machines")
+        await found.page.get_by_role("button", name="Log out").click()
+        await found.shows("Token of the API server")
+        await found.page.context.add_cookies([{"name": copied["name"], "value": copied["value"], "url": served.url}])
+        await found.page.goto(caught)
+        await found.shows("This log-in is not of this browser, was used before")  # before the provider is asked
+        done(found)
+
+
+async def test_a_restart_of_the_console_ends_a_log_in_and_says_so(
+    kubeconfig: Path, reader: None, browser: Browser, tmp_path: Path
+) -> None:
+    port, own = free_port(), free_port()
+    redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
+    async with provider(tmp_path, port, redirect) as running, oidc_proxy(kubeconfig, running.issuer, PUBLIC) as proxy:
+        flags = (*("--plain-addr", f"127.0.0.1:{own}"), *("--oidc-issuer-url", running.issuer))
+        words = (proxy.url, proxy.ca, tmp_path, *flags, "--oidc-client-id", PUBLIC)
+        async with AsyncExitStack() as first, AsyncExitStack() as second:
+            address, _ = await first.enter_async_context(console_of(*words))
+            async with tab(browser, f"http://{address}") as found:
+                caught = await caught_callback(found)
+                await first.aclose()
+                await second.enter_async_context(console_of(*words))
+                await found.page.goto(caught)
+                await found.shows("This console has not begun this log-in, or has restarted since. Begin again.")
+                await to_provider(found)
+                await found.page.get_by_role("button", name="Authorize").click()
+                await found.shows("120 Machines")
+                done(found)
 
 
 async def test_a_log_in_ends_the_former_session_of_its_browser(served: Served, browser: Browser, api: HttpApi) -> None:

@@ -1,4 +1,4 @@
-"""Providers and browsers that try to log somebody in who has not logged in. No API server is ever asked then.
+"""Providers and browsers that try to log somebody in who has not logged in. Few of them get as far as an API server.
 
 The hostile provider of these tests signs whatever a test wants. What it signs rightly gets as far as the API server.
 """
@@ -11,7 +11,7 @@ import hmac
 import json
 import ssl
 import time
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,13 +27,15 @@ from fastapi import FastAPI
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from tests.console.oidc_proxy import oidc_proxy
+from tests.support.waiting import eventually
 from unbounded.console import oidc_login, oidc_provider, urls
 from unbounded.console.guard import ConsoleOrigin, Guard
 from unbounded.console.login import TokenLogin
 from unbounded.console.oidc_login import OidcLogin
 from unbounded.console.oidc_provider import AuthorizationRequest, OidcCredentials, OidcError, OidcProvider, OidcTokens
 from unbounded.console.oidc_settings import OIDC_OPTIONS, OidcSettings, oidc_settings
-from unbounded.console.sessions import BrowserSessions
+from unbounded.console.sessions import BrowserSessions, ConsoleUser
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.options import OptionValues, SettingsError, add_options
@@ -48,6 +50,8 @@ ACCEPTED: Final = (
     "no connection to 127.0.0.1:1: refused"  # by the API server, which these tests have not: all before it has passed
 )
 KEY: Final = RSAKey.generate_key(2048, {"kid": "one"})
+NO_SERVER: Final = ClientConfig("http://127.0.0.1:1")
+LOGIN_COOKIE: Final = "unbounded-console-login"
 OTHER_KEY: Final = RSAKey.generate_key(2048, {"kid": "one"})
 
 
@@ -94,7 +98,8 @@ async def hostile(tls: ssl.SSLContext | None = None) -> AsyncIterator[HostilePro
     found = HostileProvider()
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", found.discovery)
-    app.router.add_get("/jwks_uri", found.keys)
+    for path in ("/jwks_uri", "/.well-known/jwks.json"):
+        app.router.add_get(path, found.keys)
     app.router.add_post("/token_endpoint", found.token)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -118,17 +123,29 @@ class Clock:
 
 
 class Served:
-    """The log-in of a console, behind its guard."""
+    """The log-in of a console, behind its guard.
+
+    Args:
+        server: the API server; one that gives no answer where it is left out.
+    """
 
     def __init__(
-        self, provider: HostileProvider, own: ConsoleOrigin = OWN, *, max_pending: int = oidc_login.MAX_PENDING
+        self,
+        provider: HostileProvider,
+        own: ConsoleOrigin = OWN,
+        *,
+        server: ClientConfig = NO_SERVER,
+        max_used: int = oidc_login.MAX_USED,
     ) -> None:
-        self.provider, self.clock = provider, Clock()
-        sessions = BrowserSessions(idle_s=60, absolute_s=600, now=self.clock)
-        oidc = OidcLogin(
-            OidcProvider(OidcSettings(issuer=provider.issuer, client_id=CLIENT)), own, self.clock, max_pending
+        self.provider, self.clock, self.server = provider, Clock(), server
+        self._ended: list[ConsoleUser] = []
+        sessions = self._sessions = BrowserSessions(
+            idle_s=60, absolute_s=600, now=self.clock, forget=self._ended.append
         )
-        login = TokenLogin(sessions, ClientConfig("http://127.0.0.1:1"), ControllerMetrics(), own, oidc)
+        oidc = OidcLogin(
+            OidcProvider(OidcSettings(issuer=provider.issuer, client_id=CLIENT)), own, self.clock, max_used
+        )
+        login = TokenLogin(sessions, server, ControllerMetrics(), own, oidc)
         app = FastAPI()
         login.add_routes(app)
         self.app = Guard(app, own=own, sessions=sessions, refuse=login.prompt())
@@ -153,11 +170,31 @@ class Served:
         assert "unbounded-console=" not in str(answer.headers.get_list("set-cookie"))
         return answer.text.lower()
 
+    async def log_in(self, browser: httpx2.AsyncClient, state: str) -> int:
+        """Come back with a code; returns the status, which is 303 where that opens a session."""
+        answer = await browser.get(urls.OIDC_CALLBACK, params={"state": state, "code": "c"})
+        return int(answer.status_code)
+
+    async def close(self) -> None:
+        self.clock.time += 10_000
+        self._sessions.end_expired()
+        for user in self._ended:
+            await user.api.close()
+
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     async with hostile() as provider:
         yield Served(provider)
+
+
+@pytest.fixture
+async def opening(served: Served, kubeconfig: Path) -> AsyncIterator[Served]:
+    """A console before an API server that accepts ID tokens of the provider, and one log-in at a time."""
+    async with oidc_proxy(kubeconfig, served.provider.issuer, CLIENT) as proxy:
+        found = Served(served.provider, server=ClientConfig(proxy.url, ca=proxy.ca), max_used=1)
+        yield found
+        await found.close()
 
 
 async def test_what_is_signed_rightly_gets_as_far_as_the_api_server(served: Served) -> None:
@@ -345,12 +382,95 @@ async def test_another_site_cannot_begin_a_log_in(served: Served) -> None:
             assert "set-cookie" not in answer.headers
 
 
-async def test_the_oldest_log_in_ends_for_one_too_many(served: Served) -> None:
-    served = Served(served.provider, max_pending=2)
-    browsers = [served.browser() for _ in range(3)]
-    states = [await served.begin(one) for one in browsers]
-    assert "not of this browser" in await served.come_back(browsers[0], state=states[0], code="c")
-    assert ACCEPTED in await served.come_back(browsers[2], state=states[2], code="c")
+async def test_no_number_of_begun_log_ins_ends_another_one(served: Served) -> None:
+    served = Served(served.provider, max_used=1)
+    async with served.browser() as browser, served.browser() as flood:
+        state, nonce = await served.begin(browser), served.provider.nonce
+        for _ in range(3):
+            await served.begin(flood)
+        served.provider.nonce = nonce
+        assert ACCEPTED in await served.come_back(browser, state=state, code="c")
+
+
+async def test_a_copy_of_the_cookie_of_a_log_in_opens_no_second_session(opening: Served) -> None:
+    """Before a provider that takes a code more than once."""
+    async with opening.browser() as browser, opening.browser() as copy:
+        state = await opening.begin(browser)
+        copy.cookies.update(browser.cookies)
+        assert await opening.log_in(browser, state) == 303
+        assert browser.cookies.get(LOGIN_COOKIE) is None
+        assert "not of this browser" in await opening.come_back(copy, state=state, code="c")
+        opening.clock.time += oidc_login.PENDING_S
+        assert "not of this browser" in await opening.come_back(copy, state=state, code="c")
+        assert len(opening.provider.asked) == 1
+
+
+async def test_a_log_in_is_of_use_once_at_the_same_time(served: Served) -> None:
+    async with served.browser() as browser, served.browser() as copy:
+        state = await served.begin(browser)
+        copy.cookies.update(browser.cookies)
+        served.provider.answers.clear()
+        first = asyncio.create_task(served.come_back(browser, state=state, code="c"))
+        await eventually(lambda: served.provider.asked)
+        assert "not of this browser" in await served.come_back(copy, state=state, code="c")
+        served.provider.answers.set()
+        assert ACCEPTED in await first
+        assert len(served.provider.asked) == 1
+
+
+async def test_one_session_too_many_waits_until_the_log_ins_before_it_have_expired(opening: Served) -> None:
+    async with opening.browser() as browser, opening.browser() as other:
+        assert await opening.log_in(browser, await opening.begin(browser)) == 303
+        answer = await opening.come_back(other, state=await opening.begin(other), code="c")
+        assert "too many log-ins in the last ten minutes" in answer
+        opening.clock.time += oidc_login.PENDING_S
+        assert await opening.log_in(other, await opening.begin(other)) == 303
+
+
+async def test_log_ins_that_open_no_session_use_no_memory(served: Served) -> None:
+    served = Served(served.provider, max_used=1)
+    async with served.browser() as browser:
+        for _ in range(2):
+            assert ACCEPTED in await served.come_back(browser, state=await served.begin(browser), code="c")
+
+
+async def test_a_cookie_that_this_process_has_not_sealed_is_refused(served: Served) -> None:
+    other = Served(served.provider)  # as after a restart
+    async with served.browser() as browser:
+        state = await served.begin(browser)
+        sealed = browser.cookies[LOGIN_COOKIE]
+        async with other.browser() as restarted:
+            restarted.cookies.update(browser.cookies)
+            assert "has restarted since" in await other.come_back(restarted, state=state, code="c")
+            begun = await other.begin(restarted)  # as the page offers it
+            assert ACCEPTED in await other.come_back(restarted, state=begun, code="c")
+        asked = len(served.provider.asked)
+        for forged in ("x", "gAAAAA", f"{sealed[:-6]}AAAAA=", f"A{sealed[1:]}", f"{sealed[:40]}AAAA{sealed[44:]}"):
+            browser.cookies.clear()
+            browser.cookies.set(LOGIN_COOKIE, forged)
+            assert "has restarted since" in await served.come_back(browser, state=state, code="c")
+        browser.cookies.clear()
+        headers = {b"cookie": LOGIN_COOKIE.encode() + b"=\xe9"}
+        answer = await browser.get(urls.OIDC_CALLBACK, params={"state": state, "code": "c"}, headers=headers)
+        assert (answer.status_code, "has restarted since" in answer.text) == (401, True)
+        assert len(served.provider.asked) == asked
+
+
+async def test_a_cookie_of_a_log_in_tells_nothing_of_it_and_fits_into_a_browser(served: Served) -> None:
+    async with served.browser() as browser:
+        for length, kept in ((2000, True), (4000, False)):
+            to = f"/machine/{'a' * length}"
+            answer = await browser.get(urls.OIDC_LOGIN, params={"to": to})
+            asked = parse_qs(urlsplit(answer.headers["location"]).query)
+            cookie = answer.headers["set-cookie"]
+            assert len(cookie) < 4096
+            sealed = urlsafe_b64decode(browser.cookies[LOGIN_COOKIE].strip('"'))
+            for text in (asked["state"][0], asked["nonce"][0], "verifier", "machine"):
+                assert text.encode() not in sealed
+            served.provider.claims = {"aud": "another"}
+            served.provider.nonce = asked["nonce"][0]
+            page = await served.come_back(browser, state=asked["state"][0], code="c")
+            assert (f'value="{to}"' in page) is kept
 
 
 @pytest.mark.parametrize(
