@@ -31,13 +31,12 @@ from unbounded.containercloud.cluster_plan import (
     UnlabelHost,
     WriteClusterStatus,
     configuration_spec,
-    image_reference,
     merge_patch,
     plan_cluster,
-    release_fault,
     upgrade_indexes,
     without_none,
 )
+from unbounded.containercloud.releases import image_reference, release_fault
 from unbounded.machina.node_update_plan import replace_manifest
 
 Raw = dict[str, Any]

@@ -204,7 +204,7 @@ CLOUD_FAULTS: Final = tuple(
             "if host is None:",
         ),
         (
-            "containercloud.machines.life",
+            "containercloud.machines.target_fields",
             "the drain of an aborted deletion stays",
             "ours = set(maintenance_reasons(view.full_name))",
             "ours = set(maintenance_reasons(view.full_name)[:1])",
@@ -216,7 +216,7 @@ CLOUD_FAULTS: Final = tuple(
             "if False:",
         ),
         (
-            "containercloud.machines.life",
+            "containercloud.machines.target_fields",
             "a host that others have installed is updated",
             "labels[LABEL_UPGRADE_INDEX] = None",
             "pass",

@@ -42,10 +42,10 @@ from unbounded.containercloud.cluster_plan import (
     UnlabelHost,
     WriteClusterStatus,
     plan_cluster,
-    release_fault,
 )
 from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.refused import RefusalEvents, RefusedWrites, WriteAttempt
+from unbounded.containercloud.releases import release_fault
 from unbounded.kube.api import AlreadyExists, NotFound, ObjectKey, key_of
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller

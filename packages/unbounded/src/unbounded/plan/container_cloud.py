@@ -41,10 +41,8 @@ from unbounded.containercloud.cluster_plan import (
     DeleteMachine,
     as_json,
     configuration_spec,
-    image_reference,
     merge_patch,
     plan_cluster,
-    release_fault,
     without_none,
 )
 from unbounded.containercloud.hosts.model import consumer_of, is_free, machine_of_host
@@ -54,6 +52,7 @@ from unbounded.containercloud.network.rendering import TemplateNetworkFault
 from unbounded.containercloud.network.selection import choose_template, layout_subnets
 from unbounded.containercloud.pools import CreateMember, PoolView, plan_pool
 from unbounded.containercloud.profiles.plan import choose_profile, full_name
+from unbounded.containercloud.releases import image_reference, release_fault
 from unbounded.explain.links import UnreadFact
 from unbounded.kube.api import Api, Forbidden, KindNotServed, NotFound, ObjectKey, is_kind_missing, key_of
 from unbounded.kube.clock import rfc3339, utc_now

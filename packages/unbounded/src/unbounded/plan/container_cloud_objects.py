@@ -14,7 +14,6 @@ from unbounded.api.container_cloud.machine import CONTAINER_CLOUD_MACHINES, Cont
 from unbounded.api.container_cloud.names import ANNOTATION_HOST_PROFILE
 from unbounded.api.container_cloud.network import IPAM_HOSTS, L2_TEMPLATES, SUBNETS, IpamHost, L2Template, Subnet
 from unbounded.api.profile import MACHINE_PROFILES
-from unbounded.containercloud.cluster_plan import release_fault
 from unbounded.containercloud.network.rendering import TemplateNetworkFault
 from unbounded.containercloud.network.selection import check_layout, choose_template
 from unbounded.containercloud.network.subnets import OK, subnet_status
@@ -26,6 +25,7 @@ from unbounded.containercloud.profiles.plan import (
     layout_name,
     plan_profile,
 )
+from unbounded.containercloud.releases import release_fault
 from unbounded.kube.api import Api, key_of
 
 SHOWN: Final = 5  # names in a line

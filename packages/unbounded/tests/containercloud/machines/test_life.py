@@ -28,7 +28,7 @@ from unbounded.api.container_cloud.machine import MachineWaiting
 from unbounded.api.container_cloud.network import IpamHost
 from unbounded.api.meta import ObjectMeta
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
-from unbounded.containercloud.machines.life import ATTEMPTS, CONTROL_PLANE, install_inputs, plan_life
+from unbounded.containercloud.machines.life import ATTEMPTS, install_inputs, plan_life
 from unbounded.containercloud.machines.model import (
     ChangeTarget,
     MachineStep,
@@ -38,6 +38,7 @@ from unbounded.containercloud.machines.model import (
     SetProviderID,
 )
 from unbounded.containercloud.machines.report import FACTS_S, NEWS_S, OWN_WORK_S, can_wait_s, status_change
+from unbounded.containercloud.machines.target_fields import CONTROL_PLANE
 from unbounded.containercloud.profiles.plan import ProfileReason, profile_wait
 from unbounded.containercloud.waits import MachineWait
 

@@ -18,9 +18,9 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
 from unbounded.containercloud.claims import Claim, ClaimReason, ClaimStep
 from unbounded.containercloud.cluster_plan import upgrade_index
-from unbounded.containercloud.machines.life import CONTROL_PLANE, CONTROL_PLANE_TAINT
 from unbounded.containercloud.machines.model import MachineStep, MachineView
 from unbounded.containercloud.machines.report import status_change
+from unbounded.containercloud.machines.target_fields import CONTROL_PLANE, CONTROL_PLANE_TAINT
 from unbounded.kube.clock import rfc3339
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)

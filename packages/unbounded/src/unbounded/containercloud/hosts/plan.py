@@ -15,17 +15,12 @@ from msgspec.structs import replace
 from unbounded.api.container_cloud.host import (
     BareMetalHost,
     BareMetalHostStatus,
-    HostCPU,
     HostCredentialVersion,
     HostErrorType,
     HostGoodCredentials,
-    HostHardware,
-    HostNIC,
     HostPowerRequest,
     HostProvisioning,
     HostProvisioningImage,
-    HostStorage,
-    HostSystemVendor,
     OperationalStatus,
     ProvisioningState,
 )
@@ -37,9 +32,10 @@ from unbounded.api.container_cloud.names import (
     FINALIZER_HOST,
 )
 from unbounded.api.core import Secret
-from unbounded.api.hardware import DiskFacts, HardwareSource, HardwareStatus
+from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import Machine, MachinePhase, MachinePower
 from unbounded.api.operation import OperationKind, OperationPhase
+from unbounded.containercloud.hosts.hardware import host_hardware
 from unbounded.containercloud.hosts.machine_fields import change, claim_fields, link, manifest, owned, released
 from unbounded.containercloud.hosts.model import (
     IN_USE,
@@ -81,7 +77,6 @@ from unbounded.operations.observed_power import read_power
 RETRY_S: Final = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0)  # after so many attempts to change the power
 SECRET_S: Final = 30.0  # until a Secret that does not exist is read again: one without its label has no event
 MAX_OFF_ATTEMPTS: Final = 3  # after which a deletion does not wait for the power any more
-MIB: Final = 1 << 20
 _S = ProvisioningState
 _R = HostReason
 _UNTAKEN: Final = (_S.UNMANAGED, _S.REGISTERING, _S.EXTERNALLY_PROVISIONED)  # as it was before, without an install
@@ -576,43 +571,3 @@ def _good_credentials(view: HostView, fault: HostFault | None) -> HostGoodCreden
         return host.status.good_credentials
     secret = HostCredentialVersion(name=view.login.secret, namespace=host_key(host).namespace)
     return HostGoodCredentials(credentials=secret, credentials_version=view.login.version)
-
-
-def host_hardware(facts: HardwareStatus) -> HostHardware:
-    """Return the facts of an inspection in the form of metal3."""
-    system, processor = facts.system, facts.processor
-    vendor = None
-    if system is not None:
-        vendor = HostSystemVendor(
-            manufacturer=system.manufacturer, product_name=system.product, serial_number=system.serial_number
-        )
-    cpu = HostCPU(
-        arch=processor.architecture if processor is not None else None,
-        model=processor.model if processor is not None else None,
-        count=facts.cpus,
-    )
-    return HostHardware(
-        system_vendor=vendor,
-        cpu=cpu,
-        ram_mebibytes=None if facts.memory_bytes is None else facts.memory_bytes // MIB,
-        nics=tuple(
-            HostNIC(name=nic.name, mac=nic.mac, speed_gbps=None if nic.speed_mbps is None else nic.speed_mbps // 1000)
-            for nic in facts.nics
-        ),
-        storage=tuple(_storage(disk, facts.source) for disk in facts.disks),
-    )
-
-
-def _storage(disk: DiskFacts, source: str) -> HostStorage:
-    kind = "NVME" if disk.bus == "nvme" else {True: "HDD", False: "SSD"}.get(bool(disk.rotational))
-    return HostStorage(
-        name=f"/dev/{disk.name.replace('!', '/')}" if source == HardwareSource.INSTALLER else disk.name,
-        size_bytes=disk.size_bytes,
-        type=kind if disk.bus == "nvme" or disk.rotational is not None else None,
-        wwn=disk.wwn,
-        model=disk.model,
-        vendor=disk.vendor,
-        serial_number=disk.serial_number,
-        by_id=f"/dev/disk/by-id/{disk.by_id[0]}" if disk.by_id else None,
-        by_path=f"/dev/disk/by-path/{disk.by_path[0]}" if disk.by_path else None,
-    )

@@ -38,7 +38,7 @@ from unbounded.containercloud.caches import (
     confirm,
 )
 from unbounded.containercloud.claims import DEFAULT_SHARED, ClaimStep, claim_view, plan_claim, release_host
-from unbounded.containercloud.cluster_plan import release_fault, upgrade_index, upgrade_indexes
+from unbounded.containercloud.cluster_plan import upgrade_index, upgrade_indexes
 from unbounded.containercloud.hosts.adoption import leaves_as_is
 from unbounded.containercloud.hosts.model import consumer_of, host_of_machine, machine_of_host
 from unbounded.containercloud.machines.deletion import is_deleting, plan_deletion, plan_refused, policy_of, write_text
@@ -63,6 +63,7 @@ from unbounded.containercloud.network.plan import owns, plan_network
 from unbounded.containercloud.network.waits import addresses_wait
 from unbounded.containercloud.profiles.plan import profile_obstacle
 from unbounded.containercloud.refused import RefusalEvents, WriteAttempt
+from unbounded.containercloud.releases import release_fault
 from unbounded.containercloud.waits import MachineWait
 from unbounded.kube.api import AlreadyExists, ApiError, NotFound, ObjectKey, is_refusal, key_of, refused_by
 from unbounded.kube.controller import Controller

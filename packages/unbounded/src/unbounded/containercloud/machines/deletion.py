@@ -33,16 +33,7 @@ from unbounded.api.disruption import DisruptionStatus, DrainMode
 from unbounded.api.operation import OperationKind
 from unbounded.containercloud.claims import ClaimReason, is_claimed_by
 from unbounded.containercloud.hosts.model import host_key, not_released, release_text
-from unbounded.containercloud.machines.life import (
-    drain_holder,
-    enter,
-    in_stage_s,
-    limit_in,
-    maintenance_change,
-    operation_name,
-    record_of_claim,
-    request,
-)
+from unbounded.containercloud.machines.life import drain_holder, enter, in_stage_s, limit_in, operation_name, request
 from unbounded.containercloud.machines.model import (
     DELETION_STAGES,
     CancelOperation,
@@ -58,6 +49,7 @@ from unbounded.containercloud.machines.model import (
     SetMachineFinalizer,
     SetProviderID,
 )
+from unbounded.containercloud.machines.target_fields import maintenance_change, record_of_claim
 from unbounded.containercloud.waits import ACCEPTED, CONTAINER_CLOUD, MACHINA, MachineWait, WaitLimit
 from unbounded.kube.clock import seconds_since
 
