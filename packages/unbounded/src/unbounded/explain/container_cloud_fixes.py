@@ -94,6 +94,7 @@ _UNPIN: Final = (
     "lets hostSelector choose a host of the Machine's namespace",
 )
 _HOSTS: Final = (f"{PLUGIN} host list -A", "shows all hosts, and what keeps each from a claim")
+_OTHER_HOST: Final = (_HOSTS, _PIN_OTHER, _UNPIN)
 _RETRY: Final = (
     f"kubectl annotate ma {{name}} -n {{namespace}} --overwrite {ANNOTATION_RETRY}={{now}}",
     "installs the host again, once the cause is corrected",
@@ -131,6 +132,9 @@ def _goes_on(until: str) -> str:
     return f"it goes on as soon as {until}"
 
 
+_REFUSED_WRITE: Final = ReasonRow(
+    "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
+)
 _M, _C, _P, _N = MachineReason, ClaimReason, ProfileReason, NetworkReason
 
 MACHINE: Final[Mapping[str, ReasonRow]] = {
@@ -145,17 +149,11 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
         Topic.CLUSTER,
     ),
     _C.INVALID_CONFIGURATION: ReasonRow("nothing, until the field is corrected", (_EDIT, _DELETE)),
-    _C.HOST_MISSING: ReasonRow(
-        "it claims the host as soon as it exists; no other one takes its place", (_HOSTS, _PIN_OTHER, _UNPIN)
-    ),
+    _C.HOST_MISSING: ReasonRow("it claims the host as soon as it exists; no other one takes its place", _OTHER_HOST),
     _C.HOST_TAKEN: ReasonRow(
-        "it claims the host as soon as that is free; no other one takes its place",
-        (_HOSTS, _PIN_OTHER, _UNPIN),
-        Topic.HOST,
+        "it claims the host as soon as that is free; no other one takes its place", _OTHER_HOST, Topic.HOST
     ),
-    _C.HOST_NOT_AVAILABLE: ReasonRow(
-        "it claims the host as soon as that is available", (_HOSTS, _PIN_OTHER, _UNPIN), Topic.HOST
-    ),
+    _C.HOST_NOT_AVAILABLE: ReasonRow("it claims the host as soon as that is available", _OTHER_HOST, Topic.HOST),
     _C.HOST_NOT_SHARED: ReasonRow(
         "nothing, until it pins a host of its namespace or of a shared one",
         (
@@ -376,9 +374,7 @@ MACHINE: Final[Mapping[str, ReasonRow]] = {
             ),
         ),
     ),
-    _M.WRITE_REFUSED: ReasonRow(
-        "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
-    ),
+    _M.WRITE_REFUSED: _REFUSED_WRITE,
 }
 """Rows of the Machines of cluster.k8s.io: of claims, profiles, networks, the life and the deletion."""
 
@@ -398,7 +394,7 @@ LOST_HOST: Final[Mapping[str, ReasonRow]] = {
 """Rows of the Machines whose claimed host is gone."""
 
 _H = HostReason
-_TO_MACHINE: Final = Topic.MACHINE
+_CONSUMER: Final = _why("ma", "consumer_name", "consumer_namespace")
 _MACHINE_OF_HOST: Final = ("kubectl describe mach {machine}", "shows the conditions of the host's Machine")
 _POWER_OFF: Final = (f"{PLUGIN} machine power-off {{machine}}", "switches the host off")
 _ADOPT: Final = f"kubectl annotate bmh {{name}} -n {{namespace}} --overwrite {ANNOTATION_ADOPT}=MACHINE"
@@ -431,11 +427,7 @@ HOST: Final[Mapping[str, ReasonRow]] = {
         (_MACHINE_OF_HOST, (f"{PLUGIN} machine inspect {{machine}}", "lets the installer report the hardware instead")),
         Topic.EXECUTOR,
     ),
-    _H.IN_USE: ReasonRow(
-        "it returns to stock when that Machine is deleted",
-        (_why("ma", "consumer_name", "consumer_namespace"),),
-        _TO_MACHINE,
-    ),
+    _H.IN_USE: ReasonRow("it returns to stock when that Machine is deleted", (_CONSUMER,), Topic.MACHINE),
     _H.CONSUMER_MISSING: ReasonRow(
         "nothing, until the claim is removed",
         (
@@ -445,9 +437,9 @@ HOST: Final[Mapping[str, ReasonRow]] = {
             ),
         ),
     ),
-    _H.RETURNING: ReasonRow("it is available once it was seen Off", (_POWER_OFF,), _TO_MACHINE),
+    _H.RETURNING: ReasonRow("it is available once it was seen Off", (_POWER_OFF,), Topic.MACHINE),
     _H.RESTORING: ReasonRow(
-        "another Machine may adopt it once no drain of its Node is left", (_MACHINE_OF_HOST,), _TO_MACHINE
+        "another Machine may adopt it once no drain of its Node is left", (_MACHINE_OF_HOST,), Topic.MACHINE
     ),
     _H.EXTERNALLY_PROVISIONED: ReasonRow(
         "a Machine that pins it may adopt it",
@@ -459,9 +451,7 @@ HOST: Final[Mapping[str, ReasonRow]] = {
         ),
     ),
     _H.DELETING: ReasonRow(
-        "it is deleted when no Machine uses it, and it is off",
-        (_why("ma", "consumer_name", "consumer_namespace"), _POWER_OFF),
-        _TO_MACHINE,
+        "it is deleted when no Machine uses it, and it is off", (_CONSUMER, _POWER_OFF), Topic.MACHINE
     ),
     _H.PAUSED: ReasonRow("nothing is done with it until the annotation is removed", _unmark(ANNOTATION_HOST_PAUSED)),
     _H.DETACHED: ReasonRow("no claim takes it until the annotation is removed", _unmark(ANNOTATION_HOST_DETACHED)),
@@ -506,21 +496,15 @@ HOST: Final[Mapping[str, ReasonRow]] = {
     _H.POWER_FAILED: ReasonRow(
         "it is tried again after 1, 2, 4, … 60 min",
         (("kubectl get mop --field-selector spec.machineRef={machine}", "shows the operations on its Machine"),),
-        _TO_MACHINE,
+        Topic.MACHINE,
     ),
-    _H.INSTALL_FAILED: ReasonRow(
-        "its Machine installs it again, at most 5 times",
-        (_why("ma", "consumer_name", "consumer_namespace"),),
-        _TO_MACHINE,
-    ),
-    _H.WRITE_REFUSED: ReasonRow(
-        "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
-    ),
+    _H.INSTALL_FAILED: ReasonRow("its Machine installs it again, at most 5 times", (_CONSUMER,), Topic.MACHINE),
+    _H.WRITE_REFUSED: _REFUSED_WRITE,
     _H.NOT_RELEASED: ReasonRow(
         "container-cloud tries again, up to 5 min apart",
         ((_host({"consumerRef": None}), "removes the claim: the host returns to stock"),),
     ),
-    _H.NOT_SEEN_OFF: ReasonRow("it is available once it was seen Off", (_POWER_OFF,), _TO_MACHINE),
+    _H.NOT_SEEN_OFF: ReasonRow("it is available once it was seen Off", (_POWER_OFF,), Topic.MACHINE),
 }
 """Rows of BareMetalHosts: the reasons of condition Available, and of condition Dirty."""
 
@@ -561,9 +545,7 @@ CLUSTER: Final[Mapping[str, ReasonRow]] = {
             (f"{PLUGIN} why configuration/{{configuration}}", "shows the failed Machines"),
         ),
     ),
-    _R.WRITE_REFUSED: ReasonRow(
-        "container-cloud tries it again, at most 5 min apart, and goes on", (_POLICIES,), Topic.CONTAINER_CLOUD
-    ),
+    _R.WRITE_REFUSED: _REFUSED_WRITE,
     _R.DELETING: ReasonRow("it is deleted after its Machines", (_MACHINES,), Topic.CLAIM),
 }
 """Rows of Clusters: the reasons of their conditions."""
