@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from tests.support.seeds import first_seed
 from unbounded.api.hardware import DiskFacts, DiskState
-from unbounded.api.machine import DiskErasure
 from unbounded.api.machine_spec import RootDeviceHints
+from unbounded.api.machine_status import DiskErasure
 from unbounded.metalman.disk_choice import (
     SECTORS,
     AwaitedDisk,

@@ -24,6 +24,7 @@ from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.machine_status import (
     MAX_ERASURES,
     AgentStage,
+    DiskErasure,
     DiskErasureRecord,
     HostSystem,
     RescueSystem,
@@ -233,13 +234,6 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
             max_length=128,
         ),
     ] = None
-
-
-class DiskErasure(ApiStruct, frozen=True, kw_only=True):
-    """A disk with data of others that an operation may write, once."""
-
-    serial_number: Annotated[str, Field("Serial number of the disk.", max_length=256)]
-    contents: Annotated[str, Field("Former contents of the disk.", max_length=512)] = ""
 
 
 class LayoutRecord(ApiStruct, frozen=True, kw_only=True):

@@ -126,6 +126,13 @@ class ErasureState(StrEnum):
     ERASED = "Erased"
 
 
+class DiskErasure(ApiStruct, frozen=True, kw_only=True):
+    """A disk with data of others that an operation may write, once."""
+
+    serial_number: Annotated[str, Field("Serial number of the disk.", max_length=256)]
+    contents: Annotated[str, Field("Former contents of the disk.", max_length=512)] = ""
+
+
 class ErasureAttempt(ApiStruct, frozen=True, kw_only=True):
     """A method that was tried, and its failure."""
 

@@ -15,8 +15,9 @@ from typing import Final
 from unbounded.api.conditions import fit_message
 from unbounded.api.fields import api_name
 from unbounded.api.hardware import DiskFacts, DiskState
-from unbounded.api.machine import DiskErasure, Machine
+from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import RootDeviceHints
+from unbounded.api.machine_status import DiskErasure
 
 SMALLEST_BYTES: Final = 4_000_000_000  # of a disk that nothing names: the flash of boards and BMCs is smaller
 SECTOR_BYTES: Final = 512  # the unit of the partition table of disk.img

@@ -11,8 +11,8 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.core import Node
-from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
-from unbounded.api.machine_status import DiskErasureRecord, rescue_text
+from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.machine_status import DiskErasure, DiskErasureRecord, rescue_text
 from unbounded.api.meta import Condition
 from unbounded.metalman import replace_table
 from unbounded.metalman.boot_override import Targets, boots_from_disk, media_boot, sends_to_network

@@ -23,7 +23,7 @@ from tests.metalman.layout.support import (
 )
 from tests.support.seeds import first_seed
 from unbounded.api.hardware import DiskFacts
-from unbounded.api.machine import DiskErasure
+from unbounded.api.machine_status import DiskErasure
 from unbounded.metalman.layout.compiler import compile_layout
 from unbounded.metalman.layout.model import DiskLayout, LayoutRefused, LayoutWait
 

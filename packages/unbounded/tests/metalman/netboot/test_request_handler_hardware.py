@@ -11,7 +11,8 @@ from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_bod
 from tests.metalman.support.netboot_site import LOADERS, World, netboot_site, put
 from tests.support.memory_api import MemoryApi
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFirmware
-from unbounded.api.machine import MACHINES, DiskErasure
+from unbounded.api.machine import MACHINES
+from unbounded.api.machine_status import DiskErasure
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ServerUnreachable
 from unbounded.metalman.http.boot_service import (

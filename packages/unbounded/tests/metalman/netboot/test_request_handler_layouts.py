@@ -15,7 +15,8 @@ from tests.metalman.layout.support import FOREIGN, OWN, disk, path
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import NETBOOT_FILES, World, netboot_site, put
 from unbounded.api.hardware import DiskFacts, HardwareFacts
-from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord
+from unbounded.api.machine import MACHINES, LayoutRecord
+from unbounded.api.machine_status import DiskErasure
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.metalman.http.boot_service import (
     FileRejected,

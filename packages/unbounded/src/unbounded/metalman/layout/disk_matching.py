@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.hardware import DiskFacts, DiskState
-from unbounded.api.machine import DiskErasure
+from unbounded.api.machine_status import DiskErasure
 from unbounded.api.profile import DeviceSelector, DiskType, Partition
 from unbounded.api.profile_check import ProfileFault, size_bytes
 from unbounded.metalman import disk_choice

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from unbounded.api.hardware import DiskFacts
-from unbounded.api.machine import DiskErasure
+from unbounded.api.machine_status import DiskErasure
 
 MIB: Final = 1 << 20
 

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.hardware import HardwareStatus
-from unbounded.api.machine import DiskErasure, LayoutRecord, Machine, NetbootMilestone
-from unbounded.api.machine_status import DiskErasureRecord, RescueSystem
+from unbounded.api.machine import LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.machine_status import DiskErasure, DiskErasureRecord, RescueSystem
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.boot_service import NotReadyYet, ReportAnswer

@@ -15,8 +15,8 @@ import msgspec
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.hardware import HardwareSource
-from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
-from unbounded.api.machine_status import DiskErasureRecord
+from unbounded.api.machine import MACHINES, LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.machine_status import DiskErasure, DiskErasureRecord
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, ApiError
 from unbounded.kube.cache import Cache
