@@ -14,7 +14,7 @@ from unbounded.api.machine import MACHINES, Machine, MachineStatus, RecentOperat
 from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
-from unbounded.cli import screen, terminal_text, view
+from unbounded.cli import screen, terminal_text
 from unbounded.cli.explain import links_text, timeline_text
 from unbounded.cli.plan import plan_lines
 from unbounded.cli.plugin import errors, progress
@@ -107,7 +107,9 @@ SHOWN: dict[str, Callable[[], str]] = {
     "timeline": lambda: "\n".join(timeline_text(TIMELINE)),
     "plan": lambda: "\n".join(plan_lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
     "screen": lambda: _drawn(screen.tables([MACHINE], [OPERATION], width=2000)),
-    "lines": lambda: "\n".join(view.line(row) for row in (view.machine_row(MACHINE), view.operation_row(OPERATION))),
+    "lines": lambda: "\n".join(
+        screen.row_line(row) for row in (screen.machine_row(MACHINE), screen.operation_row(OPERATION))
+    ),
 }
 
 
