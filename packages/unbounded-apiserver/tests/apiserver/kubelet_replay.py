@@ -31,7 +31,7 @@ Exchange = dict[str, Any]
 INITIAL_END = "k8s.io/initial-events-end"
 END = "end of the initial events"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-WAIT_S = 2.0
+WAIT_S = 30.0  # for what the server does by itself; only a difference takes that long
 TOO_SHORT_S = 0.1
 CONTENT_TYPES = {"POST": "application/json", "PUT": "application/json", "DELETE": "application/json"}
 

@@ -153,7 +153,7 @@ async def goes_on(server: ServerProcess, names: list[str]) -> None:
     async def ready() -> bool:
         return (await server.client.ask("GET", "/readyz")).status == 200
 
-    await eventually(ready, within_s=20)
+    await eventually(ready)
     answer = await create(server, len(names))
     assert answer.status == 201, answer.text
     names.append(f"c{len(names)}")

@@ -43,7 +43,7 @@ def alive(pid: int) -> bool:
 
 
 async def all_gone(pids: Iterable[int]) -> None:
-    await eventually(lambda: not any(map(alive, pids)), within_s=10.0, state=lambda: "the end of all processes")
+    await eventually(lambda: not any(map(alive, pids)), within_s=60.0, state=lambda: "the end of all processes")
 
 
 def test_names_have_as_many_digits_as_the_last_one_needs() -> None:

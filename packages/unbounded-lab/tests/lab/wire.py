@@ -53,7 +53,7 @@ class Wire:
             named.setdefault("authorization", aiohttp.encode_basic_auth(self.bmc.username, self.bmc.password))
         url = (base or self.bmc.url) + path
         async with (
-            asyncio.timeout(10),
+            asyncio.timeout(30),
             self._http.request(method, url, json=body, headers=named, allow_redirects=False) as answer,
         ):
             content = await answer.read()

@@ -56,7 +56,7 @@ def test_the_contract_finds_what_only_one_process_knows(
     folder: Any, forgetful: ModuleType, fault: str, told: str
 ) -> None:
     contract = ProviderContract()
-    contract.within_s = 1.0  # type: ignore[misc]
+    contract.within_s = 5.0  # type: ignore[misc]
     folder.provider = getattr(forgetful, fault)()
     with pytest.raises((AssertionError, Refusal, pytest.fail.Exception), match=told):
         getattr(contract, TEST)(folder)

@@ -332,7 +332,7 @@ async def test_client_address_comes_from_the_trusted_proxy_and_not_the_client(tm
         (tmp_path / "nginx.conf").write_text(PROXY.format(folder=tmp_path, port=port, url=site.url))
         proxy = await asyncio.create_subprocess_exec("nginx", "-c", str(tmp_path / "nginx.conf"))
         try:
-            await eventually(lambda: _listens(port), within_s=10)
+            await eventually(lambda: _listens(port))
             asked = [
                 "curl",
                 "-sS",
@@ -375,7 +375,7 @@ async def test_a_client_that_sends_its_request_too_slowly_is_cut_off(site: Site)
 
     dripping = asyncio.create_task(drip())
     with contextlib.suppress(ConnectionError):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await reader.read() == b""
     dripping.cancel()
     await eventually(lambda: site.metric("open_connections") == 0)
@@ -389,7 +389,7 @@ async def test_a_client_that_stops_reading_is_cut_off_and_others_go_on(site: Sit
         stalled.sendall(get("/huge"))
         await eventually(lambda: site.metric("open_transfers") == 1)
         assert len(body_of(await site.ask(get("/disk.img.gz")))) == len(IMAGE)
-        await eventually(lambda: site.metric("cut_total", reason="the client took too little") == 1, within_s=10)
+        await eventually(lambda: site.metric("cut_total", reason="the client took too little") == 1)
         await eventually(lambda: site.metric("open_connections") == 0)
     assert ("served", "127.0.0.2", None, "huge") not in site.boots.told
 
@@ -403,7 +403,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(site: Site) -> None
             gone.sendall(get("/huge"))
             await eventually(lambda: site.metric("open_transfers") == 1)
         await eventually(lambda: site.metric("open_transfers") == 0)
-    await eventually(lambda: len(os.listdir("/proc/self/fd")) == files)
+    await eventually(lambda: len(os.listdir("/proc/self/fd")) <= files)  # what an earlier test left may go meanwhile
     assert site.metric("cut_total", reason="the client has gone") == 5
 
 
@@ -417,7 +417,7 @@ async def test_a_file_that_becomes_shorter_is_cut_off(site: Site) -> None:
         os.truncate(site.boots.folder / "huge", 10)
         got = 0
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while chunk := await asyncio.get_running_loop().sock_recv(reading, 1 << 20):
                     got += len(chunk)
         assert got < 4 * len(IMAGE)
@@ -517,7 +517,7 @@ async def test_whatever_is_sent_the_server_says_no_and_goes_on(site: Site) -> No
         with contextlib.suppress(ConnectionError):
             writer.write(request.encode("latin-1", "replace") + get("/shimx64.efi"))
             writer.write_eof()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 answer = await reader.read()
             if answer:
                 assert code_of(answer) in (100, 200, 206, 304, 400, 404, 405, 408, 412, 413, 415, 416), answer[:300]
@@ -531,6 +531,6 @@ async def test_whatever_is_sent_the_server_says_no_and_goes_on(site: Site) -> No
 
         every()
 
-    await asyncio.to_thread(run, lambda request: asyncio.run_coroutine_threadsafe(tried(request), loop).result(20))
+    await asyncio.to_thread(run, lambda request: asyncio.run_coroutine_threadsafe(tried(request), loop).result(60))
     assert code_of(await site.ask(get("/shimx64.efi"))) == 200
     assert site.server.counts.get("failed", 0) == 0

@@ -39,7 +39,7 @@ async def access(server: Sushy, pool: BmcPool, **changed: Any) -> BmcAccount:
 
 
 async def wait_power(bmc: PooledBmc, wanted: BmcPowerState) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await bmc.system()).power is not wanted:  # noqa: ASYNC110 (the other side is another process)
             await asyncio.sleep(0.2)
 

@@ -33,7 +33,7 @@ async def served(*arguments: str, ended_by: signal.Signals = signal.SIGINT) -> A
     add_arguments(parser)
     out = io.StringIO()
     command = asyncio.create_task(run(parser.parse_args(arguments), out))
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while "Ctrl-C" not in out.getvalue() and not command.done():  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
     head = out.getvalue().partition("\n\n")[0].splitlines()

@@ -29,7 +29,7 @@ class Stream:
 
     async def frame(self) -> list[str]:
         lines = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while line := (await self._answer.content.readline()).decode().rstrip("\n"):
                 lines.append(line)
         return lines

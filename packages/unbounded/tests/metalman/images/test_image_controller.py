@@ -98,7 +98,7 @@ class Lab:
                 return None
             return found
 
-        found: BootImages = await eventually(there, within_s=10)
+        found: BootImages = await eventually(there)
         return found
 
     async def sees_a_boot(self, name: str = "m1") -> bool:
@@ -113,7 +113,7 @@ class Lab:
             found = await self.condition(name)
             return found[2] if found and found[1] == reason and text in found[2] else None
 
-        found: str = await eventually(said, within_s=10)
+        found: str = await eventually(said)
         return found
 
     async def why(self) -> ExplainLink:
@@ -202,7 +202,7 @@ async def test_the_condition_names_the_generation_whose_images_it_speaks_of(lab:
             machine = await lab.api.get(MACHINES, "m1")
             return [one.observed_generation for one in machine.status.conditions] == [changed.metadata.generation]
 
-        assert await eventually(followed, within_s=10)
+        assert await eventually(followed)
 
 
 async def test_an_idle_image_costs_no_writes(lab: Lab, registry: Registry) -> None:

@@ -127,7 +127,7 @@ class World:
         async def clean() -> bool:
             return {path.name for path in (self.lab.folder / "store" / "images").iterdir()} == wanted
 
-        await eventually(clean, within_s=10)
+        await eventually(clean)
 
 
 def whole(served: BootImages) -> bytes:
