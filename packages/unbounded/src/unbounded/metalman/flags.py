@@ -18,25 +18,7 @@ from unbounded.kube.options import (
     positive_int,
 )
 from unbounded.kube.settings import Address, ProcessSettings, add_process_arguments, parse_bool, parse_port
-from unbounded.metalman import flag_values
-from unbounded.metalman.settings import (
-    ATTEMPTS,
-    CACHE,
-    CONCURRENT,
-    DHCP_PORT,
-    DOCKER_CONFIG,
-    EVERY_ADDRESS,
-    HTTP_PORT,
-    MEDIA_PORT,
-    POWER_READS_PER_S,
-    SERIAL_ADDRESS,
-    TFTP_PORT,
-    FlagNames,
-    MetalmanSettings,
-    NetbootSettings,
-    check_dhcp,
-    media_settings,
-)
+from unbounded.metalman import flag_values, settings
 
 PREFIX: Final = "METALMAN"
 
@@ -49,19 +31,23 @@ _SITE: Final = Option(
     "SITE",
 )
 _CACHE: Final = Option(
-    "cache-dir", flag_values.path, CACHE, "Store images in this directory, which no other process uses", "DIR"
+    "cache-dir", flag_values.path, settings.CACHE, "Store images in this directory, which no other process uses", "DIR"
 )
 _BIND: Final = Option(
-    "bind-address", flag_values.ipv4, EVERY_ADDRESS, "Listen on this address for HTTP, TFTP and DHCP", "ADDRESS"
+    "bind-address",
+    flag_values.ipv4,
+    settings.EVERY_ADDRESS,
+    "Listen on this address for HTTP, TFTP and DHCP",
+    "ADDRESS",
 )
 _HTTP_PORT: Final = Option(
-    "http-port", parse_port, str(HTTP_PORT), "Serve HTTP to booting machines on this port", "PORT"
+    "http-port", parse_port, str(settings.HTTP_PORT), "Serve HTTP to booting machines on this port", "PORT"
 )
 _TFTP_PORT: Final = Option(
-    "tftp-port", parse_port, str(TFTP_PORT), "Serve TFTP on this port; firmware uses only 69", "PORT"
+    "tftp-port", parse_port, str(settings.TFTP_PORT), "Serve TFTP on this port; firmware uses only 69", "PORT"
 )
 _DHCP_PORT: Final = Option(
-    "dhcp-port", parse_port, str(DHCP_PORT), "Serve DHCP on this port; firmware uses only 67", "PORT"
+    "dhcp-port", parse_port, str(settings.DHCP_PORT), "Serve DHCP on this port; firmware uses only 67", "PORT"
 )
 _HEALTH_PORT: Final = Option(
     "health-port", parse_port, "8081", "Serve /metrics, /healthz and /readyz on this port", "PORT"
@@ -109,12 +95,12 @@ _ELECT: Final = Option(
 _CONCURRENT: Final = Option(
     "operation-max-concurrent-machines",
     positive_int,
-    str(CONCURRENT),
+    str(settings.CONCURRENT),
     "Limit the number of operations in progress at once",
     "N",
 )
 _ATTEMPTS: Final = Option(
-    "operation-max-attempts", positive_int, str(ATTEMPTS), "Limit the attempts of one action on a host", "N"
+    "operation-max-attempts", positive_int, str(settings.ATTEMPTS), "Limit the attempts of one action on a host", "N"
 )
 _POLL: Final = Option(
     "operation-poll-interval",
@@ -127,7 +113,7 @@ _POLL: Final = Option(
 _POWER_READS: Final = Option(
     "power-reads-per-second",
     flag_values.rate,
-    f"{POWER_READS_PER_S:g}",
+    f"{settings.POWER_READS_PER_S:g}",
     "Limit the readings of idle hosts' power for status.power; 0 reads none. A BMC is read every 100 seconds, and less "
     "often at a site with more than 100 BMCs for each of these readings",
     "N",
@@ -136,7 +122,7 @@ _EVENTS: Final = Option("bmc-events", parse_bool, "true", "Follow the events of 
 _SERIAL: Final = Option(
     "serial-console-address",
     flag_values.serial_address,
-    f"{SERIAL_ADDRESS.host}:{SERIAL_ADDRESS.port}",
+    f"{settings.SERIAL_ADDRESS.host}:{settings.SERIAL_ADDRESS.port}",
     "Serve the serial consoles of BMCs to `kubectl unbounded machine serial` on this address; port 0 takes a free one, "
     "and an empty value serves none",
     "ADDRESS:PORT",
@@ -165,7 +151,7 @@ _PULL_SECRET: Final = Option(
 _DOCKER: Final = Option(
     "docker-config",
     flag_values.path,
-    DOCKER_CONFIG,
+    settings.DOCKER_CONFIG,
     "Use the registry logins in this file after those of pull secrets",
     "FILE",
 )
@@ -233,7 +219,9 @@ _MEDIA_URL: Final = Option(
     "address at which machines reach HTTP)",
     "URL",
 )
-_MEDIA_PORT: Final = Option("media-port", parse_port, str(MEDIA_PORT), "Serve boot images on this port", "PORT")
+_MEDIA_PORT: Final = Option(
+    "media-port", parse_port, str(settings.MEDIA_PORT), "Serve boot images on this port", "PORT"
+)
 _MEDIA_TICKET: Final = Option(
     "media-ticket-lifetime",
     flag_values.ticket_lifetime,
@@ -296,14 +284,14 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str], *
 
 def parse_settings(
     args: argparse.Namespace, environ: Mapping[str, str], *, netboot: bool
-) -> tuple[MetalmanSettings, ProcessSettings]:
+) -> tuple[settings.MetalmanSettings, ProcessSettings]:
     """Combine flags, environment and file into settings.
 
     Raises:
         SettingsError: the file or a value is invalid.
     """
     values = OptionValues(args, PREFIX, environ, OPTIONS)
-    settings = MetalmanSettings(
+    found = settings.MetalmanSettings(
         site=values.value(_SITE),
         concurrent=values.value(_CONCURRENT),
         attempts=values.value(_ATTEMPTS),
@@ -325,12 +313,12 @@ def parse_settings(
         health=(Address(values.value(_HEALTH_BIND), values.value(_HEALTH_PORT)),),
         leader_election=values.value(_ELECT),
     )
-    return settings, process
+    return found, process
 
 
-def _netboot(values: OptionValues) -> NetbootSettings:
-    flags = FlagNames(**{name: values.given(option) for name, option in _NAMED.items()})
-    found = NetbootSettings(
+def _netboot(values: OptionValues) -> settings.NetbootSettings:
+    flags = settings.FlagNames(**{name: values.given(option) for name, option in _NAMED.items()})
+    found = settings.NetbootSettings(
         cache_dir=values.value(_CACHE),
         bind_address=values.value(_BIND),
         http_port=values.value(_HTTP_PORT),
@@ -352,7 +340,7 @@ def _netboot(values: OptionValues) -> NetbootSettings:
         pcr_policy=values.value(_PCRS),
         allow_profile_scripts=values.value(_SCRIPTS),
         trusted_proxies=values.value(_PROXIES),
-        media=media_settings(
+        media=settings.media_settings(
             flags,
             values.value(_MEDIA_CERTIFICATE),
             values.value(_MEDIA_KEY),
@@ -362,5 +350,5 @@ def _netboot(values: OptionValues) -> NetbootSettings:
         ),
         flags=flags,
     )
-    check_dhcp(found)
+    settings.check_dhcp(found)
     return found

@@ -20,22 +20,10 @@ from unbounded.agent.paths import HostPaths
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
+from unbounded.join import csr
 from unbounded.join.agent_config import AgentConfig, ExecCredential
 from unbounded.join.bootstrap_tokens import secret_name
 from unbounded.join.cluster_verification import certificates, signed_place
-from unbounded.join.csr import (
-    AGENT,
-    MACHINA,
-    WITHIN_S,
-    IdentityFiles,
-    StoredCertificate,
-    agent_identity,
-    certificate,
-    certificate_file,
-    good_certificate,
-    ignore_progress,
-    kubelet_identity,
-)
 from unbounded.kube.api import AlreadyExists, Api, Forbidden, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, WallClock, utc_now
@@ -61,11 +49,11 @@ class AgentIdentity:
     """
 
     def __init__(
-        self, files: IdentityFiles, stored: StoredCertificate, machine: str, *, now: WallClock = utc_now
+        self, files: csr.IdentityFiles, stored: csr.StoredCertificate, machine: str, *, now: WallClock = utc_now
     ) -> None:
         self._files = files
         self._held = stored
-        self._wanted = agent_identity(machine)
+        self._wanted = csr.agent_identity(machine)
         self._now = now
 
     async def login(self) -> AuthInfo:
@@ -88,7 +76,7 @@ class AgentIdentity:
                 await asyncio.sleep(min(left_s, RENEWAL_POLL_S))
                 continue
             try:
-                self._held = await certificate(api, self._files, self._wanted)
+                self._held = await csr.certificate(api, self._files, self._wanted)
                 failures = 0
             except Failure as error:
                 failures += 1
@@ -129,7 +117,8 @@ def has_joined(paths: HostPaths) -> bool:
     """Return whether this host has an agent's certificate that the caller's user can see: of any Machine, also an
     expired one.
     """
-    return os.path.exists(certificate_file(paths.identity, AGENT))  # Path.exists raises for a user without permission
+    # Path.exists raises for a user without permission
+    return os.path.exists(csr.certificate_file(paths.identity, csr.AGENT))
 
 
 def identity_of(paths: HostPaths, machine: str, *, now: WallClock = utc_now) -> AgentIdentity:
@@ -139,7 +128,7 @@ def identity_of(paths: HostPaths, machine: str, *, now: WallClock = utc_now) -> 
         Rejected: the agent has not joined, or its certificate has expired.
         Transient: the disk cannot be read.
     """
-    files = IdentityFiles(paths.identity, agent_identity(machine))
+    files = csr.IdentityFiles(paths.identity, csr.agent_identity(machine))
     stored = files.stored()
     if stored is None:
         raise Rejected(f"no certificate of Machine {machine}'s agent in {paths.identity}: run `unbounded-agent start`")
@@ -209,9 +198,9 @@ async def join(
     config: AgentConfig,
     *,
     token: SecretStr | None = None,
-    report: OnProgress = ignore_progress,
+    report: OnProgress = csr.ignore_progress,
     now: WallClock = utc_now,
-    within_s: float = WITHIN_S,
+    within_s: float = csr.WITHIN_S,
 ) -> None:
     """Ensure that the Machine exists and that the agent has a valid certificate. An interrupted call resumes with the
     same request.
@@ -222,8 +211,8 @@ async def join(
         Rejected: the certificate was denied, or the host may not request one: the message has the remedy.
         Transient, Uncertain: no answer, or no decision yet.
     """
-    desired = agent_identity(config.machine_name)
-    files = IdentityFiles(paths.identity, desired)
+    desired = csr.agent_identity(config.machine_name)
+    files = csr.IdentityFiles(paths.identity, desired)
     stored = files.stored()
     joined = stored is not None and stored.is_good(now())
     if joined and await is_registered(paths, config, now=now):
@@ -239,9 +228,9 @@ async def join(
                 f"Machine {config.machine_name} does not exist any more; {_creation_remedy(refused)}"
             ) from refused
         if not joined:
-            approver = MACHINA if text else A_PERSON
+            approver = csr.MACHINA if text else A_PERSON
             try:
-                await certificate(api, files, desired, report=report, within_s=within_s, approver=approver)
+                await csr.certificate(api, files, desired, report=report, within_s=within_s, approver=approver)
             except Rejected as error:
                 if refused is None or isinstance(error, Forbidden):
                     raise
@@ -256,7 +245,7 @@ async def is_set_up(paths: HostPaths, config: AgentConfig, *, now: WallClock = u
     """Return whether `join` has nothing to do. An API server that does not answer counts as yes, so that a start
     continues.
     """
-    stored = IdentityFiles(paths.identity, agent_identity(config.machine_name)).stored()
+    stored = csr.IdentityFiles(paths.identity, csr.agent_identity(config.machine_name)).stored()
     if stored is None or not stored.is_good(now()):
         return False
     try:
@@ -289,7 +278,12 @@ async def connected(paths: HostPaths, config: AgentConfig, *, now: WallClock = u
 
 
 async def kubelet_access(
-    api: Api, paths: HostPaths, config: AgentConfig, *, report: OnProgress = ignore_progress, now: WallClock = utc_now
+    api: Api,
+    paths: HostPaths,
+    config: AgentConfig,
+    *,
+    report: OnProgress = csr.ignore_progress,
+    now: WallClock = utc_now,
 ) -> KubeletAccess:
     """Return the credential of kubelet in a slot that is about to be built.
 
@@ -298,8 +292,9 @@ async def kubelet_access(
     """
     if (program := exec_access(config)) is not None:
         return program
-    desired = kubelet_identity(config.machine_name)
-    certificate = await good_certificate(api, IdentityFiles(paths.identity, desired), desired, report=report, now=now)
+    desired = csr.kubelet_identity(config.machine_name)
+    files = csr.IdentityFiles(paths.identity, desired)
+    certificate = await csr.good_certificate(api, files, desired, report=report, now=now)
     return CertificateAccess(certificate.pem())
 
 
