@@ -24,7 +24,7 @@ from unbounded.machina import controller as machina_controller
 from unbounded.metalman import controller as metalman_controller
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.telemetry import OperationMetrics
 
 
 async def main(kubeconfig: Path, settings: MetalmanSettings) -> None:

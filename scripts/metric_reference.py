@@ -21,9 +21,9 @@ from unbounded.machina.fleet_metrics import MAX_REASONS, MAX_SITES, OTHER, Fleet
 from unbounded.machina.machines.host_runs import MachineMetrics
 from unbounded.metalman.http.responses import HttpMetrics
 from unbounded.metalman.netboot.servers import NetbootMetrics
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.observed_power import BmcState
 from unbounded.operations.reasons import Blocker
+from unbounded.operations.telemetry import OperationMetrics
 from unbounded_apiserver.http.metrics import ApiMetrics, ConnectionCounts, RequestCounts
 from unbounded_apiserver.store import Store
 

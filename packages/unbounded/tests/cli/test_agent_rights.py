@@ -41,11 +41,10 @@ from unbounded.cli.manifests import manifests
 from unbounded.console.models.fleet import FleetFilter, FleetIndex, Need
 from unbounded.kube.tracing import Tracer
 from unbounded.operations import machine_lock
-from unbounded.operations.agent_results import AgentResults
 from unbounded.operations.disruption.model import started_change
 from unbounded.operations.execution_record import Run, running_patch, terminal_patch
 from unbounded.operations.executor_selection import ExecutorKind, executor_of
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.telemetry import AgentResults, OperationMetrics
 from unbounded_apiserver.server import ApiServer
 
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ from unbounded.metalman.bmc_access import PinController
 from unbounded.metalman.counter_controller import CounterController
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.telemetry import OperationMetrics
 from unbounded_lab.bmc import LabBmc
 from unbounded_lab.machines import manifests
 

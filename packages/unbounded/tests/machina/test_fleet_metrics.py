@@ -39,7 +39,7 @@ from unbounded.machina.fleet_metrics import (
     time_left,
 )
 from unbounded.operations import reasons
-from unbounded.operations.metrics import MAX_LABELS, OperationMetrics
+from unbounded.operations.telemetry import MAX_LABELS, OperationMetrics
 
 Raw = dict[str, Any]
 

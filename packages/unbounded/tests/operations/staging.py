@@ -35,8 +35,8 @@ from unbounded.operations.caches import (
     by_parent,
 )
 from unbounded.operations.executor_protocol import Target
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor import Supervisor
+from unbounded.operations.telemetry import OperationMetrics
 from unbounded.workflow.procedure import Observation
 
 T = TypeVar("T")

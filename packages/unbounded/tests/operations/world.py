@@ -51,8 +51,8 @@ from unbounded.operations.caches import (
 from unbounded.operations.executor_engine import Engine
 from unbounded.operations.executor_protocol import Executor
 from unbounded.operations.executor_selection import ExecutorHealth
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor import Supervisor
+from unbounded.operations.telemetry import OperationMetrics
 from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 
 TERMINAL: Final = ("Complete", "Failed")

@@ -59,7 +59,7 @@ from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.executor_selection import ExecutorHealth
 from unbounded.operations.machine_lock import holds_lock
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.telemetry import OperationMetrics
 from unbounded_apiserver.server import ApiServer
 
 if TYPE_CHECKING:

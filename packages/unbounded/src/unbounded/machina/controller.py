@@ -42,8 +42,8 @@ from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
 from unbounded.operations import caches as operation_caches
 from unbounded.operations.disruption.controller import DrainController, first_disruption
 from unbounded.operations.executor_selection import ExecutorHealth
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor import Supervisor
+from unbounded.operations.telemetry import OperationMetrics
 
 Raw = dict[str, Any]
 EVERY_S: Final = 300.0

@@ -32,9 +32,9 @@ from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, shown_seconds, utc_now
 from unbounded.kube.logs import Log
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.observed_power import bmc_state
 from unbounded.operations.reasons import blocker_of
+from unbounded.operations.telemetry import OperationMetrics
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Hashable)

@@ -42,7 +42,7 @@ from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.executor_engine import Engine
 from unbounded.operations.executor_protocol import Refusal
 from unbounded.operations.executor_selection import ExecutorKind
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.telemetry import OperationMetrics
 
 log = Log("machine-ops-controller")
 

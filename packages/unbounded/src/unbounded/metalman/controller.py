@@ -36,7 +36,7 @@ from unbounded.metalman.virtual_media_boot import BootMedia, MediaCleaner
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.executor_engine import Engine
 from unbounded.operations.executor_selection import ExecutorKind
-from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.telemetry import OperationMetrics
 
 
 @contextlib.contextmanager

@@ -45,9 +45,8 @@ from unbounded.operations.executor_status import (
     target_state,
 )
 from unbounded.operations.in_memory_state import OperationState
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
-from unbounded.operations.traces import trace_end, traced
+from unbounded.operations.telemetry import OperationMetrics, trace_end, traced
 from unbounded.workflow.concurrency import FairLimiter
 from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Wait
 from unbounded.workflow.planner import decide, waiting_text

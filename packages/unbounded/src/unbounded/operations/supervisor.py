@@ -22,11 +22,9 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tracing import NO_TRACER, Tracer
 from unbounded.operations import caches as operation_caches
 from unbounded.operations import executor_selection, machine_lock, reasons, supervisor_plan
-from unbounded.operations.agent_results import AgentResults, is_executed_by_agent
 from unbounded.operations.batch_controller import BatchController, BatchTimes
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor_status import MachineSupervisor, SupervisorStatus
-from unbounded.operations.traces import trace_end
+from unbounded.operations.telemetry import AgentResults, OperationMetrics, is_executed_by_agent, trace_end
 
 RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
 

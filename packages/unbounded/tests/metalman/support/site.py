@@ -39,8 +39,8 @@ from unbounded.operations.caches import (
     by_parent,
     node_by_machine,
 )
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor import Supervisor
+from unbounded.operations.telemetry import OperationMetrics
 from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc.local import LabBmc
 

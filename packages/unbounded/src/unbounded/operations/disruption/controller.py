@@ -43,8 +43,8 @@ from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionReque
 from unbounded.operations.disruption.stages import CORDON, EVICT
 from unbounded.operations.execution_record import with_nulls
 from unbounded.operations.executor_selection import executor_name, executor_of
-from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.parameters import invalid
+from unbounded.operations.telemetry import OperationMetrics
 
 AT_ONCE: Final = 64  # Machines: a pass waits for calls, such as those of all evictions from a Node
 EVICTIONS_AT_ONCE: Final = 32  # half of the calls that the client sends at once

@@ -1,4 +1,8 @@
-"""Metrics of operations: by kind, phase and reason, with the time since the claim, and the times of stages."""
+"""Metrics and traces of operations, in virtual time.
+
+Metrics are by kind, phase and reason, with the time since the claim, and the times of stages. A trace has one root for
+each operation, also of a failure, and calls below their stage.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,9 @@ from tests.operations.staging import Announced, announcing_steward, story
 from tests.operations.world import World
 from tests.support.spans import SpanList
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.tracing import Tracer
-from unbounded.operations.agent_results import LONGEST_S, AgentResults
-from unbounded.operations.metrics import MAX_LABELS, OTHER, OperationMetrics
+from unbounded.kube.tracing import Tracer, trace_id
 from unbounded.operations.reasons import WAITING_FOR_BUDGET
+from unbounded.operations.telemetry import LONGEST_S, MAX_LABELS, OTHER, AgentResults, OperationMetrics
 
 
 def _ended(registry: CollectorRegistry, kind: str, reason: str, phase: str = "Failed") -> float | None:
@@ -174,3 +177,52 @@ def test_the_reasons_of_executors_for_a_wait_are_limited() -> None:
     (family,) = [one for one in registry.collect() if one.name == "unbounded_operation_blocked_duration_seconds"]
     counts = {one.labels["reason"]: one.value for one in family.samples if one.name.endswith("_count")}
     assert (len(counts), counts[OTHER], counts[WAITING_FOR_BUDGET]) == (MAX_LABELS + 2, 500 - MAX_LABELS, 1)
+
+
+@story
+async def test_stages_hang_on_the_operation_and_calls_on_their_stage(world: World) -> None:
+    sink = SpanList()
+    world.redfish(tracer=Tracer(sink)).start()
+    await world.machine("m1")
+    await world.operation("reboot", "HostReboot", "m1")
+    ended = await world.ended("reboot", within_s=600)
+    (root,) = sink.named("HostReboot")
+    assert {one.trace_id for one in sink.spans} == {trace_id(ended.metadata.uid)}
+    assert (root.parent_id, root.error) == (None, None)
+    assert root.attributes["unbounded.operation.reason"] == "Succeeded"
+    stages = {stage: sink.named(stage)[0] for stage in ("ShuttingDown", "WaitingOn")}
+    assert {one.parent_id for one in stages.values()} == {root.span_id}
+    (off,) = sink.named("perform GracefulShutdown")
+    (on,) = sink.named("perform On")
+    assert (off.parent_id, on.parent_id) == (stages["ShuttingDown"].span_id, stages["WaitingOn"].span_id)
+    assert {one.parent_id for one in sink.named("observe")} >= {one.span_id for one in stages.values()}
+
+
+@story
+async def test_a_failed_operation_is_a_failed_root(world: World) -> None:
+    sink = SpanList()
+    world.redfish(tracer=Tracer(sink)).start()
+    await world.machine("m1")
+    await world.operation("reboot", "HostReboot", "m1", deadlineSeconds=1)
+    ended = await world.ended("reboot", within_s=600)
+    (root,) = sink.named("HostReboot")
+    assert ended.status.reason == "DeadlineExceeded"
+    assert root.error is not None
+    assert root.error.startswith("DeadlineExceeded: ")
+
+
+@story
+async def test_the_leader_traces_what_an_agent_does(world: World) -> None:
+    sink = SpanList()
+    announcing_steward(world, Announced(), tracer=Tracer(sink)).start()
+    keeper = asyncio.create_task(world.agent("m1").keep())  # its host restarts by its own action
+    await world.machine("m1")
+    await world.operation("restart", "NodeReboot", "m1")
+    ended = await world.ended("restart", within_s=600)
+    await asyncio.sleep(5)
+    keeper.cancel()
+    (root,) = sink.named("NodeReboot")
+    (stage,) = sink.named("Restarting")
+    assert (root.trace_id, root.parent_id, root.error) == (trace_id(ended.metadata.uid), None, None)
+    assert stage.parent_id == root.span_id
+    assert root.attributes["unbounded.executor"] == "unbounded-agent/m1"
