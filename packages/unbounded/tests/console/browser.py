@@ -96,6 +96,8 @@ LIVE_S: Final = 1.0  # the limit of a change until it is on the screen
 CHANGES: Final = 20  # one after another, of which one may be later: their p95
 BLOCKS: Final = 3  # changes among which the machine was busy with other work are made again
 APPEARS_S: Final = 30.0
+LIMIT_S: Final = 30.0  # until a page shows something, on a busy machine
+expect.set_options(timeout=LIMIT_S * 1000)
 # the time at which a text is first in the page, by the clock that Python has, too
 _APPEARS: Final = """(text) => {
   const main = document.querySelector("main");
@@ -160,11 +162,11 @@ class Tab:
     def button(self, name: str) -> Locator:
         return self.page.get_by_role("button", name=name, exact=True)
 
-    async def shows(self, text: str, *, within_s: float = 10.0) -> None:
+    async def shows(self, text: str, *, within_s: float = LIMIT_S) -> None:
         """Wait until a text is visible, also where hidden elements have it before."""
         await self.page.get_by_text(text).filter(visible=True).first.wait_for(timeout=within_s * 1000)
 
-    async def lacks(self, text: str, *, within_s: float = 10.0) -> None:
+    async def lacks(self, text: str, *, within_s: float = LIMIT_S) -> None:
         """Wait until a text is nowhere in the document."""
         await self.page.wait_for_function(
             "text => !document.documentElement.outerHTML.includes(text)", arg=text, timeout=within_s * 1000
@@ -175,11 +177,12 @@ class Tab:
         """The rows of the list of Machines."""
         return self.page.locator("section >> nth=2").locator("tbody tr")
 
-    async def names(self) -> list[str]:
-        """Return the Machines of the list in their order."""
-        return await self.rows.locator("td:first-child").all_inner_texts()
+    async def begins_with(self, *names: str) -> None:
+        """Wait until the list begins with these Machines: what decides on their order comes by several watches."""
+        for number, name in enumerate(names):
+            await expect(self.rows.nth(number).locator("td:first-child")).to_have_text(name)
 
-    async def lists(self, names: Sequence[str], *, within_s: float = 10.0) -> None:
+    async def lists(self, names: Sequence[str], *, within_s: float = LIMIT_S) -> None:
         """Wait until the list has these Machines in this order, and no others."""
         await expect(self.rows.locator("td:first-child")).to_have_text(names, timeout=within_s * 1000)
 

@@ -67,7 +67,7 @@ async def page_of(api: HttpApi) -> AsyncIterator[ReadingPage]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

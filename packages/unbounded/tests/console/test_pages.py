@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.console.browser import CHROMIUM, Tab, late_changes, tab
+from tests.console.browser import CHROMIUM, LIMIT_S, Tab, late_changes, tab
 from tests.console.hostile import (
     NAME,
     PAYLOADS,
@@ -286,7 +286,7 @@ async def test_the_time_of_a_stage_grows_without_a_change(admin: Tab) -> None:
     before = await current.inner_text()
     assert "at most 2 min" in before
     await admin.page.wait_for_function(
-        "before => document.querySelector('li[aria-current=step]').innerText !== before", arg=before, timeout=10_000
+        "before => document.querySelector('li[aria-current=step]').innerText !== before", arg=before
     )
 
 
@@ -386,7 +386,7 @@ async def brief(staged: HttpApi) -> AsyncIterator[str]:
 
 async def until(api: HttpApi, kind: Kind[T], name: str, holds: Callable[[T], bool]) -> T:
     """Wait until an object is as desired; return it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         while not holds(found := await api.get(kind, name)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return found

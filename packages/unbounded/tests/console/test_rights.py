@@ -73,7 +73,7 @@ async def live_data(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -81,7 +81,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def rounds(count: Count, kind: str, least: int) -> Counter[str]:
     """Return the reviews after at least so many of one kind have come."""
     before = await count()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while ((now := await count()) - before)[kind] < least:  # noqa: ASYNC110
             await asyncio.sleep(EVERY_S)
     return now - before

@@ -36,7 +36,7 @@ async def test_texts_of_objects_are_shown_and_never_run(running: Console, browse
         for _ in ("by the websocket", "as a part of the page"):
             await found.shows(f"{len(PAYLOADS)} need attention")
             causes = found.rows.locator("td:last-child:not(.empty)")
-            await expect(causes).to_have_text(list(messages.values()), timeout=10_000)
+            await expect(causes).to_have_text(list(messages.values()))
             await check_nothing_ran(found, "/")
             await found.page.reload()
 
@@ -205,16 +205,16 @@ async def test_lost_rights_empty_the_page_given_ones_fill_it_and_a_refused_login
         await found.shows("120 Machines")
         await found.shows("m-007")
         await unbind(api, "reader")
-        await found.shows("Machine: you may not read these objects", within_s=20)
+        await found.shows("Machine: you may not read these objects")
         await found.lacks("m-007")
         await found.page.reload()
         await found.shows("Machine: you may not read these objects")
         await found.lacks("m-007")
         await bind(api, "reader")
-        await found.shows("m-007", within_s=20)
+        await found.shows("m-007")
         await found.shows("120 Machines")
         await api.delete(SERVICE_ACCOUNTS, "reader", namespace="default")
-        await found.shows("No session", within_s=20)
+        await found.shows("No session")
         await found.lacks("m-007")
         assert await found.page.locator("h1").inner_text() == "No session"
         found.errors.clear()  # Chromium reports the status 401 of the page

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from tests.console.browser import CHROMIUM, Tab, tab
+from tests.console.browser import CHROMIUM, LIMIT_S, Tab, tab
 from tests.console.running import console
 from tests.console.served import created, machine_body, temporary_status
 from unbounded.api.machine import MACHINES
@@ -38,7 +38,7 @@ def operator(operator_tab: Tab) -> Iterator[Tab]:
 
 
 async def until_maintenance_is(enabled: bool, api: HttpApi, name: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         while in_maintenance(await api.get(MACHINES, name)) is not enabled:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

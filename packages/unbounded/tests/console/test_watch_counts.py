@@ -12,9 +12,9 @@ import pytest
 from playwright.async_api import Browser, BrowserContext
 from prometheus_client.samples import Sample
 
-from tests.console.browser import CHROMIUM, Tab, log_in, tab
+from tests.console.browser import CHROMIUM, LIMIT_S, Tab, log_in, tab
 from tests.console.running import cluster_console
-from tests.console.served import ROLES, create_namespace, create_reader
+from tests.console.served import ROLES, create_namespace, create_new, create_reader
 from unbounded.api.core import NODES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -80,7 +80,7 @@ def kind_of(labels: Mapping[str, str]) -> str:
     return f"{plural}.{group}" if (plural, group) == ("machines", "cluster.k8s.io") else plural
 
 
-async def becomes(expected: Counter[str], count: Count, within_s: float = 10.0) -> None:
+async def becomes(expected: Counter[str], count: Count, within_s: float = LIMIT_S) -> None:
     found = Counter[str]()
     try:
         async with asyncio.timeout(within_s):
@@ -107,9 +107,9 @@ async def test_a_user_has_one_watch_of_each_kind_and_pages_have_their_own_while_
     """Two sessions of one user and one of another, with pages in tabs of their own."""
     await install_container_cloud(api)
     await create_namespace(api, NAMESPACE)
-    await api.create(NODES, {"metadata": {"name": MACHINE}})
+    await create_new(api, NODES, {"metadata": {"name": MACHINE}})
     request = {"operationKind": "HostReboot", "machineRef": MACHINE}
-    await api.create(MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": request})
+    await create_new(api, MACHINE_OPERATIONS, {"metadata": {"name": OPERATION}, "spec": request})
     tokens = []
     for name in ("one", "other"):
         tokens.append(await create_reader(api, name))
@@ -131,7 +131,7 @@ async def test_a_user_has_one_watch_of_each_kind_and_pages_have_their_own_while_
             await becomes(before + OF_KINDS + OF_KINDS + OF_OBJECTS + OF_OBJECTS, count)
             for page in of_objects:
                 await page.close()
-            await becomes(before + OF_KINDS + OF_KINDS + OF_OBJECTS, count, RECONNECT_S + 10)
+            await becomes(before + OF_KINDS + OF_KINDS + OF_OBJECTS, count, RECONNECT_S + LIMIT_S)
             for found in (first, second, third):
                 found.errors.clear()  # Chromium reports the status 401 of the log-in
     await becomes(before, count)
