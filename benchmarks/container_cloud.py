@@ -29,9 +29,10 @@ from benchmarks import children
 from benchmarks.fleet import Up, running_up
 from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.progress import Progress, create_operation, followed, watched
-from tests.cli.test_lab_hosts import TOKEN, free_ports, grant_token, netboot_image
+from tests.cli.test_lab_hosts import TOKEN, grant_token, netboot_image
 from tests.fetch.layers import files, image
 from tests.fetch.registries import Registry
+from tests.support.ports import free_ports
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.container_cloud.cluster import CLUSTER_RELEASES, CLUSTERS
 from unbounded.api.container_cloud.host import BARE_METAL_HOST_CREDENTIALS, BARE_METAL_HOSTS, BareMetalHost
@@ -202,7 +203,7 @@ async def _site(size: Size) -> AsyncIterator[Site]:
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         certificate, data = Path(folder) / "media.pem", Path(folder) / "data"
         certificate.write_bytes(media)
-        http_port, tftp_port, media_port = free_ports(3)
+        http_port, tftp_port, media_port = map(str, free_ports(3))
         flags = ["--pxe-interface", "lo", "--pxe-dhcp-mode", "none"]
         flags += ["--pxe-http-port", http_port, "--pxe-tftp-port", tftp_port, "--pxe-media-port", media_port]
         flags += ["--pxe-media-certificate", str(certificate), "--pxe-media-key", str(certificate)]

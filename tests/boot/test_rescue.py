@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +10,7 @@ import pytest
 from tests.boot.installing import ScsiDisk, installing
 from tests.images.ssh_client import Client, client_key
 from tests.images.support import site
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -23,9 +23,7 @@ async def test_a_machine_is_rescued_over_ssh_until_the_client_ends_it(tmp_path: 
     disk, data = ScsiDisk.made(tmp_path, "kept", size=64 << 20), b"the data of this machine"
     with disk.file.open("r+b") as file:
         file.write(data)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with site() as where:
         where.answers = [(200, {"status": "ok", "action": "Rescue"})]
         where.keys = client_key(tmp_path / "given")

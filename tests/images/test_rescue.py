@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import zstandard
 
 from tests.images.ssh_client import Client, client_key
 from tests.images.support import UID, Host, Site, needed, site
+from tests.support.ports import free_port
 from tests.support.qemu.tools import built
 from tests.support.waiting import eventually
 from unbounded.api.machine_status import fingerprint
@@ -124,9 +124,7 @@ async def test_an_ssh_client_with_a_given_key_logs_in_to_the_built_initrd(initrd
     folder = initrd.parent
     where.keys = client_key(folder / "given")
     client_key(folder / "other")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     machine = Host(initrd / "host", {"machine_uid": UID, "machine": "rack1-01", "serve_url": where.url})
     machine.disk("sda")
     line = " ".join(f"unbounded.{name}={value}" for name, value in machine.arguments.items())

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import two_free_ports
 from unbounded.join.tpm import Tpm, socket_tpm
 
 TOOLS = Path(sys.prefix) / "tools" / "bin"
@@ -101,7 +102,7 @@ def software_tpm(folder: Path, *, maker: bool = False) -> Iterator[SoftwareTpm]:
     state.mkdir(parents=True)
     if maker:
         make_certificates(folder, state)
-    port = _two_free_ports()
+    port = two_free_ports()  # the tools take the second one for the control channel
     command = [
         *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--flags", "not-need-init,startup-clear"),
         *("--server", f"type=tcp,port={port},bindaddr=127.0.0.1"),
@@ -157,17 +158,6 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
                 return
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.02)
-
-
-def _two_free_ports() -> int:
-    """A port with its successor, which the tools take for the control channel."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            with contextlib.suppress(OSError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
 
 
 @contextmanager

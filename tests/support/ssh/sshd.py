@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
+
+from tests.support.ports import free_port
 
 TOOLS: Final = Path(sys.prefix) / "tools" / "bin"
 PORT: Final = 22
@@ -324,10 +325,3 @@ def fingerprint_of(public: Path) -> str:
     """`SHA256:…` as OpenSSH prints it."""
     done = subprocess.run(["ssh-keygen", "-lf", str(public)], capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.split()[1]
-
-
-def free_port(address: str) -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as tried:
-        tried.bind((address, 0))
-        return int(tried.getsockname()[1])

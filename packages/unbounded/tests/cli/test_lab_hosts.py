@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +18,7 @@ from tests.cli.running import KUBECTL, Up, up
 from tests.fetch.layers import files, image
 from tests.fetch.registries import Registry
 from tests.support.paths import ROOT
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.meta import Kind
@@ -43,7 +41,6 @@ DISK: Final = zstandard.ZstdCompressor().compress(b"the disk\n" * 10_000)
 ROOTFS: Final = zstandard.ZstdCompressor().compress(b"an archive\n" * 1_000)
 TOKEN: Final = "bootstrap-token-labhos"
 GRANT: Final = "metalman-lab-hosts"
-PORTS: Final = range(10_000, 20_000)  # below those of outgoing connections, and those of the lab's BMCs
 ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", dict, namespaced=True)
 ROLE_BINDINGS: Final = Kind(ROLES.group, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
 
@@ -111,7 +108,7 @@ async def site(tmp_path: Path, *more: str) -> AsyncIterator[Site]:
     content = netboot_image()
     registry.add(image([files(content)]), "v1")
     registry.add(image([files({path: one for path, one in content.items() if "rootfs" not in path})]), "no-rootfs")
-    http, tftp, media = free_ports(3)
+    http, tftp, media = map(str, free_ports(3))
     flags = ["--pxe-interface", "lo", "--pxe-dhcp-mode", "none", "--pxe-http-port", http, "--pxe-tftp-port", tftp]
     flags += ["--pxe-media-port", media, "--pxe-media-certificate", str(certificate)]
     flags += ["--pxe-media-key", str(certificate)]
@@ -135,20 +132,6 @@ async def grant_token(api: HttpApi) -> None:
         "subjects": [{"kind": "ServiceAccount", "namespace": "unbounded-kube", "name": "metalman"}],
     }
     await api.create(ROLE_BINDINGS, binding, namespace="kube-system")
-
-
-def free_ports(count: int) -> list[str]:
-    """Return ports that are free now; no outgoing connection takes them before they are used."""
-    return [str(port) for port in islice(filter(_is_free, random.sample(PORTS, len(PORTS))), count)]
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 async def test_a_host_is_installed_joins_and_renews_its_node(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from tests.cli import ssh_hosts
 from tests.cli.ssh_hosts import LIMIT_S, PROGRAM, READER, Hosts, api, documented, hosts
 from tests.cli.test_terminal import terminal
-from tests.support.ssh.sshd import USER, fingerprint_of, free_port, keygen
+from tests.support.ports import free_port
+from tests.support.ssh.sshd import USER, fingerprint_of, keygen
 from unbounded.api.machine import SSHHop
 from unbounded.cli.host_ssh import config_text
 from unbounded.cli.plugin.command import CliError
@@ -25,7 +26,7 @@ pytestmark = ssh_hosts.MARKS
 
 
 async def test_the_documented_commands(hosts: Hosts, api: HttpApi) -> None:
-    name, port = (await hosts.machine(api, hosts.target(hosts.host))).name, free_port("127.0.0.1")
+    name, port = (await hosts.machine(api, hosts.target(hosts.host))).name, free_port()
     forward = f"{port}:{hosts.host.address}:{hosts.host.port}"
     replaced = {"rack1_192_0_2_21": name, "10250_127_0_0_1_10250": forward}
     shell, command, tunnel = documented("A shell on the host", **replaced)

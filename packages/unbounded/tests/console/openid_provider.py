@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Sequence
@@ -30,11 +29,6 @@ _LOGIN: Final = '<form method="post">{% csrf_token %}{{ form.as_p }}<button>Sign
 
 def issuer(port: int) -> str:
     return f"http://127.0.0.1:{port}/o"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 class Provider:

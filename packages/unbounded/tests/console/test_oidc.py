@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
-from tests.console.browser import CHROMIUM, Tab, log_in, tab
+from tests.console.browser import CHROMIUM, LIMIT_S, Tab, log_in, tab
 from tests.console.hostile import PAYLOADS, check_texts
 from tests.console.oidc_proxy import PREFIX, OidcProxy, oidc_proxy
 from tests.console.openid_provider import (
@@ -25,12 +25,12 @@ from tests.console.openid_provider import (
     SECRET,
     USER,
     Provider,
-    free_port,
     issuer,
     provider,
 )
 from tests.console.running import console_of
 from tests.console.served import BINDINGS, RBAC, ROLES, create_new, create_reader
+from tests.support.ports import free_ports
 from unbounded.api.names import GROUP
 from unbounded.kube.client import HttpApi
 from unbounded.kube.visible_text import visible_text
@@ -64,7 +64,7 @@ async def oidc_console(
     kubeconfig: Path, folder: Path, *flags: str, client: str = PUBLIC, life_s: int = 600, names: Sequence[str] = ()
 ) -> AsyncIterator[Served]:
     """Run a provider, a proxy and a console inside of the context."""
-    port, own = free_port(), free_port()
+    port, own = free_ports(2)
     redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
     async with (
         provider(folder, port, redirect, life_s=life_s, names=names) as running,
@@ -131,7 +131,7 @@ async def caught_callback(found: Tab, *, signed_in: bool = False) -> str:
     await found.page.get_by_role("button", name="Authorize").wait_for()
     await found.page.route("**/o/authorize/**", catch)
     await found.page.get_by_role("button", name="Authorize").click()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         url = await caught
     await found.page.unroute("**/o/authorize/**")
     return url
@@ -265,7 +265,7 @@ async def test_a_copy_of_the_cookie_of_a_log_in_is_of_no_use_after_it(served: Se
 async def test_a_restart_of_the_console_ends_a_log_in_and_says_so(
     kubeconfig: Path, reader: None, browser: Browser, tmp_path: Path
 ) -> None:
-    port, own = free_port(), free_port()
+    port, own = free_ports(2)
     redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
     async with provider(tmp_path, port, redirect) as running, oidc_proxy(kubeconfig, running.issuer, PUBLIC) as proxy:
         flags = (*("--plain-addr", f"127.0.0.1:{own}"), *("--oidc-issuer-url", running.issuer))
@@ -295,7 +295,7 @@ async def test_a_log_in_ends_the_former_session_of_its_browser(served: Served, b
         await expect(name).to_have_text("system:serviceaccount:default:before-oidc")
         await found.page.goto(caught)
         await found.shows(f"{PREFIX}1")
-        await expect(name).to_have_text(f"{PREFIX}1", timeout=10_000)
+        await expect(name).to_have_text(f"{PREFIX}1")
         done(found)
 
 
@@ -332,7 +332,7 @@ async def test_a_provider_may_be_down(
 ) -> None:
     """When the console starts, and when the user comes back from it; the log-in with a token works all the time."""
     token = await create_reader(api, "without-provider", "machines", "machineoperations")
-    port, own = free_port(), free_port()
+    port, own = free_ports(2)
     redirect = f"http://127.0.0.1:{own}/login/oidc/callback"
     async with (
         oidc_proxy(kubeconfig, issuer(port), PUBLIC) as proxy,

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 import trustme
 
-from tests.console.openid_provider import free_port
 from tests.console.running import console_of
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from unbounded.cli.deploy.console_workload import ConsoleWorkload, console_deployment
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.fetch.layers import Built
+from tests.support.ports import free_port
 from unbounded.fetch.reference import Digest
 from unbounded.fetch.web import Patience
 from unbounded.kube.clock import Backoff
@@ -119,7 +119,7 @@ async def docker_registry(folder: Path, *, htpasswd: str = "") -> AsyncIterator[
     """`host:port` of Debian's docker-registry, whose data stays in the folder."""
     program = shutil.which("docker-registry")
     assert program, "docker-registry (Debian package of that name) is missing: run scripts/test-tools"
-    port = _free_port()
+    port = free_port()
     lines = [
         "version: 0.1",
         "log: {level: warn}",
@@ -154,12 +154,6 @@ async def _answers(port: int, log: Path) -> None:
             else:
                 writer.close()
                 return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def push(host: str, repository: str, tag: str, built: Built, *, user: str = "", password: str = "") -> None:

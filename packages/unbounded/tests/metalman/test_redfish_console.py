@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Any, Final, Literal
 import pytest
 
 from tests.metalman.conftest import SHORT
+from tests.support.ports import free_port
 from tests.support.ssh.sshd import fingerprint_of, keygen, missing, sshd_program
 from unbounded.api.failures import Failure, Rejected
 from unbounded.metalman.redfish.bmc_interface import (
@@ -266,12 +266,6 @@ def prepare(folder: Path, password: str) -> str:
     (folder / "conf").write_text("\n".join(lines))
     binds = "; ".join(f"mount --bind {folder}/{name} /etc/{name}" for name in ("shadow", "passwd"))
     return f'mkdir -p /run/sshd; {binds}; exec "$0" -D -e -f {folder}/conf "$@"'
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 @openssh

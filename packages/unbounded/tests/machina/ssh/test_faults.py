@@ -17,8 +17,9 @@ import asyncssh
 import pytest
 
 from tests.machina.ssh.servers import FirstUses, at, hop_to
+from tests.support.ports import free_port
 from tests.support.proxy import proxy
-from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, sshd_fleet
+from tests.support.ssh.sshd import Fleet, fingerprint_of, keygen, sshd_fleet
 from tests.support.waiting import eventually
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
