@@ -144,7 +144,7 @@ class Up:
         """Kill it; what it has started ends with it."""
         self.signal(SIGKILL)
         await self.ended()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(LIMIT_S):
             while self.children():  # noqa: ASYNC110  # there is nothing else to be told by
                 await asyncio.sleep(0.05)
 

@@ -408,7 +408,7 @@ async def explain_process(*arguments: str) -> AsyncIterator[int]:
 
 
 async def _port(lines: asyncio.StreamReader, *, tls: bool) -> int:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for line in lines:
             entry = json.loads(line)
             if "serving explanations" in json.dumps(entry) and entry["tls"] is tls:
@@ -503,7 +503,7 @@ sys.exit(main())
 
 async def _other_serial(port: int, known: set[str], ca: Path) -> str:
     """The serial number of a certificate that was not seen before, once it is served."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             context = ssl.create_default_context(cafile=str(ca))
             _reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
