@@ -247,6 +247,10 @@ async def pool(api: HttpApi, namespace: str, replicas: int, **value: Any) -> Mac
     return await api.create(MACHINE_POOLS, body, namespace=namespace)
 
 
+def waits_for(reason: str) -> Callable[[MachinePool], bool]:
+    return lambda one: bool(one.status.conditions) and one.status.conditions[0].reason == reason
+
+
 def complete(replicas: int) -> Callable[[MachinePool], bool]:
     return lambda one: one.status.replicas == replicas and one.status.conditions[0].status == "True"
 
@@ -278,7 +282,7 @@ async def test_a_pool_that_shrinks_deletes_nothing_and_says_so(running: HttpApi)
     await pool(running, namespace, 2)
     await pool_that(running, namespace, complete(2))
     await running.patch(MACHINE_POOLS, "pool", {"spec": {"replicas": 1}}, namespace=namespace)
-    found = await pool_that(running, namespace, lambda one: one.status.conditions[0].reason == "MoreThanReplicas")
+    found = await pool_that(running, namespace, waits_for("MoreThanReplicas"))
     assert "2 Machines for 1 replica: a pool deletes none" in found.status.conditions[0].message
     members = (await running.list(CONTAINER_CLOUD_MACHINES, namespace=namespace)).items
     assert [(one.name, one.metadata.deletion_timestamp) for one in members] == [("pool-0", None), ("pool-1", None)]
@@ -297,7 +301,7 @@ async def test_a_claimed_member_keeps_its_host_selector(running: HttpApi) -> Non
     value = {"hostSelector": {"matchLabels": {"rack": "7"}}, "upgradeIndex": 3}
     change = {"spec": {"machineSpec": {"providerSpec": {"value": value}}}}
     await running.patch(MACHINE_POOLS, "pool", change, namespace=namespace)
-    found = await pool_that(running, namespace, lambda one: one.status.conditions[0].reason == "HostSelectorFixed")
+    found = await pool_that(running, namespace, waits_for("HostSelectorFixed"))
     assert "hostSelector of pool-0 stays as it was" in found.status.conditions[0].message
     member = await machine_that(running, namespace, "pool-0", lambda one: one.value.upgrade_index == 3)
     assert member.value.host_selector is None
@@ -311,7 +315,7 @@ async def test_a_member_that_is_rejected_is_named(running: HttpApi) -> None:
     await running.create(CLUSTER_RELEASES, {"metadata": {"name": name}, "spec": msgspec.to_builtins(made.spec)})
     await cluster_that(running, namespace, lambda one: one.provider_status.releases.current is not None)
     await running.patch(MACHINE_POOLS, "pool", {"spec": {"replicas": 1}}, namespace=namespace)
-    found = await pool_that(running, namespace, lambda one: one.status.conditions[0].reason == "MemberRejected")
+    found = await pool_that(running, namespace, waits_for("MemberRejected"))
     assert "nodeLabels: ceph is not among allowedNodeLabels" in found.status.conditions[0].message
     cured: Raw = {"spec": {"machineSpec": {"providerSpec": {"value": {"nodeLabels": None}}}}}
     await running.patch(MACHINE_POOLS, "pool", cured, namespace=namespace)
