@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,6 +190,14 @@ class ContainerCloudRack:
             await process.wait()
             await task
 
+    async def watched(self, word: str, words: Sequence[str]) -> None:
+        """Wait until the watch behind `words`, which may lag behind a read, has shown a word."""
+
+        async def look() -> bool | None:
+            return word in words or None
+
+        await self.rack.until(look, f"a watch shows {word}", within_s=ANSWERS_S)
+
 
 @asynccontextmanager
 async def container_cloud_rack(
@@ -254,6 +262,7 @@ async def test_a_thin_system_joins_and_its_host_returns_to_stock(net: Segment, t
         taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
         async with cloud.words() as words, beside(kubelet(it, taint)):
             await cloud.ready()
+            await cloud.watched("Ready", words)
             assert words == WORDS
         status = await cloud.replaced()
         assert status["phase"] == "Complete", status
@@ -285,6 +294,7 @@ async def test_the_example_becomes_a_node_and_its_host_returns_to_stock(net: Seg
         await cloud.apply(cloud.example)
         async with cloud.words() as words:
             await cloud.ready()
+            await cloud.watched("Ready", words)
             assert words == WORDS
         await is_ready_by_the_example(cloud)
         await cloud.returned()
