@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.controller_pods import add_node, add_pod, controller_pods
+from tests.cli.controller_pods import NODE, add_node, add_pod, controller_pods
 from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL, PATH
 from tests.cli.test_support import C, every_canary, leaks, telling, unpacked
@@ -26,9 +26,10 @@ from unbounded.kube.secret_text import HIDDEN
 slow = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with embedded_server(tmp_path_factory.mktemp("server")) as path:
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """A server of each test, as Pods of controllers stay."""
+    with embedded_server(tmp_path / "server") as path:
         asyncio.run(install_crds(path))
         yield path
 
@@ -42,7 +43,7 @@ async def archive_of(kubeconfig: Path, path: Path) -> tuple[dict[str, str], str]
 
 @slow
 async def test_an_api_server_without_pods_of_controllers_is_noted(kubeconfig: Path, tmp_path: Path) -> None:
-    """Run first: `unbounded up` has no Pods of them."""
+    """As `unbounded up` has no Pods of them."""
     files, err = await archive_of(kubeconfig, tmp_path / "a.tgz")
     said = f"logs of the controllers: {NAMESPACE} has no Pod of them. `unbounded up` prints its log on its terminal"
     assert f"note: left out: {said}" in err
@@ -89,11 +90,12 @@ async def test_a_node_that_does_not_answer_costs_its_own_logs_alone(kubeconfig: 
     ):
         await add_node(api, "dead", 1)
         await add_pod(api, "lost-1", "dead", ["first", "second"])
+        await add_pod(api, "ops-1", NODE, ["ops"])
         files, err = await archive_of(kubeconfig, tmp_path / "a.tgz")
     assert files["controllers/machina-1/machina.log"] == "here\n"
     assert "note: left out: the log of lost-1/first: " in err
     assert "lost-1/second" not in err
-    assert "note: left out: the log of ops-1/ops: " in err  # the kubelet does not serve it in this test
+    assert "note: left out: the log of ops-1/ops: " in err  # the kubelet does not serve it
     assert "is waiting to start" in err
 
 
