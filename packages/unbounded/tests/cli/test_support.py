@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import io
@@ -44,6 +45,7 @@ from unbounded.cli.support_logs import MOST_HOSTS
 from unbounded.cli.support_redaction import redacted_object
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.secret_text import HIDDEN
 
 __all__ = ["api", "hosts"]
@@ -235,6 +237,22 @@ def journal(hosts: Hosts) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def canary(hosts: Hosts, journal: None) -> Machine:
+    """A Machine with canaries in its objects and in the logs of its host, for the tests in any order."""
+
+    async def create() -> Machine:
+        async with HttpApi(from_kubeconfig(hosts.kubeconfig)) as api:
+            machine = await machine_with_canaries(hosts, api)
+            await objects_with_canaries(api, machine)
+            await keep_console(api, machine, console_of_a_boot())
+        script = f"echo installs; echo {C['userData']}; cat <<'END'\n{telling('install')}\nEND\nexit 3"
+        await provision(hosts, machine, script, settle_s=30)
+        return machine
+
+    return asyncio.run(create())
+
+
 def logs_with_canaries(*lines: str) -> dict[str, str]:
     """Return logs of controllers with canaries in every form, and with these lines."""
     record = {"level": "info", "message": telling("record"), "password": C["bmcPassword"], "token": C["tokenSecret"]}
@@ -253,18 +271,13 @@ async def controllers(hosts: Hosts) -> AsyncIterator[None]:
 
 
 async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
-    hosts: Hosts, api: HttpApi, journal: None, tmp_path: Path
+    hosts: Hosts, canary: Machine, tmp_path: Path
 ) -> None:
-    machine = await machine_with_canaries(hosts, api)
-    await objects_with_canaries(api, machine)
-    await keep_console(api, machine, console_of_a_boot())
-    script = f"echo installs; echo {C['userData']}; cat <<'END'\n{telling('install')}\nEND\nexit 3"
-    await provision(hosts, machine, script, settle_s=30)
     path = tmp_path / "one.tar.zst"
     logs = logs_with_canaries(f"{NAME} has {C['userData']} and {C['profileScript']}")
     with hosts.own_key():
         async with controller_pods(hosts.kubeconfig, logs, variable=C["variable"]):
-            ran = await hosts.run("support", machine.name, "-o", str(path))
+            ran = await hosts.run("support", canary.name, "-o", str(path))
     assert ran.status == 0, ran.err
     assert path.stat().st_mode & 0o777 == 0o600
     files = unpacked(path)
@@ -314,7 +327,7 @@ async def test_no_canary_of_any_place_is_in_the_archive_of_a_machine(
 
 
 async def test_the_archive_of_all_has_the_objects_and_logs_that_the_user_may_read(
-    hosts: Hosts, api: HttpApi, journal: None, controllers: None, tmp_path: Path
+    hosts: Hosts, api: HttpApi, canary: Machine, controllers: None, tmp_path: Path
 ) -> None:
     """The reader may read the project's kinds; the administrator gets the rest, and nobody gets a canary."""
     partly, whole = tmp_path / "partly.tar.gz", tmp_path / "whole.tgz"
@@ -353,7 +366,7 @@ async def test_the_archive_of_all_has_the_objects_and_logs_that_the_user_may_rea
 
 
 async def test_the_logs_of_controllers_need_the_right_to_read_them(
-    hosts: Hosts, controllers: None, tmp_path: Path
+    hosts: Hosts, canary: Machine, controllers: None, tmp_path: Path
 ) -> None:
     ran = await hosts.run("support", "--all", "--as", ssh_hosts.LISTER, "-o", str(tmp_path / "a.tgz"))
     assert ran.status == 0, ran.err
@@ -366,9 +379,9 @@ async def test_the_logs_of_controllers_need_the_right_to_read_them(
 
 
 async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
-    hosts: Hosts, api: HttpApi, journal: None, controllers: None, tmp_path: Path
+    hosts: Hosts, canary: Machine, controllers: None, tmp_path: Path
 ) -> None:
-    """Run after the test that creates the Machine: the command has tried to read no Secret but that of the console."""
+    """The command has tried to read no Secret but that of the console."""
     with hosts.own_key():
         ran = await hosts.run("support", NAME, "--as", ssh_hosts.HELPER, "-o", str(tmp_path / "tried.tgz"))
         assert ran.status == 0
@@ -388,7 +401,7 @@ async def test_a_user_without_the_right_to_secrets_gets_the_same_archive(
 
 
 async def test_the_logs_are_left_out_where_their_secrets_cannot_be_known(
-    hosts: Hosts, api: HttpApi, tmp_path: Path
+    hosts: Hosts, canary: Machine, tmp_path: Path
 ) -> None:
     with hosts.own_key():
         ran = await hosts.run("support", NAME, "--as", ssh_hosts.READER, "-o", str(tmp_path / "a.tgz"))
