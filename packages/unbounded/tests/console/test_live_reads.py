@@ -18,7 +18,7 @@ from unbounded.api.core import CONFIG_MAPS, SECRETS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.console import live as console_live
 from unbounded.console import live_reads
-from unbounded.console.data_lines import data_lines
+from unbounded.console.layout import data_lines
 from unbounded.console.live import LiveState, one_object
 from unbounded.console.live_reads import LiveReads
 from unbounded.console.sessions import BrowserSessions

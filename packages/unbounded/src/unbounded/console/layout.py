@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 from nicegui import ui
 from nicegui.element import Element
 
 from unbounded.console import urls
-from unbounded.console.data_lines import DataLine, data_lines
+from unbounded.console.live import LiveKind, LiveState
 from unbounded.console.pages import PAGES, PageRoute
-from unbounded.console.view import View
+from unbounded.console.view import FollowedData, View
 from unbounded.console.widgets import Link, LiveRegion, PageState, TextElement, box, set_attribute, set_class
 from unbounded.kube.visible_text import visible_text
 
@@ -60,6 +62,55 @@ def _log_out() -> None:
         form.props["method"] = "post"
         form.props["action"] = urls.END
         TextElement("button", "Log out").props["type"] = "submit"
+
+
+@dataclass(frozen=True)
+class DataLine:
+    """A line above a page.
+
+    Attributes:
+        since: the page shows the time from then on behind the text.
+        is_denied: the user may not read the data.
+    """
+
+    text: str
+    since: datetime | None = None
+    is_denied: bool = False
+
+
+def data_lines(followed: Sequence[FollowedData]) -> tuple[DataLine, ...]:
+    """Return the lines on the data of a page; none where all are live."""
+    return (*_interrupted(followed), *_unwatched(followed), *dict.fromkeys(_unknown(followed)))
+
+
+def _interrupted(followed: Sequence[FollowedData]) -> Iterator[DataLine]:
+    stale = [one.live for one in followed if one.live.state is LiveState.STALE]
+    if stale:
+        cause = next(filter(None, (one.cause for one in stale)), "no cause is known")
+        text = f"{_kinds_of(stale)}: the watch is interrupted ({cause}). Age of the data: "
+        yield DataLine(text, min(one.since or one.heard_at for one in stale))
+
+
+def _unwatched(followed: Sequence[FollowedData]) -> Iterator[DataLine]:
+    read = [one.read_at for one in followed if one.read_at is not None]
+    if read:
+        names = _kinds_of(one.live for one in followed if one.read_at is not None)
+        yield DataLine(f"{names}: you may read these objects, but not watch them. Age of the data: ", min(read))
+
+
+def _unknown(followed: Iterable[FollowedData]) -> Iterator[DataLine]:
+    for one in followed:
+        live, kind = one.live, one.live.kind.kind
+        if not one.is_main:
+            continue
+        if live.state is LiveState.DENIED:
+            yield DataLine(f"{kind}: you may not read these objects: {live.cause}", is_denied=True)
+        elif live.state is LiveState.LOADING and live.cause:
+            yield DataLine(f"{kind}: {live.cause}")
+
+
+def _kinds_of(found: Iterable[LiveKind[Any]]) -> str:
+    return ", ".join(dict.fromkeys(one.kind.kind for one in found))
 
 
 class DataBanners:
