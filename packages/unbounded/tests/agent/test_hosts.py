@@ -24,7 +24,7 @@ async def test_a_host_has_a_systemd_of_its_own_and_reaches_the_test(host: Host) 
     host.put("/etc/lab/here", b"1")
     assert (await host.run("cat", "/etc/lab/here")).stdout == "1"
     with socket.create_server(("10.88.0.1", 0)) as door:
-        door.settimeout(10)
+        door.settimeout(60)
         port = door.getsockname()[1]
         asked = asyncio.create_task(host.run("bash", "-c", f"echo hello >/dev/tcp/10.88.0.1/{port}"))
         visitor, address = await asyncio.to_thread(door.accept)

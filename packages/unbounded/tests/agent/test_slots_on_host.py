@@ -175,7 +175,7 @@ async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirro
     await nodes.start(KUBE1)
     await host.reboot()
     nodes = nodes_of(host, MachineLimits(service_stop_s=3.0, stop_s=3.0))
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 60
     while not (await nodes.observe(KUBE1)).kubelet:
         assert time.monotonic() < limit, await nodes.observe(KUBE1)
         await asyncio.sleep(0.1)

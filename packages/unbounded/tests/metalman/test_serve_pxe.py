@@ -154,7 +154,7 @@ async def test_only_the_leader_answers_dhcp_and_its_successor_takes_over(network
             replica(network, known["metalman"], tmp_path, 2) as two,
         ):
             for each in (one, two):
-                await eventually(each.ready, within_s=30)
+                await eventually(each.ready, within_s=60)
                 assert (await each.get(each.http, "/nothing"))[0] == 404
 
             async def leading() -> list[float]:
@@ -207,7 +207,7 @@ async def test_a_boot_that_began_at_one_replica_goes_on_at_another(network: Lab,
             replica(network, known["metalman"], tmp_path, 2) as two,
         ):
             for each in (one, two):
-                await eventually(each.ready, within_s=30)
+                await eventually(each.ready, within_s=60)
             assert (await leased(network))["address"] == ADDRESS
             status, config = await ask(network, f"http://10.66.0.1:{one.http}/grub/grub.cfg")
             assert status == 200
@@ -221,7 +221,7 @@ async def test_a_boot_that_began_at_one_replica_goes_on_at_another(network: Lab,
             async def closed() -> bool:
                 return (await ask(network, f"http://10.66.0.1:{one.http}/grub/grub.cfg"))[0] == 404
 
-            await eventually(closed, within_s=20)
+            await eventually(closed, within_s=60)
 
 
 async def test_server_without_an_interface_installs_a_machine_behind_a_relay(network: Lab, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_server_without_an_interface_installs_a_machine_behind_a_relay(net
         spec = {"pxe": {"image": beside.machine["spec"]["pxe"]["image"], "dhcpLeases": [lease]}}
         await create(network, known["admin"], MACHINE | {"spec": spec | {"operations": {"repaveCounter": 1}}})
         async with replica(network, known["metalman"], tmp_path, 1, **without) as one:
-            await eventually(one.ready, within_s=30)
+            await eventually(one.ready, within_s=60)
             said: dict[str, Any] = {}
             async with asyncio.timeout(60):
                 while "loader" not in said:  # its image is being pulled
@@ -260,7 +260,7 @@ REFUSED: Final = [
 
 async def test_what_it_cannot_have_ends_it_with_the_flag_to_change(network: Lab, tmp_path: Path) -> None:
     async with cluster(network, tmp_path) as known, replica(network, known["metalman"], tmp_path, 1) as one:
-        await eventually(one.ready, within_s=30)
+        await eventually(one.ready, within_s=60)
         for more, words in REFUSED:
             given = {name: value.format(tmp_path) for name, value in more.items()}
             said = await network.run("server", *command(known["metalman"], tmp_path, 2, **given), within_s=30)

@@ -199,6 +199,8 @@ async def test_machine_without_kubernetes_gets_no_login(site: Site) -> None:
 async def test_rejected_key_is_offered_once_and_its_replacement_is_used(site: Site, tmp_path: Path) -> None:
     host = site.fleet.servers[1]
     stranger = keygen(tmp_path / "stranger", "ed25519")
+    offered = "Connection closed by authenticating user ubuntu"
+    before = host.log.count(offered)
     async with site.machina():
         name = await site.register(host, key=stranger)
         machine = await site.phase(name, "Failed")
@@ -208,7 +210,7 @@ async def test_rejected_key_is_offered_once_and_its_replacement_is_used(site: Si
         assert [one.fingerprint for one in machine.status.ssh.refused] == [shown]
         await site.key(name, site.fleet.key)
         await site.phase(name, "Joining")
-        assert host.log.count("Connection closed by authenticating user ubuntu") == 1
+        assert host.log.count(offered) == before + 1
 
 
 async def test_a_run_is_taken_up_by_the_next_process(site: Site) -> None:

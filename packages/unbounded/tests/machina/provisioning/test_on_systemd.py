@@ -12,6 +12,7 @@ import pytest
 from tests.machina.provisioning.local import ATTEMPT, UID, install, waits_for
 from tests.support.hosts import AgentTools, Host, agent_tools, booted, fast_disk
 from tests.support.qemu import Segment, segment
+from tests.support.waiting import eventually
 from unbounded.machina.provisioning.model import Finished, Interrupted, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.model import SshCommandResult
@@ -63,7 +64,11 @@ async def test_install_runs_in_its_own_unit_and_a_host_restart_interrupts_it(hos
     assert isinstance(await installer.observe(shell, UID), RunInProgress)
     host.put("/run/go", b"")
     assert await installer.follow(shell, install(""), lambda _: None) == Finished(ATTEMPT, 3, "waiting\nwent on")
-    assert (await host.run("systemctl", "is-active", unit, check=False)).stdout == "inactive\n"
+
+    async def is_over() -> bool:  # the result is there before systemd knows of the end
+        return (await host.run("systemctl", "is-active", unit, check=False)).stdout == "inactive\n"
+
+    await eventually(is_over)
 
     for attempt, restart in (("1" * 16, host.reboot), ("2" * 16, partial(power_cut, host))):
         endless = install(waits_for(Path("/run/never")), attempt=attempt)

@@ -60,7 +60,7 @@ class Metalman:
     async def until(self, what: str, value: Any = None) -> Any:
         """Read on to the next thing of that kind."""
         assert self._process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for line in self._process.stdout:
                 told = json.loads(line)
                 self._said += told.items()
@@ -101,13 +101,13 @@ async def metalman(network: Lab, folder: Path) -> AsyncIterator[Metalman]:
     finally:
         if process.returncode is None:
             process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await process.communicate()
 
 
 async def get(network: Lab, role: str, path: str, *more: str) -> tuple[int, str]:
     """Status and body of a GET, or of what `more` makes of it."""
-    said = await network.run(role, "curl", "-s", "-m", "10", "-w", "\n%{http_code}", *more, f"{URL}/{path}")
+    said = await network.run(role, "curl", "-s", "-m", "30", "-w", "\n%{http_code}", *more, f"{URL}/{path}")
     body, _, code = said.rpartition("\n")
     return int(code), body
 
@@ -116,8 +116,8 @@ async def post(network: Lab, role: str, path: str, body: object = None, *more: s
     return (await get(network, role, path, "-d", json.dumps(body or {"stage": "x"}), *more))[0]
 
 
-async def tftp(network: Lab, role: str, name: str) -> str:
-    return await network.run(role, "curl", "-s", "-m", "5", f"tftp://{SERVER}//{name}")
+async def tftp(network: Lab, role: str, name: str, *, within_s: int = 5) -> str:
+    return await network.run(role, "curl", "-s", "-m", str(within_s), f"tftp://{SERVER}//{name}")
 
 
 async def forged(network: Lab, machine_id: str, giaddr: str) -> None:
@@ -184,7 +184,7 @@ async def test_a_stranger_gets_nothing_of_a_boot_whatever_headers_it_sends(netwo
         assert await post(network, "relay", f"boot/{guess}/progress", {"stage": "x", "failed": True}) == 404
 
         # The boot continues undisturbed.
-        assert await tftp(network, "near", "shimx64.efi") == "the shim"
+        assert await tftp(network, "near", "shimx64.efi", within_s=30) == "the shim"
         assert (await get(network, "near", "vmlinuz"))[0] == 200
         assert await post(network, "near", f"boot/{prefix}/progress", {"stage": "Starting"}) == 200
         assert await post(network, "near", f"boot/{prefix}/pxe/disable") == 200
@@ -207,7 +207,7 @@ async def test_nothing_of_a_boot_is_secret_but_its_prefix(network: Lab, tmp_path
 async def test_a_thief_of_the_address_alone_ends_the_boot(network: Lab, tmp_path: Path) -> None:
     async with metalman(network, tmp_path) as servers:
         await servers.stage("WaitingLoader")
-        assert await tftp(network, "near", "shimx64.efi") == "the shim"
+        assert await tftp(network, "near", "shimx64.efi", within_s=30) == "the shim"
         ip(f"-n {network.ns('near')} addr flush dev eth0")
         become(network, None, HOST)
         assert (await get(network, "relay", "grub/grub.cfg"))[0] == 409
@@ -259,7 +259,7 @@ async def test_forged_datagrams_from_another_subnet_end_no_boot(network: Lab, tm
         for machine_id in ("one", "another"):
             await forged(network, machine_id, giaddr)
         assert await offered(network, "near", "eth0", NEAR_MAC) == "shimx64.efi"
-        assert await tftp(network, "near", "shimx64.efi") == "the shim"
+        assert await tftp(network, "near", "shimx64.efi", within_s=30) == "the shim"
         assert (await get(network, "near", "vmlinuz"))[0] == 200
         assert servers.events == []
         assert "Contested" not in servers.milestones

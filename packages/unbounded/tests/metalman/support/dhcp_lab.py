@@ -88,10 +88,10 @@ class Lab:
         finally:
             if started.returncode is None:
                 started.terminate()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await started.communicate()
 
-    async def run(self, role: str, *command: str, within_s: float = 30) -> str:
+    async def run(self, role: str, *command: str, within_s: float = 60) -> str:
         """Run a command that ends by itself, and return its output; its exit code is ignored."""
         process = await asyncio.create_subprocess_exec(
             *("ip", "netns", "exec", self.ns(role), *command),
@@ -111,7 +111,7 @@ class Lab:
 
     async def listening(self, role: str, port: int) -> None:
         """Wait until a process in a namespace has that UDP port."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while f":{port:04X} " not in await self.run(role, "cat", "/proc/net/udp"):  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.02)
 
@@ -140,7 +140,7 @@ class DhcpProcess:
     async def next(self, what: str) -> Any:
         """The next thing of that kind that it prints; others before it are passed over."""
         assert self._process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for line in self._process.stdout:
                 said = json.loads(line)
                 if what in said:

@@ -108,7 +108,7 @@ async def obeying(api: MemoryApi, operations: Cache[MachineOperation], uid: str,
     while stage := (await lines.readline()).decode().strip():
         status: dict[str, Any] = replacing_status(stage, machine="m1", machine_uid=uid)
         await api.patch(MACHINE_OPERATIONS, "replace", {"status": status}, subresource="status")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not _is_in(operations.get("replace"), stage):  # noqa: ASYNC110 - a cache has no event for it
                 await asyncio.sleep(0.005)
         say("stage", [stage, [each.window.value for each in site.requests]])
