@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from tests.metalman.support.fixed_boots import FixedBoots
-from tests.metalman.support.reservations import FixedBook
+from tests.metalman.support.reservations import FixedReservations
 from tests.support.qemu import Segment
 from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, Loader, OfferedBoot, StaticLease, address_octets
 from unbounded.metalman.dhcp.server import DhcpServer
@@ -73,10 +73,12 @@ async def served(
         if "/" not in name:
             made.boots.put(name, content)
     lease = StaticLease.of(ADDRESS, "255.255.255.0", net.address)
-    book = FixedBook({mac: DhcpClient("m1", lease, OfferedBoot(loaders, url(net)))}, address_octets(net.address))
+    reservations = FixedReservations(
+        {mac: DhcpClient("m1", lease, OfferedBoot(loaders, url(net)))}, address_octets(net.address)
+    )
     async with (
         HttpServer(HttpSettings(net.address, PORT), made.boots, CollectorRegistry()).serving(),
-        DhcpServer(DhcpSettings(interface=net.bridge), book, made.findings.append).serving(),
+        DhcpServer(DhcpSettings(interface=net.bridge), reservations, made.findings.append).serving(),
         TftpServer(TftpSettings(bind_address=net.address), made).serving(),
     ):
         yield made

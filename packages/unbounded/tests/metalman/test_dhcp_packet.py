@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metalman.support.reservations import asked, book
+from tests.metalman.support.reservations import asked, reservations
 from unbounded.metalman.dhcp import packet, reply_or_drop
 from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode, NoReply
 from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MalformedDhcpPacket, MessageType, Packet, decode, encode
@@ -83,8 +83,8 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
             continue
         for mode in DhcpServerMode:
             for answer in (
-                reply_or_drop.answer(packet, Arrival(mode), book()),
-                reply_or_drop.proxy_answer(packet, Arrival(mode, boot_port=True), book()),
+                reply_or_drop.answer(packet, Arrival(mode), reservations()),
+                reply_or_drop.proxy_answer(packet, Arrival(mode, boot_port=True), reservations()),
             ):
                 assert isinstance(answer, NoReply) or answer.packet.xid == packet.xid
 

@@ -17,10 +17,10 @@ from tests.metalman.support.reservations import (
     RELAY,
     SERVER,
     URL,
-    FixedBook,
+    FixedReservations,
     asked,
-    book,
     pxe,
+    reservations,
 )
 from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.model import (
@@ -51,8 +51,8 @@ OURS, THEIRS = {opt.SERVER_ID: SERVER}, {opt.SERVER_ID: FOREIGN}
 WANTS, WANTS_OTHER = {opt.REQUESTED_ADDRESS: ADDRESS}, {opt.REQUESTED_ADDRESS: OTHER}
 
 
-def replied(packet: Packet, arrival: Arrival | None = None, known: FixedBook | None = None) -> DhcpReply:
-    said = answer(packet, arrival or Arrival(), known or book())
+def replied(packet: Packet, arrival: Arrival | None = None, known: FixedReservations | None = None) -> DhcpReply:
+    said = answer(packet, arrival or Arrival(), known or reservations())
     assert isinstance(said, DhcpReply), said
     assert decode(said.payload) == said.packet
     return said
@@ -85,7 +85,7 @@ def replied(packet: Packet, arrival: Arrival | None = None, known: FixedBook | N
     ],
 )
 def test_each_packet_gets_the_answer_of_rfc_2131(packet: Packet, expected: MessageType | NoReplyReason) -> None:
-    said = answer(packet, Arrival(), book())
+    said = answer(packet, Arrival(), reservations())
     assert (said.packet.type if isinstance(said, DhcpReply) else said.reason) is expected
 
 
@@ -153,7 +153,7 @@ def test_client_and_relay_get_back_what_they_sent_along() -> None:
 def test_behind_relays_only_what_can_have_come_from_there_is_served(
     packet: Packet, source: bytes, served: bool
 ) -> None:
-    said = answer(packet, Arrival(DhcpServerMode.RELAY, source), book())
+    said = answer(packet, Arrival(DhcpServerMode.RELAY, source), reservations())
     assert said == NoReply(NoReplyReason.NOT_RELAYED) if not served else isinstance(said, DhcpReply)
 
 
@@ -163,9 +163,9 @@ RELAYS = Relays((IPv4Network(RELAY),))
 @pytest.mark.parametrize("mode", [DhcpServerMode.INTERFACE, DhcpServerMode.RELAY])
 def test_where_relays_are_configured_what_others_pass_on_gets_no_answer(mode: DhcpServerMode) -> None:
     ours, theirs = asked(DISCOVER, giaddr=RELAY), asked(DISCOVER, giaddr=OTHER)
-    assert isinstance(answer(ours, Arrival(mode, RELAY, relays=RELAYS), book()), DhcpReply)
-    assert answer(theirs, Arrival(mode, OTHER, relays=RELAYS), book()) == NoReply(NoReplyReason.UNKNOWN_RELAY)
-    assert isinstance(answer(theirs, Arrival(mode, OTHER), book()), DhcpReply)
+    assert isinstance(answer(ours, Arrival(mode, RELAY, relays=RELAYS), reservations()), DhcpReply)
+    assert answer(theirs, Arrival(mode, OTHER, relays=RELAYS), reservations()) == NoReply(NoReplyReason.UNKNOWN_RELAY)
+    assert isinstance(answer(theirs, Arrival(mode, OTHER), reservations()), DhcpReply)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_only_packets_from_the_own_network_count_as_duplicates(giaddr: bytes, ar
     ],
 )
 def test_a_wanted_boot_gets_the_file_of_its_architecture(firmware: dict[int, bytes], file: str) -> None:
-    reply = replied(asked(DISCOVER, firmware | {opt.MACHINE_ID: b"\0guid"}), known=book(files=FILES))
+    reply = replied(asked(DISCOVER, firmware | {opt.MACHINE_ID: b"\0guid"}), known=reservations(files=FILES))
     packet, options = reply.packet, reply.packet.options
     assert options[opt.BOOT_FILE] == packet.file == file.encode()
     assert options[opt.TFTP_SERVER] == packet.sname == b"10.0.0.1"
@@ -219,7 +219,7 @@ def test_a_wanted_boot_gets_the_file_of_its_architecture(firmware: dict[int, byt
 
 @pytest.mark.parametrize("number", [6, 10, 15, 18, 4711])
 def test_an_architecture_without_a_file_gets_its_address_and_a_finding(number: int) -> None:
-    reply = replied(asked(DISCOVER, pxe(number)), known=book(files=FILES))
+    reply = replied(asked(DISCOVER, pxe(number)), known=reservations(files=FILES))
     assert reply.packet.yiaddr == ADDRESS
     assert not {opt.BOOT_FILE, opt.TFTP_SERVER, opt.VENDOR_CLASS} & reply.packet.options.keys()
     assert (reply.packet.file, reply.packet.siaddr) == (b"", NOWHERE)
@@ -227,7 +227,7 @@ def test_an_architecture_without_a_file_gets_its_address_and_a_finding(number: i
 
 
 def test_http_boot_and_ipxe_default_to_the_file_of_the_architecture() -> None:
-    known = book(files={Loader.X64: "/shimx64.efi"})
+    known = reservations(files={Loader.X64: "/shimx64.efi"})
     for firmware, file in ((pxe(16, b"HTTPClient"), f"{URL}/shimx64.efi"), (pxe(7) | {opt.IPXE: b""}, "/shimx64.efi")):
         assert replied(asked(DISCOVER, firmware), known=known).packet.options[opt.BOOT_FILE] == file.encode()
 
@@ -240,15 +240,15 @@ def test_machine_without_a_boot_request_gets_no_boot_options() -> None:
 
 def test_a_long_url_stands_in_the_option_alone() -> None:
     file = "x" * 200 + ".efi"
-    packet = replied(asked(DISCOVER, pxe(16, b"HTTPClient")), known=book(files={Loader.HTTP: file})).packet
+    packet = replied(asked(DISCOVER, pxe(16, b"HTTPClient")), known=reservations(files={Loader.HTTP: file})).packet
     assert (packet.options[opt.BOOT_FILE], packet.file) == (f"{URL}/{file}".encode(), b"")
 
 
 def test_a_reply_that_the_client_has_no_room_for_is_not_sent() -> None:
     packet = asked(DISCOVER, pxe(7) | {opt.RELAY_AGENT: bytes(250), opt.CLIENT_ID: bytes(250)})
-    assert answer(packet, Arrival(), book(files=FILES)) == NoReply(NoReplyReason.REPLY_TOO_LONG)
+    assert answer(packet, Arrival(), reservations(files=FILES)) == NoReply(NoReplyReason.REPLY_TOO_LONG)
     roomy = {opt.MAX_MESSAGE_BYTES: (1400).to_bytes(2, "big")}
-    replied(Packet(hardware=HARDWARE, options=packet.options | roomy), known=book(files=FILES))
+    replied(Packet(hardware=HARDWARE, options=packet.options | roomy), known=reservations(files=FILES))
 
 
 def findings(said: DhcpAnswer) -> list[tuple[DhcpFindingKind, str]]:
@@ -269,11 +269,11 @@ def findings(said: DhcpAnswer) -> list[tuple[DhcpFindingKind, str]]:
     ],
 )
 def test_trouble_on_the_segment_is_found(packet: Packet, found: list[tuple[DhcpFindingKind, str]]) -> None:
-    assert findings(answer(packet, Arrival(), book())) == found
+    assert findings(answer(packet, Arrival(), reservations())) == found
 
 
 def test_a_withheld_lease_is_not_served() -> None:
-    known = FixedBook({MAC: WithheldReservation("m1", "also of m2")})
+    known = FixedReservations({MAC: WithheldReservation("m1", "also of m2")})
     assert answer(asked(DISCOVER), Arrival(), known) == NoReply(NoReplyReason.WITHHELD)
 
 
@@ -307,7 +307,7 @@ UEFI = pxe(7)
 def test_a_proxy_names_the_file_and_gives_no_address(
     packet: Packet, arrival: Arrival, kind: MessageType, via: ReplyRoute
 ) -> None:
-    said = proxy_answer(packet, arrival, book(files=FILES))
+    said = proxy_answer(packet, arrival, reservations(files=FILES))
     assert isinstance(said, DhcpReply)
     assert (said.packet.type, said.via, said.packet.yiaddr) == (kind, via, NOWHERE)
     assert said.packet.options.keys() == {
@@ -324,23 +324,23 @@ def test_a_proxy_names_the_file_and_gives_no_address(
 @pytest.mark.parametrize(
     ("packet", "arrival", "known", "reason"),
     [
-        (asked(MessageType.DISCOVER), ON_67, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),  # no firmware
-        (asked(MessageType.REQUEST, UEFI), ON_67, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
-        (asked(MessageType.RELEASE, UEFI), ON_4011, book(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
-        (asked(MessageType.OFFER, UEFI, op=2), ON_67, book(files=FILES), NoReplyReason.NOT_A_REQUEST),
-        (asked(MessageType.DISCOVER, UEFI), ON_67, book(), NoReplyReason.NO_BOOT_REQUESTED),
-        (asked(MessageType.DISCOVER, UEFI), ON_67, FixedBook(), NoReplyReason.UNKNOWN_MAC),
+        (asked(MessageType.DISCOVER), ON_67, reservations(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),  # no firmware
+        (asked(MessageType.REQUEST, UEFI), ON_67, reservations(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
+        (asked(MessageType.RELEASE, UEFI), ON_4011, reservations(files=FILES), NoReplyReason.NOT_FOR_A_PROXY),
+        (asked(MessageType.OFFER, UEFI, op=2), ON_67, reservations(files=FILES), NoReplyReason.NOT_A_REQUEST),
+        (asked(MessageType.DISCOVER, UEFI), ON_67, reservations(), NoReplyReason.NO_BOOT_REQUESTED),
+        (asked(MessageType.DISCOVER, UEFI), ON_67, FixedReservations(), NoReplyReason.UNKNOWN_MAC),
         (
             asked(MessageType.DISCOVER, UEFI),
             ON_67,
-            FixedBook({MAC: WithheldReservation("m1", "")}),
+            FixedReservations({MAC: WithheldReservation("m1", "")}),
             NoReplyReason.WITHHELD,
         ),
-        (asked(MessageType.DISCOVER, pxe(6)), ON_67, book(files=FILES), NoReplyReason.NO_BOOT_FILE),
+        (asked(MessageType.DISCOVER, pxe(6)), ON_67, reservations(files=FILES), NoReplyReason.NO_BOOT_FILE),
     ],
 )
 def test_a_proxy_says_nothing_to_others(
-    packet: Packet, arrival: Arrival, known: FixedBook, reason: NoReplyReason
+    packet: Packet, arrival: Arrival, known: FixedReservations, reason: NoReplyReason
 ) -> None:
     said = proxy_answer(packet, arrival, known)
     assert not isinstance(said, DhcpReply)

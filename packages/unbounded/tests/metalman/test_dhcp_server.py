@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.metalman.support.reservations import FILES, MAC, URL, FixedBook, asked, pxe
+from tests.metalman.support.reservations import FILES, MAC, URL, FixedReservations, asked, pxe
 from tests.support.waiting import eventually
 from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.model import (
@@ -26,9 +26,9 @@ from unbounded.metalman.dhcp.server import DhcpServer, DhcpServerSettings, Socke
 HERE = address_octets("127.0.0.1")
 
 
-def local_book() -> FixedBook:
+def local_reservations() -> FixedReservations:
     lease = StaticLease.of("127.0.0.1", "255.0.0.0")
-    return FixedBook({MAC: DhcpClient("m1", lease, OfferedBoot(FILES, URL))}, HERE)
+    return FixedReservations({MAC: DhcpClient("m1", lease, OfferedBoot(FILES, URL))}, HERE)
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def ignore(_: DhcpFinding) -> None:
 
 
 async def test_a_renewal_is_answered_at_the_clients_address(client: socket.socket) -> None:
-    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), ignore).serving() as server:
+    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_reservations(), ignore).serving() as server:
         client.sendto(encode(asked(MessageType.REQUEST, ciaddr=HERE)), ("127.0.0.1", server.ports[SocketRole.LEASES]))
         assert (await heard(client)).type is MessageType.ACK
         assert server.counts == {"answered": 1}
 
 
 async def test_a_proxy_answers_on_its_boot_port_where_the_question_came_from(client: socket.socket) -> None:
-    async with DhcpServer(settings(client, DhcpServerMode.PROXY), local_book(), ignore).serving() as server:
+    async with DhcpServer(settings(client, DhcpServerMode.PROXY), local_reservations(), ignore).serving() as server:
         client.sendto(
             encode(asked(MessageType.REQUEST, pxe(7), ciaddr=HERE)), ("127.0.0.1", server.ports[SocketRole.BOOT])
         )
@@ -73,7 +73,9 @@ async def test_a_proxy_answers_on_its_boot_port_where_the_question_came_from(cli
 
 async def test_flood_of_odd_packets_is_counted_and_service_continues(client: socket.socket) -> None:
     found: list[DhcpFinding] = []
-    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), found.append).serving() as server:
+    async with DhcpServer(
+        settings(client, DhcpServerMode.RELAY), local_reservations(), found.append
+    ).serving() as server:
         to = ("127.0.0.1", server.ports[SocketRole.LEASES])
         for number in range(300):
             client.sendto(b"\xff" * number, to)
@@ -84,7 +86,7 @@ async def test_flood_of_odd_packets_is_counted_and_service_continues(client: soc
 
 
 async def test_a_reply_that_cannot_be_sent_is_counted(client: socket.socket) -> None:
-    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), ignore).serving() as server:
+    async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_reservations(), ignore).serving() as server:
         broadcast = bytes((255, 255, 255, 255))  # which the socket may not send to
         data = encode(asked(MessageType.REQUEST, {opt.REQUESTED_ADDRESS: HERE}, giaddr=broadcast))
         client.sendto(data, ("127.0.0.1", server.ports[SocketRole.LEASES]))
@@ -95,6 +97,6 @@ async def test_an_interface_that_is_not_there_is_an_error_at_the_start() -> None
     with pytest.raises(OSError, match="No such device"):
         interface_address("nosuch0")
     with pytest.raises(OSError, match=r"No such device|not permitted"):
-        async with DhcpServer(DhcpServerSettings(interface="nosuch0", port=0), local_book(), ignore).serving():
+        async with DhcpServer(DhcpServerSettings(interface="nosuch0", port=0), local_reservations(), ignore).serving():
             pass
     assert interface_address("lo") == HERE

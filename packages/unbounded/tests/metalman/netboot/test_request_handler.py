@@ -67,11 +67,11 @@ async def said_by_why(world: World, machine: str, reason: str) -> str:
 
 def dhcp_asks(world: World, packet: Packet) -> DhcpAnswer:
     """Return the DHCP server's answer to a packet."""
-    book = world.site.book
-    book.packet_received(packet, Arrival())
-    answer = dhcp.answer(packet, Arrival(), book)
+    reservations = world.site.reservations
+    reservations.packet_received(packet, Arrival())
+    answer = dhcp.answer(packet, Arrival(), reservations)
     if isinstance(answer, DhcpReply):
-        book.reply_sent(packet, answer)
+        reservations.reply_sent(packet, answer)
     for finding in answer.findings:
         world.site.findings.report(finding)
     return answer
@@ -567,13 +567,13 @@ async def test_machines_of_another_site_are_not_served(tmp_path: Path) -> None:
         body = machine_body(**REPAVE)
         await world.machine(body)
         await asyncio.sleep(0)
-        assert world.site.book.client(MAC) is None
+        assert world.site.reservations.client(MAC) is None
         assert not world.site.requests
         await world.api.patch(MACHINES, "m1", {"metadata": {"labels": {"unbounded-cloud.io/site": "lab"}}})
         await eventually(lambda: world.site.requests)
         await world.api.patch(MACHINES, "m1", {"metadata": {"labels": {"unbounded-cloud.io/site": "far"}}})
         await eventually(lambda: not world.site.requests)
-        assert world.site.book.client(MAC) is None
+        assert world.site.reservations.client(MAC) is None
 
 
 async def test_site_label_change_does_not_move_a_running_boot(tmp_path: Path) -> None:
@@ -587,11 +587,11 @@ async def test_site_label_change_does_not_move_a_running_boot(tmp_path: Path) ->
             await far.caught_up()
             assert await fetched(here, "shimx64.efi")
             assert await refused(far, "shimx64.efi") == 404
-            assert far.site.book.client(MAC) is None
+            assert far.site.reservations.client(MAC) is None
             await here.stage("WaitingNode", phase="Complete")
             await far.caught_up()
-            assert here.site.book.client(MAC) is None
-            assert far.site.book.client(MAC) is not None
+            assert here.site.reservations.client(MAC) is None
+            assert far.site.reservations.client(MAC) is not None
 
 
 async def test_a_second_replica_and_one_after_a_restart_serve_the_same_boot(tmp_path: Path) -> None:

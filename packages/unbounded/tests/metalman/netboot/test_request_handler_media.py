@@ -146,7 +146,7 @@ async def test_neither_an_address_nor_dhcp_gives_such_a_host_a_file(tmp_path: Pa
     async with netboot_site(tmp_path, now=lambda: NOW, files=FILES) as world:
         await booting(world, "WaitingLoader")
         assert isinstance(await world.site.file(HOST, None, "grub/grub.cfg"), FileRejected)
-        client = world.site.book.client(MAC)
+        client = world.site.reservations.client(MAC)
         assert getattr(client, "boot", None) is None
 
 

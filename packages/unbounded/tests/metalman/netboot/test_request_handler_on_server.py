@@ -73,7 +73,7 @@ def test_a_counted_repave_with_all_that_can_be_seen_of_it(tmp_path: Path) -> Non
                     each.type: (each.status, each.reason) for each in (await world.status(name)).status.conditions
                 }
                 assert conditions["NetbootServed"] == ("False", "DuplicateLease")
-            assert world.site.book.client(MAC) is not None
+            assert world.site.reservations.client(MAC) is not None
 
     with embedded_server(tmp_path / "data") as kubeconfig:
         asyncio.run(main(kubeconfig))

@@ -115,7 +115,7 @@ class Model:
 
     async def check(self) -> None:
         """Check the invariants."""
-        answer = dhcp.answer(asked(MessageType.DISCOVER, pxe(7)), Arrival(), self.world.site.book)
+        answer = dhcp.answer(asked(MessageType.DISCOVER, pxe(7)), Arrival(), self.world.site.reservations)
         if self.rival:
             assert not isinstance(answer, DhcpReply)
         else:

@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 
-from tests.metalman.support.reservations import FILES, FixedBook
+from tests.metalman.support.reservations import FILES, FixedReservations
 from unbounded.metalman.dhcp.model import (
     DhcpClient,
     DhcpFinding,
@@ -46,7 +46,7 @@ async def main(asked: dict[str, object]) -> None:
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
     assert address == address_octets(str(asked["address"]))
-    async with DhcpServer(settings, FixedBook(dict(clients), address), report).serving() as server:
+    async with DhcpServer(settings, FixedReservations(dict(clients), address), report).serving() as server:
         say("ready", True)
         await end.wait()
         say("counts", server.counts)

@@ -91,7 +91,7 @@ async def main(folder: Path) -> None:
         await parts.operations.synced.wait()
         async with (
             dhcp.DhcpServer(
-                dhcp.DhcpServerSettings(interface="sw0"), site.book, site.findings.report, site.book
+                dhcp.DhcpServerSettings(interface="sw0"), site.reservations, site.findings.report, site.reservations
             ).serving(),
             tftp.TftpServer(tftp.TftpServerSettings(SERVER), site).serving(),
             http.HttpServer(http.HttpServerSettings(SERVER, 8880), site, CollectorRegistry()).serving(),

@@ -1,4 +1,4 @@
-"""A book of DHCP clients and packets as clients send them, for tests of the DHCP server."""
+"""Reservations of DHCP clients and packets as clients send them, for tests of the DHCP server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEASE: Final = StaticLease.of("10.0.0.50", "255.255.255.0", "10.0.0.1", ["10.0.0
 
 
 @dataclass
-class FixedBook:
+class FixedReservations:
     """Clients by MAC."""
 
     clients: dict[str, DhcpClient | WithheldReservation] = field(default_factory=dict)
@@ -46,9 +46,9 @@ class FixedBook:
         return self.clients.get(mac)
 
 
-def book(*, files: Mapping[Loader, str] | None = None) -> FixedBook:
-    """Return a book with m1, with a requested boot when `files` are given."""
-    return FixedBook({MAC: DhcpClient("m1", LEASE, None if files is None else OfferedBoot(files, URL))})
+def reservations(*, files: Mapping[Loader, str] | None = None) -> FixedReservations:
+    """Return the reservations of m1 alone, with a requested boot when `files` are given."""
+    return FixedReservations({MAC: DhcpClient("m1", LEASE, None if files is None else OfferedBoot(files, URL))})
 
 
 def asked(kind: MessageType, options: Mapping[int, bytes] | None = None, **fields: Any) -> Packet:

@@ -163,54 +163,54 @@ LEASE_TIME: Final = LEASE_S.to_bytes(4, "big")
 LARGEST_MESSAGE_BYTES: Final = 1500  # limit on the size that a client announces, so that replies are not fragmented
 
 
-def answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> DhcpAnswer:
+def answer(packet: Packet, arrival: Arrival, reservations: ReservationSource) -> DhcpAnswer:
     """Decide on the answer to a packet in the modes that lease addresses."""
     if packet.op != REQUEST_OP:
-        return NoReply(NoReplyReason.NOT_A_REQUEST, foreign_server_findings(packet, book))
+        return NoReply(NoReplyReason.NOT_A_REQUEST, foreign_server_findings(packet, reservations))
     if packet.type is None:
         return NoReply(NoReplyReason.UNSERVED_TYPE)
     if arrival.is_from_unknown_relay(packet):
         return NoReply(NoReplyReason.UNKNOWN_RELAY)
     if arrival.mode is DhcpServerMode.RELAY and not _is_relayed(packet, arrival):
         return NoReply(NoReplyReason.NOT_RELAYED)
-    client = find_client(packet, book)
+    client = find_client(packet, reservations)
     if isinstance(client, NoReply):
         return client
     match packet.type:
         case MessageType.DISCOVER:
-            return _grant(MessageType.OFFER, packet, client, book)
+            return _grant(MessageType.OFFER, packet, client, reservations)
         case MessageType.REQUEST:
-            return _answer_request(packet, client, book)
+            return _answer_request(packet, client, reservations)
         case MessageType.INFORM:
-            return _answer_inform(packet, client, book)
+            return _answer_inform(packet, client, reservations)
         case MessageType.DECLINE:
-            return _answer_decline(packet, client, book)
+            return _answer_decline(packet, client, reservations)
         case MessageType.RELEASE:  # a static lease remains reserved for the client
             return NoReply(NoReplyReason.RELEASED)
         case _:
             return NoReply(NoReplyReason.UNSERVED_TYPE)
 
 
-def find_client(packet: Packet, book: ReservationSource) -> DhcpClient | NoReply:
+def find_client(packet: Packet, reservations: ReservationSource) -> DhcpClient | NoReply:
     """Return the client that sent the packet, or a `NoReply` with the reason why it gets no answer."""
     mac = packet.mac
     if mac is None:
         return NoReply(NoReplyReason.NOT_ETHERNET)
-    client = book.client(mac)
+    client = reservations.client(mac)
     if client is None:
         return NoReply(NoReplyReason.UNKNOWN_MAC)
     return NoReply(NoReplyReason.WITHHELD) if isinstance(client, WithheldReservation) else client
 
 
-def foreign_server_findings(packet: Packet, book: ReservationSource) -> tuple[DhcpFinding, ...]:
+def foreign_server_findings(packet: Packet, reservations: ReservationSource) -> tuple[DhcpFinding, ...]:
     """Return a finding if the packet shows that another DHCP server leases addresses on this network."""
     other = packet.options.get(opt.SERVER_ID, b"")
     gives = packet.type is MessageType.REQUEST or (
         packet.type in (MessageType.OFFER, MessageType.ACK) and packet.yiaddr != NOWHERE
     )
-    if not gives or len(other) != len(NOWHERE) or other in (NOWHERE, book.server):
+    if not gives or len(other) != len(NOWHERE) or other in (NOWHERE, reservations.server):
         return ()
-    client = book.client(packet.mac or "")
+    client = reservations.client(packet.mac or "")
     text = f"another DHCP server, {format_address(other)}, answers on this network"
     return (DhcpFinding(DhcpFindingKind.FOREIGN_SERVER, client.machine if client else "", text),)
 
@@ -220,39 +220,39 @@ def _is_relayed(packet: Packet, arrival: Arrival) -> bool:
     return packet.giaddr != NOWHERE or packet.ciaddr == arrival.source != NOWHERE
 
 
-def _answer_request(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
+def _answer_request(packet: Packet, client: DhcpClient, reservations: ReservationSource) -> DhcpAnswer:
     """Answer a REQUEST in one of its four states (RFC 2131 section 4.3.2)."""
     server, desired = packet.options.get(opt.SERVER_ID), packet.options.get(opt.REQUESTED_ADDRESS)
-    if server is not None and server != book.server:  # selecting: the client chose another server's offer
-        return NoReply(NoReplyReason.OTHER_SERVER_CHOSEN, foreign_server_findings(packet, book))
+    if server is not None and server != reservations.server:  # selecting: the client chose another server's offer
+        return NoReply(NoReplyReason.OTHER_SERVER_CHOSEN, foreign_server_findings(packet, reservations))
     if desired is None and packet.ciaddr != NOWHERE:  # renewing or rebinding
         desired = packet.ciaddr
     if desired is None:
         return NoReply(NoReplyReason.REQUEST_WITHOUT_ADDRESS)
     if desired != client.lease.address:
-        return _refuse(packet, f"the lease is {format_address(client.lease.address)}", book)
-    return _grant(MessageType.ACK, packet, client, book)
+        return _refuse(packet, f"the lease is {format_address(client.lease.address)}", reservations)
+    return _grant(MessageType.ACK, packet, client, reservations)
 
 
-def _answer_inform(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
+def _answer_inform(packet: Packet, client: DhcpClient, reservations: ReservationSource) -> DhcpAnswer:
     if packet.ciaddr == NOWHERE:
         return NoReply(NoReplyReason.REQUEST_WITHOUT_ADDRESS)
-    return _grant(MessageType.ACK, packet, client, book, with_address=False)
+    return _grant(MessageType.ACK, packet, client, reservations, with_address=False)
 
 
-def _answer_decline(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
+def _answer_decline(packet: Packet, client: DhcpClient, reservations: ReservationSource) -> DhcpAnswer:
     declined = packet.options.get(opt.REQUESTED_ADDRESS)
-    if packet.options.get(opt.SERVER_ID) != book.server or declined != client.lease.address:
+    if packet.options.get(opt.SERVER_ID) != reservations.server or declined != client.lease.address:
         return NoReply(NoReplyReason.DECLINED)
     text = f"{format_address(client.lease.address)} is in use by another host: {client.machine} declined it"
     return NoReply(NoReplyReason.DECLINED, (DhcpFinding(DhcpFindingKind.ADDRESS_IN_USE, client.machine, text),))
 
 
 def _grant(
-    kind: MessageType, packet: Packet, client: DhcpClient, book: ReservationSource, *, with_address: bool = True
+    kind: MessageType, packet: Packet, client: DhcpClient, reservations: ReservationSource, *, with_address: bool = True
 ) -> DhcpAnswer:
     lease = client.lease
-    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
+    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: reservations.server}
     if with_address:
         options[opt.LEASE_SECONDS] = LEASE_TIME
     options[opt.SUBNET_MASK] = lease.mask
@@ -262,11 +262,11 @@ def _grant(
         options[opt.DNS_SERVERS] = b"".join(lease.dns)
     file = None if client.boot is None else boot_file(packet, client.boot)
     if isinstance(file, BootFile):
-        options |= boot_options(packet, file, book.server)
+        options |= boot_options(packet, file, reservations.server)
     reply = build_reply(
         packet,
         options,
-        server=book.server,
+        server=reservations.server,
         file=file if isinstance(file, BootFile) else None,
         yiaddr=lease.address if with_address else NOWHERE,
     )
@@ -281,8 +281,12 @@ def no_boot_file_finding(client: DhcpClient, architecture: str) -> DhcpFinding:
     return DhcpFinding(DhcpFindingKind.NO_BOOT_FILE, client.machine, text)
 
 
-def _refuse(packet: Packet, why: str, book: ReservationSource) -> DhcpAnswer:
-    options = {opt.MESSAGE_TYPE: bytes((MessageType.NAK,)), opt.SERVER_ID: book.server, opt.MESSAGE: why.encode()}
+def _refuse(packet: Packet, why: str, reservations: ReservationSource) -> DhcpAnswer:
+    options = {
+        opt.MESSAGE_TYPE: bytes((MessageType.NAK,)),
+        opt.SERVER_ID: reservations.server,
+        opt.MESSAGE: why.encode(),
+    }
     reply = build_reply(packet, options, ciaddr=NOWHERE)
     # the relay has to broadcast the NAK: the client's address may belong to another network
     if packet.giaddr != NOWHERE:
@@ -347,7 +351,7 @@ def encode_reply(
     return DhcpReply(packet=reply, payload=payload, via=via, address=address, findings=findings)
 
 
-def proxy_answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> DhcpAnswer:
+def proxy_answer(packet: Packet, arrival: Arrival, reservations: ReservationSource) -> DhcpAnswer:
     """Decide on a proxy's answer: never an address, and no answer unless the Machine is to boot from the network."""
     if packet.op != REQUEST_OP:
         return NoReply(NoReplyReason.NOT_A_REQUEST)
@@ -356,7 +360,7 @@ def proxy_answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> D
         return NoReply(NoReplyReason.NOT_FOR_A_PROXY)
     if arrival.is_from_unknown_relay(packet):
         return NoReply(NoReplyReason.UNKNOWN_RELAY)
-    client = find_client(packet, book)
+    client = find_client(packet, reservations)
     if isinstance(client, NoReply):
         return client
     if client.boot is None:
@@ -364,8 +368,10 @@ def proxy_answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> D
     file = boot_file(packet, client.boot)
     if not isinstance(file, BootFile):
         return NoReply(NoReplyReason.NO_BOOT_FILE, (no_boot_file_finding(client, file.architecture),))
-    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
-    reply = build_reply(packet, options | boot_options(packet, file, book.server), server=book.server, file=file)
+    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: reservations.server}
+    reply = build_reply(
+        packet, options | boot_options(packet, file, reservations.server), server=reservations.server, file=file
+    )
     return encode_reply(packet, reply, *_proxy_route(packet, arrival))
 
 

@@ -57,13 +57,13 @@ class DhcpServer:
     def __init__(
         self,
         settings: DhcpServerSettings,
-        book: model.ReservationSource,
+        reservations: model.ReservationSource,
         report: Report,
         listener: model.PacketObserver | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings = settings
-        self._book = book
+        self._reservations = reservations
         self._report = report
         self._listener = listener
         self._tally = RejectionCounters(log, clock)
@@ -139,7 +139,7 @@ class DhcpServer:
             self._tally.count(model.NoReplyReason.MALFORMED.value, source=source[0], why=str(error))
             return
         if role is SocketRole.OVERHEARD:
-            self._report_findings(reply_or_drop.foreign_server_findings(packet, self._book))
+            self._report_findings(reply_or_drop.foreign_server_findings(packet, self._reservations))
             return
         arrival = model.Arrival(
             self._settings.mode, socket.inet_aton(source[0]), role is SocketRole.BOOT, relays=self._settings.relays
@@ -147,7 +147,7 @@ class DhcpServer:
         if self._listener is not None:
             self._listener.packet_received(packet, arrival)
         decide = reply_or_drop.proxy_answer if arrival.mode is model.DhcpServerMode.PROXY else reply_or_drop.answer
-        answer = decide(packet, arrival, self._book)
+        answer = decide(packet, arrival, self._reservations)
         self._report_findings(answer.findings)
         match answer:
             case model.NoReply(reason=reason):
@@ -187,7 +187,7 @@ class DhcpServer:
             return
         frame = datagram(
             reply.payload,
-            (self._book.server, self.ports[SocketRole.LEASES]),
+            (self._reservations.server, self.ports[SocketRole.LEASES]),
             (reply.address, self._settings.client_port),
         )
         self._raw.sendto(frame, (self._settings.interface, ETH_P_IP, 0, 0, reply.packet.hardware))

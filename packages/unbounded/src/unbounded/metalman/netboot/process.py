@@ -130,7 +130,7 @@ class NetbootProcess:
                 tasks.create_task(self._dhcp(site), name="dhcp")
 
     async def _dhcp(self, site: NetbootRequestHandler) -> None:
-        await self._servers.dhcp(site.book, site.findings.report, site.book)
+        await self._servers.dhcp(site.reservations, site.findings.report, site.reservations)
 
     async def _opened(self, stack: AsyncExitStack, web: Web) -> ImageStore:
         folder = self._wanted.cache_dir

@@ -1,6 +1,6 @@
 """Entry point of network boot: maps a request to its boot and its file, and records the observed progress.
 
-`NetbootRequestHandler` is the port that the HTTP and TFTP servers use for files and reports; its `book` and its
+`NetbootRequestHandler` is the port that the HTTP and TFTP servers use for files and reports; its `reservations` and its
 `findings` are those of the DHCP server. Any replica may run it: its state follows from the API, except for the traces
 that `duplicate_host` needs.
 """
@@ -155,7 +155,9 @@ class NetbootRequestHandler:
             note=self._writer.note,
             now=parts.now,
         )
-        self.book = NetbootReservations(self._index, self._tracker, server=parts.server, serve_url=parts.serve_url)
+        self.reservations = NetbootReservations(
+            self._index, self._tracker, server=parts.server, serve_url=parts.serve_url
+        )
 
     async def run(self) -> None:
         """Follow the caches and write observations until cancelled. Before that, no client gets a file."""

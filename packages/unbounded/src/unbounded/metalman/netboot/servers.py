@@ -170,7 +170,7 @@ class NetbootServers:
 
     async def dhcp(
         self,
-        book: model.ReservationSource,
+        reservations: model.ReservationSource,
         report: Callable[[model.DhcpFinding], None],
         listener: model.PacketObserver | None = None,
     ) -> None:
@@ -189,7 +189,7 @@ class NetbootServers:
             port=settings.dhcp_port,
             relays=model.Relays(settings.relays),
         )
-        server = dhcp.DhcpServer(desired, book, report, listener)
+        server = dhcp.DhcpServer(desired, reservations, report, listener)
         async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
             self._metrics.dhcp_packets.begin(lambda: server.counts)
             await asyncio.Event().wait()
