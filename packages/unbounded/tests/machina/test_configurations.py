@@ -422,7 +422,7 @@ async def rolling(admin: HttpApi) -> AsyncIterator[None]:
             VersionController(*parts),
             BindingController(*parts),
             RollingUpdateController(*parts, caches.nodes, caches.operations, epoch=epoch),
-            DrainController(api, caches.steward, caches.budgets, epoch=epoch),
+            DrainController(api, caches.supervisor, caches.budgets, epoch=epoch),
         )
         tasks = [group.create_task(one.run()) for one in controllers]
         try:

@@ -66,7 +66,7 @@ class MachinaCaches:
     budgets: Cache[MachineDisruptionBudget]  # a watch that is silent without budgets; the first one starts their Lease
 
     @property
-    def steward(self) -> operation_caches.SupervisorCaches:
+    def supervisor(self) -> operation_caches.SupervisorCaches:
         return operation_caches.SupervisorCaches(self.operations, self.machines, self.nodes, self.pause)
 
     def each(self) -> tuple[Cache[Any], ...]:
@@ -151,7 +151,7 @@ async def _lead_disruptions(runtime: Runtime, caches: MachinaCaches, metrics: Op
     async def run(epoch: ProcessEpoch) -> None:
         controller = DrainController(
             runtime.api,
-            caches.steward,
+            caches.supervisor,
             caches.budgets,
             epoch=epoch,
             emit_event=event_sink(runtime.events),
@@ -161,7 +161,7 @@ async def _lead_disruptions(runtime: Runtime, caches: MachinaCaches, metrics: Op
         )
         await controller.run()
 
-    await first_disruption(caches.steward, caches.budgets)
+    await first_disruption(caches.supervisor, caches.budgets)
     await runtime.lead(names.LEASE_DISRUPTION, run)
 
 
@@ -192,7 +192,7 @@ class MachinaTerm:
             group.create_task(self._count(), name="fleet metrics")
             group.create_task(facts.run(), name="cluster facts")
             group.create_task(self._machines(ssh, facts).run(), name="machines")
-            group.create_task(self._steward().run(), name="supervisor")
+            group.create_task(self._supervisor().run(), name="supervisor")
             group.create_task(self._approver(facts).run(), name="approver")
             group.create_task(self._versions().run(), name="configuration versions")
             group.create_task(self._binder().run(), name="configuration binding")
@@ -206,11 +206,11 @@ class MachinaTerm:
         with self._fleet.following(caches.machines, caches.operations, caches.budgets, caches.configurations):
             await self._fleet.follow_tokens(self._runtime.api)
 
-    def _steward(self) -> Supervisor:
+    def _supervisor(self) -> Supervisor:
         runtime = self._runtime
         return Supervisor(
             runtime.api,
-            self._caches.steward,
+            self._caches.supervisor,
             emit_event=event_sink(runtime.events),
             absences=self._absences,
             now=runtime.now,
