@@ -17,7 +17,7 @@ from tests.images.support import UID, Host, Site, needed, site
 from tests.support.ports import free_port
 from tests.support.qemu.tools import built
 from tests.support.waiting import eventually
-from unbounded.api.machine_status import fingerprint
+from unbounded.api.machine_status import host_key_fingerprint
 
 KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+"
 OPTIONS: Final = "no-agent-forwarding,no-port-forwarding,no-X11-forwarding"
@@ -94,7 +94,7 @@ async def test_a_rescue_that_cannot_start_says_why(
 def test_the_fingerprint_is_that_of_openssh(tmp_path: Path) -> None:
     (tmp_path / "host.pub").write_text(KEY)
     shown = subprocess.run([needed("ssh-keygen"), "-lf", tmp_path / "host.pub"], capture_output=True, check=True)
-    assert fingerprint(KEY) in shown.stdout.decode()
+    assert host_key_fingerprint(KEY) in shown.stdout.decode()
 
 
 # The initrd as it was built

@@ -270,19 +270,20 @@ def is_ssh_key(line: str) -> bool:
     return found == (len(kind).to_bytes(_LENGTH_BYTES, "big"), kind.encode()) and _is_whole(blob)
 
 
-def fingerprint(line: str) -> str:
+def host_key_fingerprint(line: str) -> str:
     """Return the fingerprint of a public key in the form "ssh-ed25519 AAAA… comment"."""
-    return sha256_fingerprint(_blob(line.split()[1]))
+    return ssh_fingerprint(_blob(line.split()[1]))
 
 
-def sha256_fingerprint(blob: bytes) -> str:
+def ssh_fingerprint(blob: bytes) -> str:
     """Return the fingerprint of a public key as `ssh-keygen -l` prints it: SHA256 and base64 without padding."""
     return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip('=')}"
 
 
 def rescue_text(system: RescueSystem) -> str:
     """Return how to connect to a rescue system, and the fingerprint of its host key, for the user."""
-    return f"the rescue system runs: ssh root@{system.address}, host key {fingerprint(system.host_key)} (ED25519)"
+    key = host_key_fingerprint(system.host_key)
+    return f"the rescue system runs: ssh root@{system.address}, host key {key} (ED25519)"
 
 
 def _blob(text: str) -> bytes:

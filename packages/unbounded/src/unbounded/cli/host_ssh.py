@@ -29,7 +29,7 @@ from unbounded.machina.machines.credentials import (
     keyless_route,
     untrusted,
 )
-from unbounded.machina.ssh.keys import algorithms, first_use, read_key
+from unbounded.machina.ssh.keys import algorithms, is_first_use, read_key
 from unbounded.machina.ssh.model import Hop, SshRoute
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -139,7 +139,7 @@ def _require_pin(session: CommandSession, machine: Machine, hop: Hop) -> None:
     """Refuse a server whose host key is not pinned, and warn of one that has presented another key."""
     is_bastion = hop.name is SSHHop.BASTION
     command = f"{session.invocation.program} machine trust-host-key {machine.name}{' --bastion' if is_bastion else ''}"
-    if first_use(hop.pins):
+    if is_first_use(hop.pins):
         field, status = (
             ("spec.ssh.bastion.hostKeys", "status.ssh.bastionFingerprint")
             if is_bastion

@@ -31,21 +31,21 @@ def test_a_fingerprint_is_the_one_that_openssh_prints() -> None:
 
 def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
     pinned = ED25519.fingerprint
-    assert keys.trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
-    assert not keys.trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
-    assert keys.trusted(HostKeyPins(fingerprint=pinned), ED25519)
-    assert keys.trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
-    assert not keys.trusted(HostKeyPins(fingerprint=pinned), OTHER)
-    assert keys.trusted(HostKeyPins(), OTHER)
+    assert keys.is_trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
+    assert not keys.is_trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
+    assert keys.is_trusted(HostKeyPins(fingerprint=pinned), ED25519)
+    assert keys.is_trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
+    assert not keys.is_trusted(HostKeyPins(fingerprint=pinned), OTHER)
+    assert keys.is_trusted(HostKeyPins(), OTHER)
     pins = (HostKeyPins(), HostKeyPins((line(OTHER),)), HostKeyPins(fingerprint=pinned))
-    assert [keys.first_use(one) for one in pins] == [True, False, False]
+    assert [keys.is_first_use(one) for one in pins] == [True, False, False]
 
 
 @pytest.mark.parametrize("bad", ["ssh-ed25519 AAAA", "ssh-dss AAAA", f"ssh-rsa {'A' * 40}", "nonsense", ""])
 def test_unparsable_host_keys_trust_no_server(bad: str) -> None:
     pins = HostKeyPins((bad,))
-    assert not keys.trusted(pins, ED25519)
-    assert not keys.first_use(pins)
+    assert not keys.is_trusted(pins, ED25519)
+    assert not keys.is_first_use(pins)
     assert keys.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
 
 

@@ -11,7 +11,7 @@ from tests.metalman.support.netboot_host import RESCUE
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
 from unbounded.api.hardware import HardwareFacts
-from unbounded.api.machine_status import RescueSystem, fingerprint
+from unbounded.api.machine_status import RescueSystem, host_key_fingerprint
 from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, OnDisk, ReportAnswer, RescueReport
 from unbounded.metalman.http.requests import rescue_report
 
@@ -56,7 +56,7 @@ async def test_the_status_has_the_host_key_before_the_keys_are_sent(tmp_path: Pa
         seen = (await world.status()).status.netboot
         assert seen is not None
         assert (seen.milestone, seen.rescue) == ("RescueStarted", RescueSystem(address=ADDRESS, host_key=HOST_KEY))
-        assert f"ssh root@{ADDRESS}, host key {fingerprint(HOST_KEY)}" in (seen.message or "")
+        assert f"ssh root@{ADDRESS}, host key {host_key_fingerprint(HOST_KEY)}" in (seen.message or "")
         before = (await world.status()).metadata.resource_version
         assert await posted(world, prefix) == ANSWER
         assert (await world.status()).metadata.resource_version == before
@@ -70,7 +70,7 @@ async def test_a_host_that_starts_again_reports_its_new_key(tmp_path: Path) -> N
         seen = (await world.status()).status.netboot
         assert seen is not None
         assert seen.rescue == RescueSystem(address=ADDRESS, host_key=OTHER_KEY)
-        assert fingerprint(OTHER_KEY) in (seen.message or "")
+        assert host_key_fingerprint(OTHER_KEY) in (seen.message or "")
 
 
 async def test_a_rescue_that_the_user_ends_inside_gets_no_keys_any_more(tmp_path: Path) -> None:

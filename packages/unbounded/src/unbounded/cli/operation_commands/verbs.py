@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.machine_status import RescueSystem, fingerprint
+from unbounded.api.machine_status import RescueSystem, host_key_fingerprint
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.operation_commands import lookup
 from unbounded.cli.plugin import progress
@@ -156,7 +156,7 @@ def _show_rescue(session: CommandSession, operation: MachineOperation, system: R
     cancel = f"{session.invocation.program} machine operation cancel {operation.name}"
     session.printer.info(
         f"the rescue system of Machine {operation.spec.machine_ref} runs at {system.address}\n"
-        f"host key: {fingerprint(system.host_key)} (ED25519)\n"
+        f"host key: {host_key_fingerprint(system.host_key)} (ED25519)\n"
         f"  {connect_command(system)}\n"
         f"it ends after its minutes, by `end-rescue` in it, or by `{cancel}`"
     )

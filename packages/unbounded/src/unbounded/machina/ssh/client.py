@@ -380,7 +380,7 @@ class BastionPool(Generic[L]):
             if (shared := self._usable(key, hop)) is not None:
                 self._retain(shared)
                 try:
-                    if keys.first_use(hop.pins):
+                    if keys.is_first_use(hop.pins):
                         await on_first_use(hop.name, shared.connection.host_key.fingerprint)
                 except BaseException:
                     self._release(shared)
@@ -396,7 +396,7 @@ class BastionPool(Generic[L]):
     def _usable(self, key: Key, hop: Hop) -> _Shared[L] | None:
         lines = self._connections.get(key, ())
         return next(
-            (one for one in lines if not one.connection.closed and keys.trusted(hop.pins, one.connection.host_key)),
+            (one for one in lines if not one.connection.closed and keys.is_trusted(hop.pins, one.connection.host_key)),
             None,
         )
 

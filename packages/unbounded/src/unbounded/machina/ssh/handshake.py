@@ -94,7 +94,7 @@ class HandshakeClient(asyncssh.SSHClient):
         self._hop = hop
         self._key = key
         self._on_first_use = on_first_use
-        self._pinned = not keys.first_use(hop.pins)
+        self._pinned = not keys.is_first_use(hop.pins)
         self.logged_in: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.shown: HostKey | None = None
         self.is_trusted = False
@@ -107,7 +107,7 @@ class HandshakeClient(asyncssh.SSHClient):
         shown = HostKey(key.get_algorithm(), key.public_data)
         if self.shown is None:
             self.shown = shown
-            self.is_trusted = keys.trusted(self._hop.pins, shown)
+            self.is_trusted = keys.is_trusted(self._hop.pins, shown)
         return self.is_trusted and shown == self.shown
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:

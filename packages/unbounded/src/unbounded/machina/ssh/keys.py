@@ -22,7 +22,7 @@ from typing import Final
 import asyncssh
 
 from unbounded.api.machine import SSHHop
-from unbounded.api.machine_status import sha256_fingerprint
+from unbounded.api.machine_status import ssh_fingerprint
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.tasks import DaemonThreads
 from unbounded.machina.ssh.model import HostKeyPins, SshIdentity, SshReason, SshRejected, check_private_key
@@ -52,7 +52,7 @@ class HostKey:
     @property
     def fingerprint(self) -> str:
         """Fingerprint as `ssh-keygen -l` prints it: SHA256 and unpadded base64."""
-        return sha256_fingerprint(self.blob)
+        return ssh_fingerprint(self.blob)
 
 
 def host_key(line: str) -> HostKey | None:
@@ -74,7 +74,7 @@ def key_type(blob: bytes) -> str | None:
     return name.decode("ascii", errors="replace") if len(name) == length and name else None
 
 
-def trusted(pins: HostKeyPins, shown: HostKey) -> bool:
+def is_trusted(pins: HostKeyPins, shown: HostKey) -> bool:
     """Return whether the pins allow the key. Without pins (first use) every key is allowed."""
     if pins.keys:
         return shown in pinned_keys(pins)
@@ -83,7 +83,7 @@ def trusted(pins: HostKeyPins, shown: HostKey) -> bool:
     return True
 
 
-def first_use(pins: HostKeyPins) -> bool:
+def is_first_use(pins: HostKeyPins) -> bool:
     """Return whether nothing is pinned yet."""
     return not pins.keys and not pins.fingerprint
 
@@ -118,7 +118,7 @@ def other_algorithms(pins: HostKeyPins, *, shown: Collection[str], has: Collecti
         shown: types of the keys that it has shown.
         has: algorithms that it offers; None if unknown.
     """
-    if first_use(pins):
+    if is_first_use(pins):
         return ()
     may_count = [key.kind for key in pinned_keys(pins)] if pins.keys else list(KINDS)
     offered = _algorithms(kind for kind in may_count if kind not in shown)
