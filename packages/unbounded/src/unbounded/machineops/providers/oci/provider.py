@@ -16,7 +16,13 @@ from unbounded.machineops.providers.oci.logins import KEYS
 from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
 from unbounded.machineops.providers.oci.replacement_plan import STEPS
 from unbounded.machineops.providers.oci.sdk_client import Body, OciClient, Wire
-from unbounded.machineops.providers.oci.work_requests import CallTimes, OciWorkRequests, Restart, accepted, of_handle
+from unbounded.machineops.providers.oci.work_requests import (
+    CallTimes,
+    OciWorkRequests,
+    ResetObservation,
+    accepted,
+    of_handle,
+)
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {
@@ -85,8 +91,10 @@ class OciSession:
             shown = await self._instance(job.instance)
         except OciNotFound as error:
             return provider.Progress(provider.State.FORGOTTEN, str(error), where)
-        restart = Restart(OciWorkRequests(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
-        return await restart.progress(shown, where)
+        reset = ResetObservation(
+            OciWorkRequests(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid)
+        )
+        return await reset.progress(shown, where)
 
     async def look_replace(self, job: provider.Job, keep: provider.Keep) -> provider.Next:
         return await OciReplacement(self._calls, self._budget, job, keep, self._clock).look()

@@ -192,7 +192,7 @@ class CallTimes:
 
 
 @dataclass(frozen=True)
-class Restart:
+class ResetObservation:
     """One observation of a RESET.
 
     Args:
