@@ -221,7 +221,7 @@ class CustomType:
             obj.pop("status", None)
             if old is not None and "status" in old:
                 obj["status"] = old["status"]
-        if old is not None and self._wanted(obj) != self._wanted(old):
+        if old is not None and self._desired(obj) != self._desired(old):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def validate(
@@ -237,7 +237,7 @@ class CustomType:
     def advise(self, obj: resource_model.Object) -> list[str]:  # noqa: ARG002 - the protocol's
         return []
 
-    def _wanted(self, obj: resource_model.Object) -> resource_model.Object:
+    def _desired(self, obj: resource_model.Object) -> resource_model.Object:
         left_out = {"metadata", "status"} if self.status else {"metadata"}
         return {k: v for k, v in obj.items() if k not in left_out}
 

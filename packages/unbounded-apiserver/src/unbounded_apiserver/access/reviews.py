@@ -41,12 +41,12 @@ class Reviews:
         }
 
     def _self_access(self, user: User, _place: ResourcePath, review: Object) -> None:
-        _raise_if(_check_asked(review["spec"]))
+        _raise_if(_check_attributes(review["spec"]))
         self._answer(user, review)
 
     def _access(self, _user: User, place: ResourcePath, review: Object) -> None:
         spec = review["spec"]
-        errors = _check_asked(spec)
+        errors = _check_attributes(spec)
         if not spec.get("user") and not spec.get("groups"):
             errors.append(field_errors.invalid("spec.user", "", "at least one of user or group must be specified"))
         _raise_if(errors)
@@ -104,7 +104,7 @@ def _attributes(spec: Object) -> AuthAttributes:
     return AuthAttributes(*(attributes.get(part, "") for part in parts))
 
 
-def _check_asked(spec: Object) -> list[FieldError]:
+def _check_attributes(spec: Object) -> list[FieldError]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"

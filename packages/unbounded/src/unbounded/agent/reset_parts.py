@@ -105,12 +105,12 @@ async def _for_slots(
 
 
 async def _remove_interfaces(resetting: ResetContext) -> list[Leftover]:
-    async def look() -> NodeNetworkState:
+    async def observe() -> NodeNetworkState:
         return (await _network(resetting, with_routes=False)).without(spared(resetting.paths))
 
-    names = (await look()).interfaces
+    names = (await observe()).interfaces
     trouble = await _unremoved(survey.remove_interfaces(resetting.host.commands, names)) if names else ""
-    return [Leftover(name, trouble) for name in (await look()).interfaces]
+    return [Leftover(name, trouble) for name in (await observe()).interfaces]
 
 
 async def _remove_keys(resetting: ResetContext) -> list[Leftover]:

@@ -212,7 +212,9 @@ def _pinned(view: ClaimView, namespace: str, name: str) -> Claim:
         return _held(ClaimReason.HOST_TAKEN, f"BareMetalHost {where} is used by {_user(host)}", host)
     if is_free(host) or (host.state == ProvisioningState.EXTERNALLY_PROVISIONED and is_usable(host)):
         return _take(host)
-    return _held(ClaimReason.HOST_NOT_AVAILABLE, f"BareMetalHost {where} is not available: {why_held(host)}", host)
+    return _held(
+        ClaimReason.HOST_NOT_AVAILABLE, f"BareMetalHost {where} is not available: {why_unavailable(host)}", host
+    )
 
 
 def _user(host: BareMetalHost) -> str:
@@ -220,7 +222,7 @@ def _user(host: BareMetalHost) -> str:
     return "nothing" if reference is None else f"{reference.kind} {reference.namespace}/{reference.name}"
 
 
-def why_held(host: BareMetalHost) -> str:
+def why_unavailable(host: BareMetalHost) -> str:
     """Return why a host is not available, from its condition."""
     found = (one.message for one in host.status.conditions if one.type == CONDITION_AVAILABLE)
     return next(found, "") or host.state or "it is not registered"

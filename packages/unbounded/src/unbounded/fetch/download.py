@@ -132,7 +132,7 @@ class BodyTransfer:
     open: Opener
     partial: Partial
     expected: Expected = Expected()
-    told: OnBytes = lambda _done, _total: None
+    on_bytes: OnBytes = lambda _done, _total: None
     _validator: str = field(default="", init=False)
 
     async def run(self) -> None:
@@ -223,7 +223,7 @@ class BodyTransfer:
             if self.partial.size + len(chunk) > self.partial.limit == self.expected.size:
                 raise TooLarge(f"{self.what}: received more than the expected {self.expected.size} bytes")
             self.partial.write(chunk)
-            self.told(self.partial.size, total)
+            self.on_bytes(self.partial.size, total)
             if loop.time() - since >= patience.pace_s:
                 if self.partial.size - at_least < patience.slowest_bytes_per_s * patience.pace_s:
                     raise Unavailable(f"{self.what}: less than {patience.slowest_bytes_per_s:.0f} bytes a second")
@@ -292,7 +292,7 @@ async def _from(web: Web, url: URL, partial: Partial, expected: Expected, on_byt
             yield response
 
     transfer = BodyTransfer(web, redacted_url(url), opened, partial, expected)
-    transfer.told = on_bytes or transfer.told
+    transfer.on_bytes = on_bytes or transfer.on_bytes
     await transfer.run()
 
 

@@ -187,7 +187,7 @@ class RegistryClient:
         path = target.with_name(target.name + ".partial")
         async with growing(path, limit=min(limit, blob.size), algorithm=blob.digest.algorithm) as partial:
             transfer = BodyTransfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
-            transfer.told = on_bytes or transfer.told
+            transfer.on_bytes = on_bytes or transfer.on_bytes
             await transfer.run()
             await partial.put_in_place(target)
 

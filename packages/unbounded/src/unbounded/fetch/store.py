@@ -215,10 +215,10 @@ class ImageStore:
             async with turn:
                 if not target.exists():  # an image with its name is complete and synced
                     limit = self._limits.image_bytes
-                    await registry.fetch(blob, target, limit=limit, on_bytes=lambda done, _: told(blob, done))
-            told(blob, blob.size)
+                    await registry.fetch(blob, target, limit=limit, on_bytes=lambda done, _: record(blob, done))
+            record(blob, blob.size)
 
-        def told(blob: Blob, done: int) -> None:
+        def record(blob: Blob, done: int) -> None:
             pull.fetched[blob.digest] = done
             pull.progress = replace(pull.progress, done=sum(pull.fetched.values()), total=total)
             self._log_progress(pull)
@@ -234,7 +234,7 @@ class ImageStore:
             log.info("image pull continues", image=progress.reference, stage=progress.stage, percent=progress.percent)
 
     async def _unpack(self, pull: _Pull, digest: Digest, layers: list[Path]) -> int:
-        def told(done: int) -> None:  # runs in the thread; one assignment of a frozen value
+        def on_bytes(done: int) -> None:  # runs in the thread; one assignment of a frozen value
             pull.progress = replace(pull.progress, done=done)
 
         pull.progress = replace(pull.progress, stage="unpacking", done=0, total=len(layers))
@@ -242,7 +242,7 @@ class ImageStore:
         bounds = UnpackLimits(min(self._limits.image_bytes, self._limits.bytes - self._taken()), self._limits.members)
         target = self._shelf.path(digest)
         sizes: list[int] = []
-        work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, on_bytes=told)
+        work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, on_bytes=on_bytes)
         try:
             await run_stoppable(lambda: sizes.append(work()), stop.event.set)
         finally:  # also after a cancellation: an image that has its name cannot be unpacked again

@@ -142,9 +142,9 @@ class _Changes:
             if hidden in ("", ".", ".."):
                 raise UnusableContent(f"{'/'.join(names)!a}: is a whiteout without a name")
             self._tree.remove((*folder, hidden), self._own)
-        elif self._wanted(names):
+        elif self._is_selected(names):
             self._tree.add(member, archive)
             self._own.update(names[:depth] for depth in range(1, len(names) + 1))
 
-    def _wanted(self, names: Names) -> bool:
+    def _is_selected(self, names: Names) -> bool:
         return names[: len(self._only)] == self._only

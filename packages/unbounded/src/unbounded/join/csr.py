@@ -113,7 +113,7 @@ class IdentityFiles:
 
     def __init__(self, folder: Path, desired: RequestedIdentity) -> None:
         self._folder = folder
-        self._wanted = desired
+        self._desired = desired
         self._pem = certificate_file(folder, desired.purpose)
         self._next = folder / f"{desired.purpose}.next.key"
 
@@ -121,7 +121,7 @@ class IdentityFiles:
         """Return the stored certificate, also an expired one; None while there is no usable one."""
         content = _content(self._pem)
         try:
-            return None if content is None else parse_certificate(content, self._wanted)
+            return None if content is None else parse_certificate(content, self._desired)
         except Rejected as error:
             log.warning("certificate on disk is unusable", error=error, path=str(self._pem))
             return None
@@ -144,7 +144,7 @@ class IdentityFiles:
     def store(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> StoredCertificate:
         """Replace the stored certificate."""
         content = chain.rstrip() + b"\n" + _pem(key)
-        certificate = parse_certificate(content, self._wanted)
+        certificate = parse_certificate(content, self._desired)
         with _disk(self._pem):
             write_durably(self._pem, content)
             remove_durably(self._next)

@@ -129,7 +129,7 @@ class MachineOpsTerm:
         budgets = {name: ScopeBudget(provider.rates) for name, provider in self.providers.items()}
         places: set[SiteProvider] = set()
 
-        def seen(place: SiteProvider | None) -> None:
+        def start_engine(place: SiteProvider | None) -> None:
             if place is not None and place not in places and self._is_ours(place):
                 places.add(place)
                 work = self._engine(place, builder, budgets[place[1]], epoch)
@@ -138,8 +138,8 @@ class MachineOpsTerm:
         caches = self.caches.caches
         async with asyncio.TaskGroup() as engines:
             with (
-                caches.machines.subscribed(lambda _old, new: seen(_key_of_machine(new))),
-                caches.operations.subscribed(lambda _old, new: seen(_key_of_operation(new))),
+                caches.machines.subscribed(lambda _old, new: start_engine(_key_of_machine(new))),
+                caches.operations.subscribed(lambda _old, new: start_engine(_key_of_operation(new))),
             ):
                 self.runtime.serving()
                 await asyncio.Event().wait()

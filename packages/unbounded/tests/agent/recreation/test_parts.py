@@ -219,28 +219,28 @@ def test_invalid_node_settings_are_named_before_the_node_is_deleted() -> None:
 def test_a_lease_counts_as_renewed_when_it_changed_before_our_eyes() -> None:
     witness = EvidenceCollector()
     witness.begin("Verifying", "boot-2")
-    assert not witness.look(None, "10:00").renewed
-    assert not witness.look(None, "10:00").renewed
-    assert not witness.look(None, None).renewed
-    assert witness.look(None, "10:01").renewed
+    assert not witness.observe(None, "10:00").renewed
+    assert not witness.observe(None, "10:00").renewed
+    assert not witness.observe(None, None).renewed
+    assert witness.observe(None, "10:01").renewed
     witness.begin("Verifying", "boot-3")
-    assert not witness.look(None, "10:02").renewed, "of another boot"
+    assert not witness.observe(None, "10:02").renewed, "of another boot"
     witness.begin("Checking", "boot-3")
-    assert not witness.look(None, None).renewed
-    assert witness.look(None, "10:03").renewed, "made since"
+    assert not witness.observe(None, None).renewed
+    assert witness.observe(None, "10:03").renewed, "made since"
 
 
 def test_vanished_node_of_this_boot_is_evidence_until_kubelet_registers() -> None:
     witness = EvidenceCollector()
     witness.begin("Verifying", "boot-2")
-    assert not witness.look(None, None).vanished
-    assert not witness.look(node_of(boot="boot-1"), None).vanished
-    assert not witness.look(None, None).vanished, "that was the Node of another boot"
-    assert not witness.look(node_of(), None).vanished
-    assert witness.look(None, None).vanished
-    assert witness.look(node_of(boot="boot-1", uid="other"), None).vanished
+    assert not witness.observe(None, None).vanished
+    assert not witness.observe(node_of(boot="boot-1"), None).vanished
+    assert not witness.observe(None, None).vanished, "that was the Node of another boot"
+    assert not witness.observe(node_of(), None).vanished
+    assert witness.observe(None, None).vanished
+    assert witness.observe(node_of(boot="boot-1", uid="other"), None).vanished
     witness.forget_node()
-    assert not witness.look(None, None).vanished
+    assert not witness.observe(None, None).vanished
 
 
 # Choice of the home slot

@@ -52,12 +52,12 @@ def taint_new(node: Object, old: Object | None) -> None:
 def no_schedule_differs(node: Object) -> bool:
     """Return whether the NoSchedule taints differ from those of the Node's conditions."""
     present = [taint["key"] for taint in _taints(node) if _is_kept_up(taint)]
-    return set(present) != set(_wanted(node))
+    return set(present) != set(_no_schedule_keys(node))
 
 
 def set_no_schedule(node: Object, now: datetime) -> None:
     """Set the NoSchedule taints that follow from the conditions and `spec.unschedulable`."""
-    _set(node, NO_SCHEDULE, _wanted(node), _is_kept_up, now)
+    _set(node, NO_SCHEDULE, _no_schedule_keys(node), _is_kept_up, now)
 
 
 def no_execute_key(node: Object) -> str:
@@ -96,7 +96,7 @@ def _taints(node: Object) -> list[Object]:
     return taints
 
 
-def _wanted(node: Object) -> list[str]:
+def _no_schedule_keys(node: Object) -> list[str]:
     keys = [_TAINTS.get((one["type"], one["status"]), "") for one in conditions_of(node)]
     if node["spec"].get("unschedulable"):
         keys.append(UNSCHEDULABLE)

@@ -53,7 +53,7 @@ class AgentIdentity:
     ) -> None:
         self._files = files
         self._held = stored
-        self._wanted = csr.agent_identity(machine)
+        self._desired = csr.agent_identity(machine)
         self._now = now
 
     async def login(self) -> AuthInfo:
@@ -76,7 +76,7 @@ class AgentIdentity:
                 await asyncio.sleep(min(left_s, RENEWAL_POLL_S))
                 continue
             try:
-                self._held = await csr.certificate(api, self._files, self._wanted)
+                self._held = await csr.certificate(api, self._files, self._desired)
                 failures = 0
             except Failure as error:
                 failures += 1
@@ -87,7 +87,7 @@ class AgentIdentity:
         if self._held.is_good(self._now()):
             log.warning("cannot renew the agent's certificate yet", error=error, until=self._held.ends.isoformat())
         else:
-            log.error(rejoin_message(self._wanted.machine), until=self._held.ends.isoformat(), error=str(error))
+            log.error(rejoin_message(self._desired.machine), until=self._held.ends.isoformat(), error=str(error))
 
 
 def rejoin_message(machine: str) -> str:

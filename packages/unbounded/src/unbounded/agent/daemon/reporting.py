@@ -161,11 +161,11 @@ class AgentStatusReporter:
         self._status = StatusWriter(api, MACHINES, fields=("agent",), cache=machines)
         self._machines = machines
         self._machine = machine
-        self._wanted: dict[str, Any] = {"version": version, "hostBootID": host_boot_id, "waitsForGrants": True}
+        self._desired: dict[str, Any] = {"version": version, "hostBootID": host_boot_id, "waitsForGrants": True}
         self._observe_host = observe
         self._host = HostSystem()
         if access is not None:
-            self._wanted |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
+            self._desired |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
         self._controller: Controller[str] = Controller(
             "agent status", self._reconcile, workers=1, queue=WorkQueue(failed=RETRY_BACKOFF)
         )
@@ -184,7 +184,7 @@ class AgentStatusReporter:
     async def _observe(self) -> bool:
         """Observe the host; return whether its system is another one."""
         before, self._host = self._host, await self._observe_host()
-        self._wanted["host"] = msgspec.to_builtins(self._host)
+        self._desired["host"] = msgspec.to_builtins(self._host)
         return before != self._host
 
     def _changed(self, _old: Machine | None, new: Machine | None) -> None:
@@ -193,15 +193,15 @@ class AgentStatusReporter:
 
     def _differs(self, machine: Machine) -> bool:
         agent = machine.status.agent
-        return agent is None or not self._wanted.items() <= msgspec.to_builtins(agent).items()
+        return agent is None or not self._desired.items() <= msgspec.to_builtins(agent).items()
 
     async def _reconcile(self, name: str) -> None:
         machine = self._machines.get(name)
         if machine is None or not self._differs(machine):
             return
         host = with_nulls(self._host)  # a field that is absent now is removed
-        await self._status.merge(name, {"agent": {**self._wanted, "host": host}})
-        log.info("reported", machine=name, version=self._wanted["version"])
+        await self._status.merge(name, {"agent": {**self._desired, "host": host}})
+        log.info("reported", machine=name, version=self._desired["version"])
 
 
 class DeletedMachineReport:

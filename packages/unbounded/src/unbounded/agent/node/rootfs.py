@@ -78,10 +78,10 @@ async def unpack_image(layers: Sequence[Path], target: Path, report: OnProgress)
     stop = StopSignal()
     loop = asyncio.get_running_loop()
 
-    def told(number: int) -> None:
+    def on_layer(number: int) -> None:
         loop.call_soon_threadsafe(report, f"unpacking layer {number} of {len(layers)}")
 
-    work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, on_bytes=told, tree=SystemTree)
+    work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, on_bytes=on_layer, tree=SystemTree)
     await run_stoppable(work, stop.event.set)
 
 
@@ -223,11 +223,11 @@ class ImageCache:
             async with turn:
                 if not await run_in_thread(self._shelf.whole, blob.digest):
                     place = self._shelf.path(blob.digest)
-                    await registry.fetch(blob, place, limit=LARGEST_BYTES, on_bytes=lambda done, _: told(blob, done))
-            told(blob, blob.size)
+                    await registry.fetch(blob, place, limit=LARGEST_BYTES, on_bytes=lambda done, _: record(blob, done))
+            record(blob, blob.size)
 
-        def told(blob: Blob, done: int) -> None:
-            progress.told(blob.digest, done)
+        def record(blob: Blob, done: int) -> None:
+            progress.record(blob.digest, done)
 
         await gather(one(blob) for blob in blobs.values())
 
@@ -245,13 +245,13 @@ def _key(desired: Reference, platform: Platform) -> str:
 
 class _Progress:
     def __init__(self, total: int, report: OnProgress) -> None:
-        self._total, self._tell = total, report
+        self._total, self._report = total, report
         self._done: dict[Digest, int] = {}
         self._last = 0
 
-    def told(self, digest: Digest, done: int) -> None:
+    def record(self, digest: Digest, done: int) -> None:
         self._done[digest] = done
         percent = sum(self._done.values()) * 100 // self._total if self._total else 100
         if percent >= self._last + _STEP:
             self._last = percent - percent % _STEP
-            self._tell(f"{self._last} %")
+            self._report(f"{self._last} %")

@@ -165,7 +165,7 @@ class PhaseAction(Enum):
     BUILD = "make the slot from scratch"
     STOP = "stop the machine, so that it does not start at boot either"
     START = "start the machine and its services"
-    PROVE = "look on until its node is proven"
+    PROVE = "observe until its node is proven"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class EvidenceCollector:
             return trouble
         return ""
 
-    def look(self, node: Node | None, renewal: str | None) -> recreation_plan.NodeEvidence:
+    def observe(self, node: Node | None, renewal: str | None) -> recreation_plan.NodeEvidence:
         """Return the evidence after one more observation.
 
         Args:
@@ -174,7 +174,7 @@ class RecreationReconciler:
             memory.evidence.begin(transition.phase, here.boot_id)
             trouble = await self._nodes.kubelet_problem(here.slot) if here.running else ""
             sandbox = await self._sandbox_problem(transition, here)
-            seen = memory.evidence.look(node, await self._renewal())
+            seen = memory.evidence.observe(node, await self._renewal())
             evidence = replace(seen, trouble=trouble, sandbox_problem=sandbox)
         memory.count(asyncio.get_running_loop().time(), readable=True)
         return recreation_plan.RecreationObservation(

@@ -261,10 +261,10 @@ async def _ended(api: Api, trial: Trial) -> str:
         operation = await api.get(MACHINE_OPERATIONS, trial.operation)
     except NotFound:
         return f"MachineOperation {trial.operation} does not exist any more"
-    return _unwanted(operation, trial)
+    return _end_of_operation(operation, trial)
 
 
-def _unwanted(operation: MachineOperation, trial: Trial) -> str:
+def _end_of_operation(operation: MachineOperation, trial: Trial) -> str:
     if operation.metadata.uid != trial.uid:
         return f"MachineOperation {trial.operation} does not exist any more"
     if operation.status.phase == OperationPhase.FAILED:

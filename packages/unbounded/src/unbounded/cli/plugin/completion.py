@@ -69,13 +69,13 @@ class NameLookup:
         found: list[list[str]] = []
         self._until = self._until or time.monotonic() + LOOKUP_S
 
-        def look() -> None:
+        def read() -> None:
             with suppress(Exception):
                 login = asyncio.run(config.credentials.login())
                 with ListReader(config, login, answer_s=LOOKUP_S) as reader:
                     found.append([str(row[0]) for row in reader.table(plural).rows])
 
-        thread = threading.Thread(target=look, daemon=True)  # no signal interrupts a resolver of names
+        thread = threading.Thread(target=read, daemon=True)  # no signal interrupts a resolver of names
         thread.start()
         thread.join(max(0.0, self._until - time.monotonic()))
         if not found:

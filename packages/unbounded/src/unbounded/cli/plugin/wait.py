@@ -77,7 +77,7 @@ async def wait_result(
             view.show(progress.of_operation(operation), "")
         return end
 
-    def look(followed: WatchedObject[MachineOperation]) -> bool:
+    def record_latest(followed: WatchedObject[MachineOperation]) -> bool:
         """Record the latest state; returns whether the wait is over."""
         nonlocal last
         now = followed.now
@@ -92,7 +92,7 @@ async def wait_result(
         watched_object(session.api, MACHINE_OPERATIONS, name, changed) as followed,
     ):
         with view_for(session) as view:
-            while not look(followed) and not last.terminal:
+            while not record_latest(followed) and not last.terminal:
                 view.show(progress.of_operation(last), followed.trouble)
                 await next_change(changed)
             view.show(progress.of_operation(last), "")

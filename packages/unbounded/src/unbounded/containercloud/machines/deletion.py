@@ -95,7 +95,7 @@ def plan_deletion(view: MachineView) -> MachineStep:
         return MachineStep(execution=enter(view, _S.GUARDING), phase=None, requeue_s=0.0)
     is_lost = view.execution.host is not None and view.claim.reason in _LOST
     if is_lost and view.execution.stage != _S.RELEASING:
-        plan = (_stopped(view) or _go(view, _S.RELEASING)) if _wanted(view) else _back(view)
+        plan = (_stopped(view) or _go(view, _S.RELEASING)) if _is_requested(view) else _back(view)
     else:
         plan = _named_too_late(view, _STAGES[MachineStage(view.execution.stage)](view))
     execution = plan.execution
@@ -193,13 +193,13 @@ def _kept(view: MachineView) -> MachineStep:
 def _named_too_late(view: MachineView, plan: MachineStep) -> MachineStep:
     """Say with the cause of a wait that an abort came after the point of no return."""
     waits = plan.obstacle
-    if waits is None or _wanted(view) or view.execution.stage not in _PAST_RETURN or waits.reason == _R.ABORTING:
+    if waits is None or _is_requested(view) or view.execution.stage not in _PAST_RETURN or waits.reason == _R.ABORTING:
         return plan
     text = f"delete: false came too late, the deletion goes on: {waits.message}"
     return replace_plan(plan, obstacle=replace_plan(waits, message=text))
 
 
-def _wanted(view: MachineView) -> bool:
+def _is_requested(view: MachineView) -> bool:
     """Return whether the deletion is still requested; that of the object cannot be taken back."""
     return view.machine.value.delete or view.machine.metadata.deletion_timestamp is not None
 
@@ -223,7 +223,7 @@ def _go(view: MachineView, stage: MachineStage, *actions: MachineAction, **chang
 
 
 def _guarding(view: MachineView) -> MachineStep:
-    if not _wanted(view):
+    if not _is_requested(view):
         return _back(view)
     if (running := _running(view)) is not None:
         return replace_plan(running, deleting=False)
@@ -324,7 +324,7 @@ def has_ready_node(machine: ContainerCloudMachine) -> bool:
 
 
 def _draining(view: MachineView) -> MachineStep:
-    if not _wanted(view):
+    if not _is_requested(view):
         return _aborting(view)
     if policy_of(view) is not DeletionPolicy.GRACEFUL:
         return _undrained(view)
@@ -406,7 +406,7 @@ def _back(view: MachineView) -> MachineStep:
 
 def _resetting(view: MachineView) -> MachineStep:
     operation, result = view.operation, view.result
-    if not _wanted(view):
+    if not _is_requested(view):
         if view.execution.operation is None or (result is not None and result.failed):
             return _aborting(view)
         is_unclaimed = operation is not None and operation.status.execution is None

@@ -70,7 +70,7 @@ class NetbootProcess:
     ) -> None:
         self._runtime = runtime
         self._settings = settings
-        self._wanted = desired
+        self._desired = desired
         self._caches = caches
         self._reached = reach(desired, links or KernelNetwork())
         self._roots = _roots(desired)
@@ -133,13 +133,13 @@ class NetbootProcess:
         await self._servers.dhcp(site.reservations, site.findings.report, site.reservations)
 
     async def _opened(self, stack: AsyncExitStack, web: Web) -> ImageStore:
-        folder = self._wanted.cache_dir
+        folder = self._desired.cache_dir
         try:
             store = await stack.enter_async_context(ImageStore(folder, web, only=FOLDER))
         except Rejected as error:
-            raise StartupError(f"{self._wanted.flags.cache_dir}: {error}") from error
+            raise StartupError(f"{self._desired.flags.cache_dir}: {error}") from error
         except OSError as error:
-            raise StartupError(f"{self._wanted.flags.cache_dir} {folder}: {error.strerror or error}") from error
+            raise StartupError(f"{self._desired.flags.cache_dir} {folder}: {error.strerror or error}") from error
         del self._missing["image store"]
         return store
 
@@ -166,7 +166,7 @@ class NetbootProcess:
         return (lambda _address: None) if interface is None else stack.enter_context(NeighbourTable(interface))
 
     def _image_controller(self, store: ImageStore) -> ImageController:
-        desired = self._wanted
+        desired = self._desired
         return ImageController(
             self._runtime.api,
             self._caches.machines,
@@ -178,7 +178,7 @@ class NetbootProcess:
         )
 
     def _site_of(self, key: PrefixKey, images: ImageController, neighbours: MacLookup) -> NetbootRequestHandler:
-        runtime, desired, caches = self._runtime, self._wanted, self._caches
+        runtime, desired, caches = self._runtime, self._desired, self._caches
         tickets = TicketKey(key.derived(MEDIA_TICKETS))
         if self.media_urls is not None:
             self.media_urls.open(tickets)
