@@ -285,9 +285,9 @@ class MachineWriter:
         with contextlib.suppress(AlreadyExists):
             await self._api.create(MACHINE_OPERATIONS, reset_manifest(machine, name))
 
-    async def _patch(self, machine: Machine, patch: Mapping[str, Any], *, subresource: str = "") -> Machine:
+    async def _patch(self, machine: Machine, patch: Mapping[str, Any]) -> Machine:
         meta = {"resourceVersion": machine.metadata.resource_version, **patch.get("metadata", {})}
-        written = await self._api.patch(MACHINES, machine.name, {**patch, "metadata": meta}, subresource=subresource)
+        written = await self._api.patch(MACHINES, machine.name, {**patch, "metadata": meta})
         self._machines.observe(written)
         return written
 
