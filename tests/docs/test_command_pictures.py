@@ -54,7 +54,7 @@ def test_times_and_ports_of_a_picture_may_differ_and_words_may_not() -> None:
     assert len(outdated(shown, picture_of(output.replace("Ready", "Failed")))) == 2
 
 
-def test_entries_of_a_log_may_come_in_another_order_and_with_others_and_have_the_same_words() -> None:
+def test_log_entries_keep_their_words_in_any_order_and_among_others() -> None:
     first = "2026-11-30T22:46:36+0000 host-a agent[498]: 22:46:36 INFO    node registered  machine=a version=0.1.0\n"
     second = "2026-11-30T22:46:36+0000 host-a systemd[1]: Started.\n"
     shown = picture_of(f"==> agent <==\n{first}{second}")

@@ -411,9 +411,7 @@ CUTS: Final = 50 if os.environ.get("UNBOUNDED_SOAK") else 2
 
 
 @pytest.mark.parametrize("number", range(CUTS))
-async def test_after_a_power_cut_the_report_is_true_and_a_second_start_erases_what_is_left(
-    host: Host, where: Site, number: int
-) -> None:
+async def test_after_a_power_cut_the_report_is_true_and_erasing_resumes(host: Host, where: Site, number: int) -> None:
     chance = random.Random(first_seed() + number)
     disks = {f"S-{name.upper()}": disk(host, name) for name in ("sda", "sdb", "sdc")}
     where.erases = ("S-SDA", "S-SDB")

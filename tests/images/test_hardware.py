@@ -333,7 +333,7 @@ async def test_each_disk_has_its_own_names_below_by_id_and_by_path(host: Host) -
     assert (second["byID"], "byPath" in second) == (["ata-DISK_SDAA"], False)
 
 
-async def test_a_disk_whose_file_is_in_a_folder_below_dev_is_reported_by_its_kernel_name(host: Host) -> None:
+async def test_a_disk_in_a_folder_of_dev_is_reported_by_its_kernel_name(host: Host) -> None:
     put(host.disk("cciss!c0d0", 64, serial="A1"), *FOREIGN["LVM"][0](64 * MIB))
     (disk,) = (await reported(host))["disks"]
     assert (disk["name"], disk["byID"], disk["state"]) == ("cciss!c0d0", ["ata-DISK_A1"], "Foreign")

@@ -145,7 +145,7 @@ async def test_kernel_parameters_that_grub_would_read_otherwise_are_refused(host
         assert "GRUB reads a character of these kernel parameters as its own" in why
 
 
-async def test_names_of_volumes_that_were_taken_apart_do_not_stand_in_the_way_of_a_group(host: Host) -> None:
+async def test_names_of_removed_volumes_do_not_block_a_group(host: Host) -> None:
     """LVM makes no group while /dev has its folder."""
     gone, used = host.root / "dev/system", host.root / "dev/used"
     for folder in (gone, used):

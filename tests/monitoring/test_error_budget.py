@@ -72,7 +72,7 @@ def of_growth(name: str, recording: Recording, grown: Growth) -> dict[str, objec
     return case(name, input_series(recording, grown), "6h30m", (firing,) if share > WITHIN else ())
 
 
-async def test_the_alert_fires_while_the_disk_of_the_server_is_full_and_while_it_is_down(tmp_path: Path) -> None:
+async def test_the_alert_fires_while_the_disk_is_full_or_the_server_is_down(tmp_path: Path) -> None:
     run = _Run()
     scrapes = [run.scraped()]
     async with small_disk(tmp_path / "disk") as disk:

@@ -266,7 +266,7 @@ def check_names(recording: Recording) -> None:
 @pytest.mark.slow
 @needs_promtool
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
-async def test_alerts_fire_on_metrics_of_a_plane_in_trouble_and_not_on_those_of_a_healthy_one(tmp_path: Path) -> None:
+async def test_alerts_fire_on_a_broken_plane_and_never_on_a_healthy_one(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     await asyncio.to_thread(backups.mkdir)
     async with plane(tmp_path / "data", "--lab", "1") as it:

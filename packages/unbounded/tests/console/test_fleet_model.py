@@ -114,7 +114,7 @@ def test_a_machine_with_a_failed_operation_comes_before_blocked_ones_and_the_new
     assert index.summary().sites == {NO_SITE: (5, 1)}
 
 
-def test_a_failure_that_no_executor_has_recorded_counts_until_its_operation_is_deleted_or_made_good() -> None:
+def test_an_unrecorded_failure_counts_until_its_operation_is_deleted_or_made_good() -> None:
     given = machine("a", phase="Ready", recentOperations=[ended("op-0", "Complete")])
     index = filled(given)
     spec = {"operationKind": "HostReboot", "machineRef": "a"}

@@ -88,7 +88,7 @@ async def shown(world: World, name: str) -> ViewData:
 
 
 @story
-async def test_stages_of_a_reboot_show_when_they_began_their_limits_and_the_time_that_was_spent(world: World) -> None:
+async def test_stages_of_a_reboot_show_their_start_limit_and_spent_time(world: World) -> None:
     world.redfish().start()
     await world.machine("m1")
     await world.operation("reboot", "HostReboot", "m1")

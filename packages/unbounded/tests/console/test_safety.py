@@ -194,7 +194,7 @@ async def test_too_many_pages_of_a_session_end_the_first_one(running: Console, b
         await found.shows("m-007")
 
 
-async def test_lost_rights_empty_the_page_given_ones_fill_it_and_a_refused_login_ends_it(
+async def test_a_page_follows_lost_and_given_rights_and_ends_with_the_login(
     kubeconfig: Path, browser: Browser, api: HttpApi, tmp_path: Path
 ) -> None:
     token = await create_reader(api, "reader", "machines", "machineoperations")

@@ -107,7 +107,7 @@ def test_a_watcher_of_the_state_that_fails_keeps_no_other_from_it(caplog: pytest
     assert "a bug" in caplog.text
 
 
-async def test_a_page_whose_work_fails_shows_nothing_old_and_names_the_line_of_the_log(
+async def test_a_failed_page_shows_nothing_old_and_names_its_log_line(
     session: BrowserSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     view, client = new_view(session)

@@ -211,7 +211,7 @@ async def test_a_user_of_one_namespace_sees_its_hosts_and_clusters_and_no_others
         await found.lacks("ns-1/host-1")
 
 
-async def test_a_slow_server_says_in_the_end_what_a_user_of_one_namespace_may_read(
+async def test_a_slow_server_names_the_rights_of_one_namespace_in_the_end(
     kubeconfig: Path, browser: Browser, staged: HttpApi, tmp_path: Path
 ) -> None:
     """Its answers come after the page has to be there: those of the watches of all namespaces, which it refuses."""

@@ -101,7 +101,7 @@ async def open_pages(context: BrowserContext, address: str, pages: Mapping[str, 
     return opened
 
 
-async def test_a_user_has_one_watch_of_each_kind_and_pages_have_their_own_while_they_are_open(
+async def test_a_user_has_one_watch_a_kind_and_each_open_page_its_own(
     kubeconfig: Path, browser: Browser, api: HttpApi, count: Count, tmp_path: Path
 ) -> None:
     """Two sessions of one user and one of another, with pages in tabs of their own."""

@@ -256,7 +256,7 @@ def test_a_full_subnet_is_named_and_goes_on_once_it_is_wider() -> None:
     run_virtual(scene())
 
 
-def test_a_host_deleted_under_its_machine_waits_for_it_and_one_that_is_gone_holds_no_deletion_up() -> None:
+def test_deleted_hosts_wait_for_their_machine_and_missing_ones_block_no_deletion() -> None:
     async def scene() -> None:
         async with site(LONE) as world:
             await begun(world)

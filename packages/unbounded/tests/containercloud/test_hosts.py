@@ -450,7 +450,7 @@ async def test_a_used_host_returns_to_stock_once_seen_off(stock: Stock) -> None:
 
 
 @story
-async def test_events_of_a_host_tell_its_way_in_stock_and_leave_the_install_to_its_operation(stock: Stock) -> None:
+async def test_events_of_a_host_are_of_its_stock_and_not_of_installs(stock: Stock) -> None:
     await used(stock)
     await stock.edit(consumerRef=None)
     await stock.state("deprovisioning")

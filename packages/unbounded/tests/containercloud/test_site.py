@@ -165,7 +165,7 @@ def test_kubectl_delete_goes_the_same_way(policy: str) -> None:
     run_virtual(scene())
 
 
-def test_a_machine_that_is_made_anew_waits_for_the_addresses_of_a_host_that_may_run() -> None:
+def test_a_recreated_machine_waits_for_addresses_of_a_host_that_may_run() -> None:
     """It must have neither the network of the earlier Machine, nor none."""
 
     async def scene() -> None:
@@ -250,7 +250,7 @@ async def _is_kept(world: Site) -> None:
     assert [one.partition(":")[0] for one in subnet.status.allocated_ips] == ["10.0.0.10"]
 
 
-def test_the_addresses_of_a_host_in_use_stay_when_a_user_deletes_its_ipam_host() -> None:
+def test_addresses_of_a_host_in_use_survive_its_deleted_ipam_host() -> None:
     async def scene() -> None:
         async with site(LONE) as world:
             await begun(world)

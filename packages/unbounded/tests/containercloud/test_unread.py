@@ -41,7 +41,7 @@ def test_a_cache_leaves_out_what_no_plan_reads_and_no_more() -> None:
     run_virtual(main())
 
 
-def test_the_sites_of_these_tests_record_the_read_of_a_field_that_is_left_out() -> None:
+def test_sites_of_these_tests_record_reads_of_omitted_fields() -> None:
     async def main() -> None:
         api = MemoryApi()
         machine = await _cached(api, watched=True)

@@ -101,7 +101,7 @@ def test_a_history_that_began_in_the_middle_leaves_the_rest_open() -> None:
     ]
 
 
-def test_a_history_that_a_former_release_has_not_continued_is_shown_before_the_present_stage() -> None:
+def test_a_history_that_a_former_release_did_not_continue_is_shown_first() -> None:
     stale = {key: OFF[key] for key in ("name", "startedAt", "limitSeconds")}
     found = timeline(operation(power.WAITING_ON, {"stages": [stale]}))
     assert states(found) == [(power.SHUTTING_DOWN, StageState.DONE), (power.WAITING_ON, StageState.CURRENT)]

@@ -22,7 +22,7 @@ UID = "8f6f2c1e-0b5e-4c53-9a1d-0d7c3f1a2b4c"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-def test_the_trace_has_the_uid_and_spans_hang_on_their_stage_and_that_on_the_root() -> None:
+def test_a_trace_has_the_uid_and_spans_nest_in_stages_and_root() -> None:
     sink = SpanList()
     tracer = Tracer(sink, now_ns=lambda: 10**18)
     get = span("GET /", kind=SpanKind.CLIENT, http_request_method="GET")

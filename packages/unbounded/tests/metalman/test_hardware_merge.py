@@ -117,7 +117,7 @@ def test_what_is_read_for_the_first_time_is_not_new() -> None:
     assert reading_condition(partial, reading_of(FACTS, partial, LATER), None) is None
 
 
-def test_a_host_that_is_off_hides_no_part_and_one_that_is_on_again_shows_it() -> None:
+def test_a_host_hides_no_part_while_off_and_shows_it_when_on() -> None:
     off = reading_of(HardwareFacts(cpus=32, memory_bytes=GIB), FIRST, LATER, is_on=False)
     assert reading_condition(FIRST, off, None) is None
     assert reading_condition(off, reading_of(FACTS, off, LATER), None) is None

@@ -23,7 +23,7 @@ def procedure(request: pytest.FixtureRequest) -> Procedure:
 
 
 @pytest.mark.parametrize("kind", NETBOOT_PROCEDURES)
-def test_a_boot_by_media_has_the_same_stages_and_evidence_and_no_word_of_a_network(kind: OperationKind) -> None:
+def test_a_boot_by_media_has_the_same_stages_and_evidence_without_a_network(kind: OperationKind) -> None:
     network, media = made(kind), by_media(made(kind))
     assert (media.stages.keys(), media.proof, media.table.keys()) == (
         network.stages.keys(), network.proof, network.table.keys(),

@@ -70,7 +70,7 @@ def test_an_update_says_that_the_reference_of_boots_is_older() -> None:
 
 
 @pytest.mark.parametrize("gone_s", [390.0, 300.0])  # it answers with 503 for the rest
-def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_version(gone_s: float) -> None:
+def test_a_bmc_that_loses_its_task_proves_the_update_by_its_version(gone_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()
         faults = BmcFaults(restart_s=400.0, restart_gone_s=gone_s)

@@ -218,7 +218,7 @@ def test_metalman_that_may_not_change_the_secret_says_the_command_and_sets_nothi
     run(scene())
 
 
-def test_a_right_that_is_lost_after_the_set_leaves_both_passwords_and_an_open_bmc() -> None:
+def test_rights_lost_after_the_set_leave_both_passwords_and_an_open_bmc() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(faults=BmcFaults(rotation_ends_sessions=True)) as bmc:

@@ -107,7 +107,7 @@ async def test_a_system_boots_from_an_image_that_its_bmc_fetches_from_the_site(t
                 assert media.counts == {}
 
 
-async def test_a_bmc_that_cannot_reset_itself_update_firmware_or_change_passwords_is_refused_with_its_words(
+async def test_a_bmc_without_reset_firmware_update_or_passwords_is_refused_with_its_words(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster(now=utc_now)

@@ -564,7 +564,7 @@ def test_a_refused_write_is_a_wait_with_its_cause_and_is_repeated(
     assert told(later, third).status.execution != status.execution
 
 
-def test_a_wait_for_a_refused_write_ends_with_the_write_and_with_a_looser_policy() -> None:
+def test_a_refused_write_is_awaited_until_done_or_the_policy_is_looser() -> None:
     seen, _ = refused(view(deleted("Removing", "unsafe"), node=node(), target=LEFT))
     assert kinds(plan_deletion(seen)) == []
     gone = plan_deletion(msgspec_view(seen, plan_deletion(seen), node=None))
@@ -613,7 +613,7 @@ def test_a_forced_deletion_records_what_is_refused_and_goes_on() -> None:
     assert kinds(done) == ["DeleteMachineObject"]
 
 
-def test_a_forced_deletion_goes_on_without_the_end_of_an_operation_that_it_cannot_cancel() -> None:
+def test_a_forced_deletion_does_not_wait_for_an_operation_without_cancel() -> None:
     running = operation("InProgress")
     seen, after = refused(view(deleted("Guarding", "forced", execution=RUNNING), operation=running))
     assert after.execution.unproven == (f"cannot cancel HostReplace {OPERATION}: {ANSWER}",)

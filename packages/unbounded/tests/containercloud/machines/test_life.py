@@ -416,7 +416,7 @@ def test_an_install_waits_until_the_status_of_the_host_shows_the_claim(state: st
     assert stage(view(machine("Planning"), host=bare_metal_host("provisioning"))) == "Provisioning"
 
 
-def test_the_token_of_a_host_is_that_of_its_machine_and_one_of_others_stays() -> None:
+def test_a_host_gets_its_machines_token_and_tokens_of_others_stay() -> None:
     token = {"unbounded-cloud.io/bootstrap-token": "bootstrap-token-abcdef"}
     host = msgspec.structs.replace(bare_metal_host(), metadata=ObjectMeta(name="master-0", annotations=token))
     named = plan_life(view(machine("Planning"), host=host))
@@ -520,7 +520,7 @@ def test_cards_that_the_host_reports_are_no_other_inputs_but_those_that_people_n
 
 
 @pytest.mark.parametrize("before", ["Booting", "Assigning", "Preparing", "Deploying"])
-def test_a_host_that_does_not_join_in_time_is_an_error_and_goes_on_when_it_does(before: str) -> None:
+def test_a_host_that_joins_too_late_is_an_error_until_it_joins(before: str) -> None:
     running = operation("InProgress")
     early = plan_life(view(machine(before, execution=RUNNING), operation=running, after_s=1799))
     assert early.obstacle is not None

@@ -161,7 +161,7 @@ def test_scripts_are_named_with_the_flag_that_they_need() -> None:
     assert "postDeployScript" in refused
 
 
-def test_a_new_version_has_a_new_name_and_the_old_one_stays_while_it_is_used() -> None:
+def test_a_new_version_has_a_new_name_and_the_used_one_stays() -> None:
     first, second = profile(), profile(kernelParameters={})
     assert layout_name(first) == layout_name(profile())
     assert layout_name(first) != layout_name(second) != layout_name(profile(namespace="other", kernelParameters={}))

@@ -108,7 +108,7 @@ async def test_a_machine_that_boots_from_the_network_has_no_image(tmp_path: Path
         assert await image(world, ticket(boot, uid)) is None
 
 
-async def test_an_image_that_may_be_in_the_drive_stays_after_a_change_of_the_mode(tmp_path: Path) -> None:
+async def test_an_image_that_may_be_inserted_stays_after_a_change_of_mode(tmp_path: Path) -> None:
     async with netboot_site(tmp_path, now=lambda: NOW, files=FILES) as world:
         boot, uid = await booting(world, "WaitingLoader", bootMode="Network")
         status = {"redfish": {"mediaBoot": boot}}

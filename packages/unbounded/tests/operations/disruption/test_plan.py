@@ -94,7 +94,7 @@ def test_a_pod_that_would_be_lost_blocks_by_name_of_the_field(pod: Pod, settings
     assert _step(pod, rules=rules_of(msgspec.convert(settings, DrainSettings))).evict == (pod,)
 
 
-def test_a_refused_pod_is_due_again_after_five_seconds_and_blocks_since_the_first_refusal() -> None:
+def test_a_refused_pod_blocks_at_once_and_is_retried_after_five_seconds() -> None:
     answer = "The disruption budget web-pdb needs 2 healthy pods and has 2 currently"
     refused = refusal(_pod(), "Cannot evict pod", [answer], 97.0)
     assert refused == EvictionRefusal(answer, "PodDisruptionBudget default/web-pdb", 102.0)
