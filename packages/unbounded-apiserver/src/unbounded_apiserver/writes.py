@@ -233,7 +233,7 @@ class Writes:
     ) -> WriteResult:
         """Write the replicas of a Scale into its object; return the Scale as it is then.
 
-        As in Kubernetes, a change takes the replicas from their owner, and nobody owns 0.
+        As in Kubernetes, a change takes the replicas from their owner, and 0 has no owner.
         """
         resource, paths, meta = target.resource, _paths(target), given["metadata"]
         _check_name(target, meta)

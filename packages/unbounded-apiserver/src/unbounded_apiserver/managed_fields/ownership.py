@@ -130,7 +130,7 @@ def after_edit(resource: Resource, obj: Object, old: Object, owners: ManagedFiel
 
 
 def with_path(owners: ManagedFields, path: fieldsets.Path, owner: FieldManager | None) -> ManagedFields:
-    """Return the owners after one field got another one; None for nobody. A field without an owner stays without.
+    """Return the owners after one field got another one; None for no owner. A field without an owner stays without.
 
     An entry that is new has no time.
     """

@@ -232,7 +232,7 @@ class LabBmc(LabServer):
             self._plain = LabListener(server(self._answer_plain), 0, None, self.identity.address)
         until = await self._update_listeners()
         if until is not None:
-            self._minder = asyncio.create_task(self._follow_listening(until), name=f"{self.identity.name} door")
+            self._minder = asyncio.create_task(self._follow_listening(until), name=f"{self.identity.name} listener")
 
     async def _update_listeners(self) -> float | None:
         """Open or shut the ports as the faults require now; returns when that changes by itself."""

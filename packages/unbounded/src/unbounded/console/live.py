@@ -1,4 +1,4 @@
-"""Live data of one user: one watch of each `Selection`, shared by all views of that user and by nobody else.
+"""Live data of one user: one watch of each `Selection`, shared by all views of that user and by no other user.
 
 A view reads caches, and is called after changes. Rights can end while a watch goes on, as a server checks them when the
 watch begins. So `LiveData` asks the server now and then, and empties the cache of a kind that may not be read any more.

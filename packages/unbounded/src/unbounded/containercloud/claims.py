@@ -537,7 +537,7 @@ class ClaimController:
     async def _release_orphans(self, key: ObjectKey) -> None:
         """Release the hosts whose Machine was deleted before it had recorded the claim, or by force.
 
-        Another host that has an image or a network is left to a person, as somebody has removed the finalizer of its
+        Another host that has an image or a network is left to a user, as one has removed the finalizer of its
         Machine, and so is a host with a consumerRef that a person has written.
         """
         for host in self._caches.hosts.by(INDEX_CONSUMER, str(key)):

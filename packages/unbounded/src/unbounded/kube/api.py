@@ -159,7 +159,7 @@ def is_kind_missing(error: ApiError) -> bool:
 
 
 def is_refusal(error: ApiError) -> bool:
-    """Return whether the server, or its admission, refuses a write until somebody changes something.
+    """Return whether the server, or its admission, refuses a write until a user changes something.
 
     A webhook that cannot be called refuses, too. A Conflict, a busy server and a lost answer are no refusals.
     """

@@ -152,21 +152,21 @@ def provider_of(executor: str) -> str | None:
 
 def why_unsupported(kind: OperationKind, machine: Machine) -> str:
     """Return the message for an unsupported kind: the fields that the Machine lacks."""
-    nobody = f"no executor supports {kind} on Machine {machine.name}"
+    no_executor = f"no executor supports {kind} on Machine {machine.name}"
     if kind.needs_bmc:
-        return f"{nobody}: the Machine needs spec.pxe.redfish"
+        return f"{no_executor}: the Machine needs spec.pxe.redfish"
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):
         name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]
         similar = nearest(name, BUILT_IN_PROVIDERS)
         return (
-            f"{nobody}: {field} is {name!r}, an invalid provider name. A name has at most {MAX_LABEL_VALUE} "
+            f"{no_executor}: {field} is {name!r}, an invalid provider name. A name has at most {MAX_LABEL_VALUE} "
             "letters, digits, '-', '_' and '.', and begins and ends with a letter or a "
             f"digit{f'; {similar} is one' if similar else ''}"
         )
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
-    return f"{nobody}: the Machine needs {needs}{agent}"
+    return f"{no_executor}: the Machine needs {needs}{agent}"
 
 
 @dataclass(frozen=True)

@@ -123,8 +123,8 @@ def _of_pause(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[
 
 def _of_pause_of_all(after: ConfigMap, facts: ExplainFacts) -> Iterator[str]:
     waiting = [one for one in facts.operations.values() if not one.terminal]
-    nobody = msgspec.convert({"metadata": {"name": ""}}, Machine)
-    yield from _pause_text(waiting, held=paused(nobody, after) is not None)
+    unnamed = msgspec.convert({"metadata": {"name": ""}}, Machine)
+    yield from _pause_text(waiting, held=paused(unnamed, after) is not None)
 
 
 def _pause_text(waiting: list[MachineOperation], *, held: bool) -> Iterator[str]:

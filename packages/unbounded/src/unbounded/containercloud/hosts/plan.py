@@ -283,7 +283,7 @@ def _is_returned(view: HostView) -> bool:
 
 
 def _has_node(view: HostView) -> bool:
-    """Return whether the host has a Node that nobody has deleted yet."""
+    """Return whether the host has a Node that is not deleted yet."""
     return view.node is not None and view.node.metadata.deletion_timestamp is None
 
 

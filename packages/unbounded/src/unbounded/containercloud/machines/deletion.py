@@ -354,7 +354,7 @@ def _maintained(view: MachineView) -> list[MachineAction]:
 
 
 def _aborting(view: MachineView) -> MachineStep:
-    """Give the drain back; the Node is uncordoned by whoever cordoned it."""
+    """Give the drain back; the writer of its cordon uncordons the Node."""
     target = view.target
     if view.machine.value.maintenance:  # for which the Node stays drained
         return _back(view)

@@ -109,7 +109,7 @@ class MachineView:
         host: BareMetalHost that it has claimed.
         target: Machine of unbounded-cloud.io of that host.
         operation: MachineOperation that `status.execution` names.
-        name_taken: whether somebody's operation on another Machine has that name.
+        name_taken: an operation on another Machine has that name.
         handover: change of `spec.pxe` of the target that the planned install needs for its network.
         refused: write for it that the server refuses now.
         profile, network: causes for which the disks and the network of an install are not planned yet.

@@ -40,7 +40,7 @@ from unbounded.kube.clock import rfc3339
 
 NEWS_S: Final = 5.0  # what only informs can wait for so long
 OWN_WORK_S: Final = 30.0  # and a wait for a next step of container-cloud itself, of which few last as long
-FACTS_S: Final = 120.0  # and facts of the host, on which nobody waits: until its Node has joined, as a rule
+FACTS_S: Final = 120.0  # and facts of the host, which nothing waits for: until its Node has joined, as a rule
 GB: Final = 1_000_000_000
 GIB: Final = 1 << 30
 _S = MachineStage

@@ -471,7 +471,7 @@ class DrainController:
 
 
 async def first_disruption(caches: SupervisorCaches, budgets: Cache[MachineDisruptionBudget]) -> None:
-    """Return once an object limits or requests a disruption, or has one: until then nobody needs the Lease."""
+    """Return once an object limits or requests a disruption, or has one: until then nothing needs the Lease."""
     found = asyncio.Event()
 
     def once(needs: Callable[[T], bool]) -> Callable[[T | None, T | None], None]:

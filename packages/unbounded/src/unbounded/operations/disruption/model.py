@@ -87,7 +87,7 @@ def node_conditions(node: Node, status: DisruptionStatus | None) -> tuple[NodeCo
     if status is not None and status.stage == _S.RETURNING and not status.worked:
         true = frozenset()
     if not node.spec.unschedulable:
-        true -= {DRAINED}  # it may have pods: nothing has drained it, or somebody uncordoned it
+        true -= {DRAINED}  # it may have pods: nothing has drained it, or a user uncordoned it
     left = None if status is None or DRAINED not in true else status.drain
     changes = []
     for type_ in NODE_CONDITIONS:

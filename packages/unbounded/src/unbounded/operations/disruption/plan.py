@@ -308,7 +308,7 @@ def _returning(view: DisruptionView) -> _Found:
 
 
 def _away(view: DisruptionView, record: DisruptionStatus, *, since_s: float) -> _Found | None:
-    """Return the proof of return that is missing; None where the Node is back, or nobody waits for it.
+    """Return the proof of return that is missing; None where the Node is back, or nothing waits for it.
 
     Args:
         since_s: seconds since the Node began to return.
@@ -395,7 +395,7 @@ def _paused(view: DisruptionView) -> _Found | None:
 
 
 def _node_changed(view: DisruptionView) -> _Found | None:
-    """Return the fact that the Node is another one, or that somebody uncordoned it; None where all is as it was."""
+    """Return the fact that the Node is another one, or that a user uncordoned it; None where all is as it was."""
     node, record = view.node, view.disruption
     if not view.rules.enabled:
         return None
