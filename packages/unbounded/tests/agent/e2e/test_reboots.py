@@ -173,8 +173,8 @@ async def _power_goes_in_the_shutdown(agent: AgentHost) -> None:
         return "Stopping " in await agent.host.journal(f"--unit={HANGS}")
 
     await until(hangs, within_s=BOUND_S)
-    machine = await agent.plane.get(MACHINES, M)
-    assert machine["status"]["phase"] == "Rebooting"
+    # by machina, once it has observed the operation; the host hangs for longer
+    await agent.plane.wait(MACHINES, M, lambda seen: seen["status"]["phase"] == "Rebooting", within_s=60)
     agent.host.cut()
     await agent.host.up()
 

@@ -124,6 +124,11 @@ def condition_of(machine: dict[str, Any], kind: str) -> dict[str, str]:
     return next((one for one in machine["status"].get("conditions", ()) if one["type"] == kind), {})
 
 
+def _is_applied(machine: dict[str, Any]) -> bool:
+    """Return whether the daemon, which `start` does not wait for, has reported that nothing is pending."""
+    return condition_of(machine, "RepavePending").get("reason") == "Applied"
+
+
 @pytest.fixture
 def lab(hosts: AgentTools, lan: Segment, disks: Path, plane: ControlPlane, mirror: Mirror, images: Images) -> Lab:
     return Lab(hosts, lan, disks, plane, mirror, images, agent_release())
@@ -131,7 +136,7 @@ def lab(hosts: AgentTools, lan: Segment, disks: Path, plane: ControlPlane, mirro
 
 async def test_bad_version_rolls_back_and_a_corrected_one_is_applied(lab: Lab) -> None:
     async with lab.node("anew", 31) as node:
-        assert (await node.condition("RepavePending"))["reason"] == "Applied"
+        await lab.plane.wait(MACHINES, node.name, _is_applied, within_s=WITHIN_S)
         lab.serve("1.36.0", "not-ready")
         await node.want("1.36.0")
         await node.delete_node()
