@@ -86,8 +86,12 @@ class Fleet:
             assert await self.agents[name].slots() == [slot], name
             boot_id = await self.agents[name].inside(slot, "cat", "/proc/sys/kernel/random/boot_id")
             assert node["status"]["nodeInfo"]["bootID"] == boot_id.strip(), name
-        budget = await self.plane.get(MACHINE_DISRUPTION_BUDGETS, CONFIGURATION)
-        assert not budget["status"].get("grants"), budget["status"]
+        await self.plane.wait(  # released after the record of the disruption
+            MACHINE_DISRUPTION_BUDGETS,
+            CONFIGURATION,
+            lambda budget: not budget["status"].get("grants"),
+            within_s=WITHIN_S,
+        )
         assert self.most_away == 1
 
     async def replaced(self) -> set[str]:
