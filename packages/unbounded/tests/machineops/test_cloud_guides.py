@@ -95,7 +95,7 @@ async def simulated(folder: Path, *arguments: str) -> AsyncIterator[dict[str, st
         yield shown
     finally:
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_their_commands_do_what_they_say(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ async def _is_reset_by_an_operation(agent: AgentHost) -> None:
     machine = await agent.plane.get(MACHINES, agent.machine)
     assert ("AgentBootstrapped", "Reset") in [(one["type"], one["reason"]) for one in machine["status"]["conditions"]]
     await until(lambda: _is_gone(agent), within_s=90)
-    await agent.plane.wait(MACHINES, agent.machine, lambda seen: not seen["status"].get("activeOperation"), within_s=10)
+    await agent.plane.wait(MACHINES, agent.machine, lambda seen: not seen["status"].get("activeOperation"), within_s=60)
 
 
 async def _is_gone(agent: AgentHost) -> bool:
