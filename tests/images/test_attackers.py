@@ -31,7 +31,7 @@ from tests.images.content import MIB, packed
 from tests.images.disk_set_host import BLOCK, ENDS_S, NetbootedHost, content, netbooted
 from tests.images.disk_sets import DiskSet, SetDisk
 from tests.images.loops import system
-from tests.images.support import TOP, Host, needed
+from tests.images.support import OWN_MOUNTS, TOP, Host, needed
 from tests.metalman.support.fixed_boots import PREFIX, FixedBoots
 from tests.metalman.support.netboot_objects import lease, machine_body
 from tests.metalman.support.netboot_site import put
@@ -485,6 +485,8 @@ async def attacked(images: tuple[bytes, bytes], keys: Path, folder: Path, seed: 
         return StatementKey((keys / "statement.key").read_bytes())
 
     async with netbooted(DISKS, images[0], folder, key) as at:
+        # Else a namespace that another test makes during the mount keeps the file system: its superblock comes later.
+        at.host.host.within = OWN_MOUNTS
         put(folder / "site/netboot/disk", {"statement.tmpl": STATEMENTS})
         here = {"gateway": "127.0.0.254"}
         await at.world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"dhcpLeases": [lease("127.0.0.1", MAC) | here]}}})
