@@ -25,7 +25,7 @@ from tests.support.ssh.sshd import Server
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, MachinePhase
 from unbounded.api.names import LABEL_MACHINE
-from unbounded.kube.api import AlreadyExists, ApiError, NotFound
+from unbounded.kube.api import AlreadyExists, ApiError, NotFound, StrategicMerge
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339
 
@@ -170,8 +170,15 @@ async def make_node(api: HttpApi, machine: str) -> None:
 
 
 async def report_ready(api: HttpApi, machine: str) -> None:
-    """Report a Node's status, without which the server would set it to Unknown."""
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "well"}
-    ready |= {"lastHeartbeatTime": rfc3339(), "lastTransitionTime": rfc3339()}
+    """Report a Node's condition Ready as kubelet does, without which the server would set it to Unknown.
+
+    Other conditions of the Node stay, and the time of the last transition of one that is Ready.
+    """
     with suppress(NotFound):
-        await api.patch(NODES.raw(), machine, {"status": {"conditions": [ready]}}, subresource="status")
+        node = await api.get(NODES.raw(), machine)
+        before = {one["type"]: one for one in node.get("status", {}).get("conditions", [])}.get("Ready", {})
+        now = rfc3339()
+        since = before["lastTransitionTime"] if before.get("status") == "True" else now
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "well"}
+        ready |= {"lastHeartbeatTime": now, "lastTransitionTime": since}
+        await api.patch(NODES.raw(), machine, StrategicMerge({"status": {"conditions": [ready]}}), subresource="status")
