@@ -166,7 +166,7 @@ class ProfileController:
                     yield machine, target
 
     async def _create(self, plan: ProfilePlan) -> bool:
-        """Create the MachineProfile; return whether the plan goes on."""
+        """Create the MachineProfile; return False where it exists and the cache lacks it."""
         if plan.create is None:
             return True
         try:
